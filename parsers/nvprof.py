@@ -385,7 +385,9 @@ class Trace:
                 for names in (("SSMem*", "Static SMem"), ("DSMem*", "Dynamic SMem"))
             ]
             numbers = [None, *place, *grid, *(_axes(cells, "Block") or [None] * 3), registers, *shared, *times]
-            self.kernels.append(Kernel(launch, _CORRELATION.sub("", name), None, None, None, None, None, *numbers))  # type: ignore[arg-type]
+            self.kernels.append(
+                Kernel(launch, _CORRELATION.sub("", name), None, None, None, None, None, *numbers)  # type: ignore[arg-type]
+            )
             self._metrics(launch, row)
         elif name:
             self._others[name] += 1

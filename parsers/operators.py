@@ -312,7 +312,7 @@ READERS: dict[str, Reader] = {
 }  # fmt: skip
 """Operators whose work is a product, as traces name them. Of nested ones the outermost counts: what it calls is its own doing."""
 COMPOSITE = frozenset({"aten::linear"})
-"""Counted only where none of the others is inside: elsewhere it calls addmm or mm."""
+"""Operators that count only where no other of ``READERS`` is inside: elsewhere it calls addmm or mm."""
 GRADIENT_OF = {"aten::cudnn_convolution_backward_input": 0, "aten::cudnn_convolution_backward_weight": 1}
 """Operators inside cuDNN's backward of a convolution (until 2021) -> which gradient they compute."""
 RUNS_AGAIN = ("aten.convolution", "aten.linear", "aten._scaled_dot_product_flash_attention",

@@ -36,7 +36,9 @@ def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = Fals
             for run_id in read.run_ids(connection):
                 for run in loaded(connection, [run_id]):
                     if run.status == "ok" and run.workload is not None:
-                        runs.append(analysed([run], lambda some, number=number: seen(some[0], number)))  # type: ignore[misc]
+                        runs.append(
+                            analysed([run], lambda some, number=number: seen(some[0], number))  # type: ignore[misc]
+                        )
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
     found = tuple(lines(runs, by_commit=by_commit, gate=gate))

@@ -22,7 +22,7 @@ from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.run import Run
 
 PARAMETER_BYTES = 4
-"""Of a parameter: autocast keeps them in fp32, too."""
+"""Bytes of a parameter: autocast keeps them in fp32, too."""
 NO_BACKWARD = "the runs recorded the shapes of forward only"
 _WEIGHTS = {"fadd": 1, "fmul": 1, "ffma": 2}
 """FLOPs of an fp32 instruction; 1 multiply-add = 2."""

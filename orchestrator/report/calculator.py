@@ -142,9 +142,9 @@ class Field:
 
 
 SHOW = Field("show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:])))
-"""Another: which rows it has."""
+"""A switch above the table of devices: which rows it has."""
 SORT = Field("sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first")))
-"""A switch above the table of devices."""
+"""A switch above the table of devices: the order of its rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-"""Characters of a kernel's name in a sentence."""
 NAMED = 70
 """Characters of a range's name in a sentence."""
 MUCH_IDLE = 0.2
@@ -48,9 +47,9 @@ MUCH = 0.05
 """A larger share of time that belongs to no layer gets a sentence."""
 DERIVED_PARTS = "some kernels have no rule, or a rule for a part of their instructions only"
 WORTH = 0.1
-"""A smaller share of that time is not named in it."""
+"""Share of the time outside of layers from which on a sentence names a cause."""
 SHOWN = 6
-"""More than this go under "more"."""
+"""Findings that are shown at once; the rest are listed under "more"."""
 EVIDENCE = {
     "wrong window": "charts", "time does not follow": "times", "FADD alone": "derived", "other GPU": "parts",
     "more work in less time": "parts",

@@ -27,7 +27,7 @@ _OPERATIONS = 10_000
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _DENIED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "edit", "readfile", "writefile"}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "user_version"}
-"""Those that only tell; without an argument that sets anything."""
+"""Pragmas that only read; without an argument that sets anything."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1_000_000,
@@ -129,12 +129,16 @@ FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
 _SHORTEST_WORD = 3
 """Letters; the index holds every three that follow each other."""
 _NAMES = """
-WITH launched AS (SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns FROM kernel_launch GROUP BY 1, 2)
+WITH launched AS (
+    SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns
+    FROM kernel_launch GROUP BY 1, 2
+)
 SELECT 'kernel', name, min(family), count(DISTINCT run_id), sum(launches), sum(ns)
 FROM kernel_name LEFT JOIN launched ON name_id = id GROUP BY name
 UNION ALL
 SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns) FROM (
-    SELECT layer, NULL AS kind, run_id, launches, ns FROM kernel_layer LEFT JOIN launched ON layer_id = id
+    SELECT layer, NULL AS kind, run_id, launches, ns
+    FROM kernel_layer LEFT JOIN launched ON layer_id = id
     UNION ALL SELECT DISTINCT layer, kind, run_id, NULL, NULL FROM layer_call
 ) WHERE layer <> '' GROUP BY layer
 """

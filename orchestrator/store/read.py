@@ -48,12 +48,12 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
-_FILLED = f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)' for table, _ in TABLES.values())}"
-"""Which of these tables have rows of a run: most have none."""
+_FILLED = "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)" for table, _ in TABLES.values())
+"""Query for which tables of ``TABLES`` have rows of a run: most have none."""
 LONGEST_TEXT = 65_536
 """Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 COUNTED = ("copies", "operations", "samples")
-"""Fields of those that may have many rows, whose number is said when they are written."""
+"""Fields of Report that may have many rows, whose number is reported when they are written."""
 _LISTS = (
     *COUNTED,
     "api_calls",
@@ -384,12 +384,15 @@ def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCo
 
 
 _SOURCE_LINES = """
-SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed), sum(thread_inst_executed), sum(samples),
-       opcode, stall, max(coalesce(samples, inst_executed, 0))
-FROM (SELECT n.name, n.short_name, f.name AS file, c.line, c.address, c.opcode, sum(c.inst_executed) AS inst_executed,
-             sum(c.thread_inst_executed) AS thread_inst_executed, sum(c.samples) AS samples, c.stall,
-             max(coalesce(c.samples, c.inst_executed, 0))
-      FROM kernel_launch AS l JOIN source_counter AS c ON c.kernel_id = l.id JOIN kernel_name AS n ON n.id = l.name_id
+SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed),
+       sum(thread_inst_executed), sum(samples), opcode, stall,
+       max(coalesce(samples, inst_executed, 0))
+FROM (SELECT n.name, n.short_name, f.name AS file, c.line, c.address, c.opcode,
+             sum(c.inst_executed) AS inst_executed,
+             sum(c.thread_inst_executed) AS thread_inst_executed, sum(c.samples) AS samples,
+             c.stall, max(coalesce(c.samples, c.inst_executed, 0))
+      FROM kernel_launch AS l JOIN source_counter AS c ON c.kernel_id = l.id
+      JOIN kernel_name AS n ON n.id = l.name_id
       LEFT JOIN source_file AS f ON f.id = c.file_id
       WHERE l.run_id = ? GROUP BY n.id, f.id, c.line, c.address)
 GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
@@ -440,7 +443,8 @@ def last_change(connection: sqlite3.Connection) -> str:
 
 
 _STUDY_RUNS = """
-SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind), variant, status
+SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind),
+       variant, status
 FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
 """
 Group = tuple[object, ...]
@@ -475,7 +479,8 @@ def newest_studies(connection: sqlite3.Connection, ids: Collection[int], most: i
 
 
 _STEP_LENGTHS = """
-SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns WHEN 'data' THEN -duration_ns WHEN 'copy' THEN -duration_ns END)
+SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns
+                              WHEN 'data' THEN -duration_ns WHEN 'copy' THEN -duration_ns END)
 FROM step WHERE phase IN ('step', 'data', 'copy') GROUP BY run_id, number
 """
 """A step without the phases that bring its samples, as everywhere where times of steps are learned from."""

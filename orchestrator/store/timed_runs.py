@@ -49,8 +49,8 @@ class PowerReading(NamedTuple):
 _RUNS = """
 SELECT run.id, workload, variant, batch_size, mode, precision, device.name, device.kind
 FROM run JOIN device ON device.id = run.device_id
-WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload IS NOT NULL AND batch_size > 0
-  AND mode IS NOT NULL AND precision IS NOT NULL AND device.name IS NOT NULL
+WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload IS NOT NULL
+  AND batch_size > 0 AND mode IS NOT NULL AND precision IS NOT NULL AND device.name IS NOT NULL
 ORDER BY run.id
 """
 _PEAK = "SELECT max(bytes) FROM memory WHERE run_id = ? AND moment = 'peak' AND quantity = ?"
@@ -62,7 +62,9 @@ SELECT run.id, workload, variant, batch_size, device.name, avg(power_w), count(*
 FROM sample JOIN run ON run.id = sample.run_id JOIN device ON device.id = run.device_id
 WHERE power_w > 0 AND status = 'ok' AND origin <> 'synthetic' AND device.name IS NOT NULL
   AND at_ns >= (SELECT min(start_ns) FROM step WHERE step.run_id = run.id AND phase = 'step')
-  AND at_ns <= (SELECT max(start_ns + duration_ns) FROM step WHERE step.run_id = run.id AND phase = 'step')
+  AND at_ns <= (
+    SELECT max(start_ns + duration_ns) FROM step WHERE step.run_id = run.id AND phase = 'step'
+  )
 GROUP BY run.id ORDER BY run.id
 """
 

@@ -56,7 +56,9 @@ def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
         size = [whole(row.get(f"{what} {axis}")) for what in ("grid", "block") for axis in "xyz"]
         times = (whole(row["gpu start time (ns)"]), whole(row.get("gpu duration (ns)")))
         numbers = (None, whole(row.get("device id")), None, *size, None, None, None, *times)
-        found.append(Kernel(launch, row.get("long kernel name") or short, short or None, *place, *numbers))  # type: ignore[arg-type]
+        found.append(
+            Kernel(launch, row.get("long kernel name") or short, short or None, *place, *numbers)  # type: ignore[arg-type]
+        )
     return found
 
 

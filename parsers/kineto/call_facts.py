@@ -12,7 +12,7 @@ class Facts(NamedTuple):
     hash: str | None
     backend: str | None
     elements: int | None = None
-    """That the loops run over, those of a reduction included; of a template those of its output."""
+    """Elements that the loops run over, those of a reduction included; of a template those of its output."""
     reduced: int | None = None
     """Elements that are reduced into one result; None where nothing is."""
     argument_bytes: int | None = None

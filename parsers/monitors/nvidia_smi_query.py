@@ -27,7 +27,7 @@ _QUANTITY = {
     "temperature.gpu": monitor.TEMPERATURE, "clocks.current.sm": monitor.SM_CLOCK, "clocks.sm": monitor.SM_CLOCK,
 }  # fmt: skip
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
-"""The first of them that a header has is the sample's power; power.draw is what older drivers have alone."""
+"""Columns of power, of which the first that a header has is the sample's; power.draw is what older drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}
 """Columns that are printed without a unit, header and cell."""
 _DEFAULT_UNITS = (

@@ -20,7 +20,7 @@ _LAUNCH = re.compile(
     r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
 )
 _COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
-"""Of calls that move or set memory; the others of their names move several pieces at once."""
+"""Names of calls that move or set memory; others of the kind move several pieces at once."""
 _MOST_NAMES = 500
 
 

@@ -176,7 +176,7 @@ def _numbers(database: Database) -> list[Integers]:
 
 
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue", "jsonText")
-"""A range has at most one of them."""
+"""Columns of a range's payload, of which a range has at most one."""
 
 
 def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:

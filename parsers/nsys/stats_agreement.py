@@ -31,7 +31,7 @@ _DEFAULT = (
 )  # fmt: skip
 """What nsys 2023 and 2024 run, in this order, where no report is named."""
 _SURELY_DEFAULT = 8
-"""So many of them, in order, were not named one by one."""
+"""Reports that stand in the default order, from which on they were not named one by one."""
 _OF_COPIES = ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
 _CHANCE = 3

@@ -21,7 +21,7 @@ they are worked out as floats, of which rocprof prints all digits."""
 _ROUNDED = 1.0
 """By how much a whole mean may be off, which is cut or rounded; one call has the sum as its mean."""
 _FLOAT_TIMES = 1e-12
-"""The same of times, as a share of them."""
+"""By how much a sum of times may be off, as a share of it."""
 
 
 class Repeats:

@@ -22,7 +22,7 @@ ROCPROFV3 = "rocprofv3"
 AGAIN = "Copy it again, or let the profiler write it again"
 _LARGEST = 2**63 - 1
 _SURELY_64_BIT = 19
-"""Fewer digits than this fit."""
+"""Digits: a number with fewer fits into 64 bits."""
 _EXACT = 2**53
 """Floats below it hold every integer."""
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}\Z")

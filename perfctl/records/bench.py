@@ -5,11 +5,13 @@
     {"perfctl_bench": 1,
      "machines": [{"device": "AMD EPYC", "kind": "cpu", "threads": 1, "torch": "2.9.0"}],
      "layers": {"mlp": ["flatten", "fc1", "act1", "fc2", ...]},
-     "points": [{"model": "mlp", "batch": 64, "mode": "train", "precision": "fp32", "machine": 0, "steps": 30,
-                 "step_ns": [median, first quartile, third quartile], "fastest_ns": shortest,
+     "points": [{"model": "mlp", "batch": 64, "mode": "train", "precision": "fp32", "machine": 0,
+                 "steps": 30, "step_ns": [median, first quartile, third quartile],
+                 "fastest_ns": shortest,
                  "phase_ns": {"forward": median, "backward": median, "optimizer": median},
                  "memory_bytes": {"before": b, "peak": p},
-                 "forward_us": [median of each of the model's layers], "backward_us": [likewise, all directions of it],
+                 "forward_us": [median of each of the model's layers],
+                 "backward_us": [likewise, all directions of it],
                  "features": {"flops:forward": ..., ...}}, ...]}
 
 A layer without work in a direction is null; times of layers are microseconds, to a tenth. 1 multiply-add is 2 FLOPs.

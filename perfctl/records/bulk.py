@@ -38,7 +38,7 @@ class Columns(Generic[R]):
 AROUND = "temp.kernels_around"
 """Table of a store's connection: stretches of a report's kernels that have the same range around them."""
 AROUND_COLUMNS = ("first_row", "last_row", "layer", "step", "range_number")
-"""Its columns, integers: first and last rowid in the report, number of the layer (from 0), step, range_number."""
+"""Columns of ``AROUND``, integers: first and last rowid in the report, number of the layer (from 0), step, range_number."""
 
 Metric = tuple[str, str | None, str | None]
 """Name, base unit, section."""
@@ -78,9 +78,9 @@ class SqlKernels:
     texts: Callable[[Iterable[object]], Mapping[object, str | None]]
     """Number of a name -> its text; NULL -> None. Raises ReportError where the report is damaged."""
     records: Columns[Kernel]
-    """The same kernels as records."""
+    """All the kernels as records."""
     never_negative: Collection[str] = ()
-    """Those of ``fields`` that are known to hold nothing but integers from 0 on, and NULL."""
+    """Names of ``fields`` that are known to hold nothing but integers from 0 on, and NULL."""
     names: Mapping[int, int] | None = None
     """Number of each name -> that of its short name, where every name has one and goes with no other; else None."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FIELD = "crc32"
-"""Its name in a record; it is not part of what it is made from."""
+"""Name of the checksum in a record; it is not part of what it is made from."""
 
 
 def of_json(record: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ class CompiledGraph:
     operations: int
     """Of Inductor's own graph, before it fuses them."""
     kernels: int
-    """That Inductor generates."""
+    """Kernels that Inductor generates."""
     library_calls: int
     """Beside them: matrix products and convolutions."""
 

@@ -42,7 +42,7 @@ _AFTER = re.compile(
 else up to a blank, a quote, what separates settings, or an escaped line end. All of it bounded."""
 _QUOTED_ON = re.compile(rb"(?:[^\"'\\\n]++|\\[^\"'\n])*+")
 _BARE_ON = re.compile(rb"(?:[^\s\"'\\]++|\\(?![nrt\"'u]))*+")
-"""The rest of a value that counts as a secret, however long it is."""
+"""Remainder of an unquoted value that counts as a secret, however long it is."""
 _REST = re.compile(_NAME_END)
 _HARMLESS = re.compile(
     rb"(?:true|false|none|null|nil|yes|no|on|off|t|f|y|n|enabled?|disabled?|default|always|never|auto|void|undefined|\$.*|\*+|x{3,}|\.+"

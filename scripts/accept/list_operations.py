@@ -82,7 +82,7 @@ def _described(formula: Formula) -> tuple[str, str]:
     """Name of the function, or of its factory, and its first docstring line with the factory's arguments."""
     bound = inspect.getclosurevars(formula).nonlocals
     if not bound:
-        return formula.__name__, _first_line(formula)
+        return formula.__name__, _first_paragraph(formula)
     name = formula.__qualname__.partition(".")[0]
     number = next(value for value in bound.values() if isinstance(value, int))
     unit = "FLOP" if number == 1 else "FLOPs"
@@ -95,8 +95,8 @@ def _described(formula: Formula) -> tuple[str, str]:
     }[name]
 
 
-def _first_line(formula: Formula) -> str:
-    line = (inspect.getdoc(formula) or "").partition("\n")[0].strip()
+def _first_paragraph(formula: Formula) -> str:
+    line = " ".join((inspect.getdoc(formula) or "").partition("\n\n")[0].split())
     return line.replace("|", "\\|")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from perfctl.orchestrator.analyse.prices import COLUMNS
 
 PAGE = "Full Stack Deep Learning, page of 2023-10-30"
-"""Its index.md says "Updated October 30, 2023"; these providers' rows are in versions of the file from before that."""
+"""Source of the providers' rows in versions of the file before its index.md says "Updated October 30, 2023"."""
 UNDATED = "Full Stack Deep Learning, undated: 2023-10-30 to 2025-04"
 """Rows that may have come after the page's date; the file's last commit is of April 2025."""
 DATED = {"AWS", "Azure", "GCP", "Datacrunch", "Exoscale", "Jarvislabs", "Lambda", "Paperspace"}

@@ -418,7 +418,7 @@ class Clean:
 
     comparisons: int
     by_counts: int
-    """Of these, failed by anything but time."""
+    """Comparisons that failed by anything but time."""
     by_time: int
     judged: int
     """Comparisons in which a time was judged at all."""
@@ -462,7 +462,7 @@ def _again() -> list[Callable[[], Measured]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--clean", type=int, default=1000)

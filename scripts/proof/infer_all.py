@@ -1,6 +1,8 @@
 """Build every torchvision model that torchvision_infer knows, with random weights, and run one image through each.
 
-python scripts/proof/infer_all.py [FAMILY or MODEL ...]    default: classification. One line per model; exit code 1 when one fails.
+python scripts/proof/infer_all.py [FAMILY or MODEL ...]    default: classification
+
+Prints one line per model; exit code 1 when one fails.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def files(shared: Path) -> list[Path]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     options.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[3] / "shared")
     options.add_argument("--csv", type=Path, help="write every prediction to this file")
     options.add_argument("--rows", type=int, help="only the first N rows of each file")

@@ -46,7 +46,7 @@ class Generator:
     latent: tuple[int, int] | None = None
     """Multi-head latent attention: values of one token in one layer, compressed and as keys and values of all heads."""
     files: tuple[Path, ...] | None = ()
-    """Those that it is made from, beside the libraries'; None where they do not say everything."""
+    """Files that the model is made from, apart from the libraries'; None where they do not say everything."""
 
     def start(self, prompt: int) -> int:
         """Tokens that prefill puts into the decoder: one where the prompt is the encoder's."""

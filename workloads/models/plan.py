@@ -2,10 +2,10 @@
 
 A specification is FAMILY, or FAMILY:NAME=VALUE,NAME=VALUE,... with the names of ``PARAMETERS`` in any order::
 
-    resnet                                                      all defaults
+    resnet                                                     all defaults
     resnet:depth=26,width=32,image=64,classes=10
-    resnet:depth=50,width=64,image=224,classes=1000             torchvision's resnet50, to the parameter
-    vgg:depth=16,width=64,image=224,classes=1000,hidden=4096    torchvision's vgg16, to the parameter
+    resnet:depth=50,width=64,image=224,classes=1000            as torchvision's resnet50
+    vgg:depth=16,width=64,image=224,classes=1000,hidden=4096   as torchvision's vgg16
     inception:blocks=6,width=32,kernel=3,activation=gelu
     mlp:depth=4,width=512,image=28,channels=1,optimizer=adam
 

@@ -253,7 +253,7 @@ class Frame:
     leaf: bool
     """The module is a single layer of torch, without layers inside."""
     recompute: bool = False
-    """It runs during backward, repeated by activation checkpointing."""
+    """The call runs during backward, repeated by activation checkpointing."""
     call: Call | None = None
     module: torch.nn.Module | None = None
     """The innermost running module with a name."""

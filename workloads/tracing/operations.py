@@ -49,7 +49,7 @@ class OpPlan(NamedTuple):
 
 
 _BY_VALUES = ("torchvision.nms", "aten.linalg_matrix_exp")
-"""Their result, or their work, depends on values, though no tag says so."""
+"""Operations whose result or work depends on values, though no tag says so."""
 _OWN_KERNEL = frozenset({"aten.silu_backward", "aten.mish_backward"})
 """Composite elsewhere (on meta), but one kernel on CPU and CUDA: native_functions.yaml."""
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -338,13 +338,13 @@ ATTRIBUTES: dict[str, Extractor] = {
     )
     for name in names.split()
 }
+"""Operation -> extractor, where the formula needs more than shapes."""
 ATTRIBUTES.update(
     {
         "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
         "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
     }
 )
-"""Operation -> extractor, where the formula needs more than shapes."""
 
 Note = Tuple[Any, ...]
 """layer, kind, functional, op, direction, role, recompute, inputs, outputs, dtypes, attributes: hashable."""

@@ -5,9 +5,9 @@
     {"format": "perfctl gate", "version": 1,
      "tolerances": {"time": 0.05},
      "entries": [
-      {"name": "resnet18", "subject": {"model": "torchvision:resnet18", "batches": [16], ...}, "environment": {...},
-       "places": [
-        {"batch": 16, "layer": "conv1", "direction": "forward", "flops": 3776446464, "bytes": 61038592},
+      {"name": "resnet18", "subject": {"model": "torchvision:resnet18", "batches": [16], ...},
+       "environment": {...}, "places": [
+        {"batch": 16, "layer": "conv1", "direction": "forward", "flops": 3776446464, ...},
         ...
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from perfctl.orchestrator.errors import UsageError
 
 Ask = Callable[[Path, Sequence[int]], int]
-"""Which of these is the batch size of that file?"""
+"""Asks which of several numbers is the batch size of a file."""
 
 _IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?(\d{1,9})(?![a-z0-9])|(?<![a-z0-9])(\d{1,9})_batch(?![a-z0-9])",

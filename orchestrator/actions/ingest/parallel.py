@@ -34,7 +34,7 @@ READER = "perfctl.orchestrator.actions.ingest.reader"
 TOGETHER, TOGETHER_BYTES = 16, 4 << 20
 """Small reports that share a store on their way: to open, attach and delete one takes as long as to copy a small run."""
 AHEAD = 8
-"""Such stores a process that may wait: while one large file is read, others go on."""
+"""Stores of small reports that may wait per process: while one large file is read, other processes go on."""
 PAGE_BYTES = 4096
 WORTH_BYTES = 16 << 20
 """Large files are worth a process each, and smaller ones several where they are as large together: each process loads all

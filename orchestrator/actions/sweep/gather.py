@@ -28,12 +28,13 @@ from perfctl.orchestrator.store import clean_text, database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
-_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
+_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
+WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
 AND profiler = :profiler AND batch_size = :batch_size AND """
 _KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS :reason"
-"""This very attempt, or a whole one that came after it."""
+"""Query for a run of the sweep that is this very attempt, by its start, status and reason."""
 _BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
-"""A run that is whole or partial, or the same one that failed for the same reason."""
+"""Query for a run of the sweep that is whole or partial, or that failed for the same reason."""
 
 
 @dataclass(slots=True)

@@ -104,7 +104,8 @@ def render_parts(asked: PartsRequest) -> Rendered:
 
         site = with_defaults(SiteOptions(...).site(), (Path.cwd(), Path.home()))
         parts = NAME.parts(options)  # list of (label, words)
-        asked = PartsRequest("study-NAME", parts, ("study", "NAME", "--from", str(out)), out, site, "cuda", command)
+        again = ("study", "NAME", "--from", str(out))
+        asked = PartsRequest("study-NAME", parts, again, out, site, "cuda", command)
         rendered = render_parts(asked)
         write(rendered, force=force)  # or, for --dry-run, print rendered.texts
 

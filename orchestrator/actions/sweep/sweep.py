@@ -41,7 +41,7 @@ class SweepListener(Listener):
     """Hears how a sweep goes; the functions of ``launch.Listener``, and more."""
 
     known: Callable[[RunResult, int], None] = lambda result, run_id: None
-    """This run's report is in the store already, as run ``run_id``."""
+    """Called when the run's report is in the store already, as run ``run_id``."""
 
 
 Listening = Callable[[SweepRequest], AbstractContextManager[SweepListener]]
@@ -238,7 +238,7 @@ class NcuCost:
 
     batch_size: int
     layers: tuple[str, ...]
-    """Those that were asked for; empty for all."""
+    """Layers that were asked for; empty for all."""
     cost: ReplayCost
 
 

@@ -22,7 +22,7 @@ _VARIABLES = (
 )  # fmt: skip
 """Beginnings of the environment variables that these libraries read."""
 _OWN = ("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR")
-"""Of those, the ones that torch sets itself when it is imported."""
+"""Environment variables that torch sets itself when it is imported."""
 _DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 _STATED = (".dist-info", ".egg-info", ".egg-link", ".pth")
 """Ends of the names in a folder of packages that say what is installed: "torch-2.9.1.dist-info"."""

@@ -165,7 +165,10 @@ def whole(
         bad = _failing(items, work, lambda at: [items[at]])
         if not bad and len(items) <= _ALONE:
             rest = {at: [one for other, one in enumerate(items) if other != at] for at in range(len(items))}
-            good = next((at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])), None)  # type: ignore[misc]
+            good = next(
+                (at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])),  # type: ignore[misc]
+                None,
+            )
             bad = {} if good is None else {good: error}
         wrong = {at: why for at in bad or range(len(items)) if (why := explained(items[at]))}
         bad = bad or dict.fromkeys(wrong, error)

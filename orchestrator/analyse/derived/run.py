@@ -159,7 +159,7 @@ class Coverage:
     share: float
     """Of the kernel time, 0..1: launches whose multiply-adds a rule gives."""
     verified: float
-    """Of that time, 0..1: launches by rules that were held against counters."""
+    """Of the time that ``share`` covers, 0..1: launches by rules that were checked against counters."""
     within: float
     """Largest error of the verified rules that were used, on 95 of 100 launches."""
     chips: tuple[str, ...]

@@ -193,7 +193,7 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
 
 ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
          "aten.addbmm", "aten.addbmm_", "aten._sparse_addmm")  # fmt: skip
-"""Their first argument is added; the second and third are the factors."""
+"""Products whose first argument is added; the second and third are the factors."""
 LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation", "aten._scaled_mm")
 BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
 """Which argument of a product is its bias, where it is not the first."""

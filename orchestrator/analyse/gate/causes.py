@@ -17,7 +17,7 @@ class Cause(NamedTuple):
     whole: Judged | None
     """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is not among the rows."""
     others: tuple[Judged, ...]
-    """The rest, those that moved most first."""
+    """Rows of the other places, those that moved most first."""
 
     @property
     def size(self) -> int:

@@ -49,7 +49,7 @@ _CLOCKS = (
 )  # fmt: skip
 """Facts that make times say nothing about the code."""
 _MACHINE = ("cpu_model", "cpu_capability")
-"""Those that have to be known on both sides, if on one: without them, a processor may be any of its name."""
+"""Facts about the CPU that both sides must know if one does: without them, a processor may be any of its name."""
 _WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
 """Facts that name a study."""
 _NEAR = {fact.name: fact.tolerance for fact in FACTS if fact.tolerance}

@@ -54,7 +54,7 @@ class Change:
     earliest: int
     """With 95 %, the first point of the new level is not before this one."""
     latest: int
-    """And not after this one."""
+    """With 95 %, the first point of the new level is not after this one."""
     before_points: int
     """Points of the old level."""
     after_points: int

@@ -54,7 +54,7 @@ class FirstPass:
     twins: Mapping[Site, Site]
     """A site that need not be replayed -> the one that has the same launches and shapes, and is."""
     all_launches: int
-    """Those outside of layers, too."""
+    """Number of launches, those outside of layers included."""
 
     @property
     def saved(self) -> int:

@@ -36,7 +36,7 @@ PRODUCTS = frozenset(
 )
 """Operations that CUDA runs with cuBLAS."""
 LT = frozenset(("aten.addmm", "aten._int_mm", "aten._scaled_mm"))
-"""Of these, those that it runs with cuBLASLt: in forward, addmm adds the bias of a linear layer."""
+"""Operations that CUDA runs with cuBLASLt: in forward, addmm adds the bias of a linear layer."""
 LT_WORKSPACE = 1 << 20
 
 

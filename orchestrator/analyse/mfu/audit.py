@@ -77,7 +77,7 @@ class Audit:
     exact: Row
     """Every product that runs, attention as the whole square: what ``perfctl estimate`` counts."""
     causal: Row
-    """The same with only the scores that the mask leaves."""
+    """Every product that runs, attention with only the scores that the mask leaves."""
     rows: tuple[Row, ...]
     reported: Reported | None = None
     notes: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ class Convention:
     attention: str
     """What it makes of attention, for the list of differences."""
     by_parameters: bool = True
-    """It counts parameters, so recomputing is counted for all of them; else for the layers, without the LM head."""
+    """The formula counts parameters, so recomputing is counted for all of them; else for the layers, without the LM head."""
 
 
 def parameters(

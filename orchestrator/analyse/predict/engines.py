@@ -1,8 +1,8 @@
 """Servers that generate text with fused kernels and CUDA graphs: the fit to published times of TensorRT-LLM, in engines.json.
 
-One step, prefill or one of decode, of the whole batch (1 multiply-add is 2 FLOPs)::
+One step, prefill or one of decode, of the whole batch (1 multiply-add is 2 FLOPs), the first line of the layers and of the head::
 
-    seconds = max(products * FLOPs of products / peak, weights * their bytes / bandwidth)   of the layers, and of the head
+    seconds = max(products * FLOPs of products / peak, weights * their bytes / bandwidth)
             + attention * FLOPs of attention / peak + cache * bytes of the KV cache / bandwidth
             + launch * layers with products + sequence * sequences
 

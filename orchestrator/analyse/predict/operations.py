@@ -65,7 +65,7 @@ class Operation:
     """Area of the window, in elements (convolution, pooling)."""
     stride: float = 1
     first: bool = False
-    """Its input needs no gradient: there is no grad_input."""
+    """The input of the operation needs no gradient: there is no grad_input."""
 
     @property
     def of_weights(self) -> bool:

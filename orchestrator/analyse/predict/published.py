@@ -2,7 +2,8 @@
 
 One model for all devices. A step is the sum of its parts (``step_parts``), each at the device's own peaks::
 
-    seconds = max(sum(cost[part, regime] * factor[device, class] * part), host seconds an operation * operations)
+    seconds = max(sum(cost[part, regime] * factor[device, class] * part),
+                  host seconds an operation * operations)
 
 A regime is training or inference, with four or two bytes an element, on vector or tensor units, and contiguous or channels-last.
 Two more terms are learned: bytes over what the SMs can issue (SMs x clock), because fast memory is not filled by few SMs, and
@@ -58,8 +59,8 @@ COVERED = 0.9
 WIDER = 1.5
 """Factor on the interval (in logarithms) for each of: a process, a class of power, a precision that nobody published."""
 WIDER_CPU = 2.0
-"""The same for another CPU than the measured one, for eager mode, and for more than one sample. An assumption: one CPU cannot
-tell how CPUs differ."""
+"""Factor on the interval (in logarithms) for each of: another CPU than the measured one, eager mode, more than one sample. An
+assumption: one CPU cannot tell how CPUs differ."""
 
 
 def kind_of(part: str) -> str:

@@ -2,7 +2,8 @@
 
 Amounts are the same on every device, costs the same for every network, and the seconds of the GPU are their scalar product::
 
-    seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows), host seconds an operation * operations)
+    seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows),
+                  host seconds an operation * operations)
 
 ``rows`` are those of the device and of weaker ones (``published``: no device is slower than a weaker one). The result is that of
 :func:`published.predict`; amounts that bend are kept to :data:`CLOSE`.
@@ -52,7 +53,7 @@ class Amounts:
     steps: Mapping[int, tuple[Amount, ...]]
     """Bytes of an activation -> everything but the optimizer."""
     optimizers: Mapping[str, tuple[Amount, ...]]
-    """The same at every batch size: one point."""
+    """Optimizer -> the part of its update, which is equal at every batch size: one point."""
     operations: float
     """:func:`published.started`."""
 
@@ -63,7 +64,7 @@ class Cost(NamedTuple):
     own: int
     """The row of the device itself."""
     rows: tuple[int, ...]
-    """Those of which the smallest product counts."""
+    """Rows of the table of which the smallest product counts."""
     host: float
     """Seconds of the host for each operation."""
     gpu_width: float

@@ -278,7 +278,7 @@ FEATURES = (
 )  # fmt: skip
 """Features of the step model; see :func:`features`."""
 INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
-"""Those that grow with batch."""
+"""Features that grow with the batch size."""
 
 
 def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:

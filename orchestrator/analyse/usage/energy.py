@@ -37,7 +37,7 @@ class Energy:
     """Over the span."""
     span_ns: int | None
     span: str
-    """The same in words."""
+    """The span in words."""
     source: str | None
     """COUNTER or POWER."""
     error: float | None

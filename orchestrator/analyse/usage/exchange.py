@@ -50,7 +50,7 @@ class Exchange:
     group_size: int | None
     """Ranks in the group."""
     ranks: tuple[int, ...]
-    """Those that took part, of those that are here."""
+    """Ranks that took part, of those with a record."""
     step: int | None
     layer: str | None
     """Whose data it sends: see ``layer_by``; null with ``layer_reason``."""
@@ -71,7 +71,7 @@ class Exchange:
     late_ns: int
     """From the second last rank's start to the last one's: what all would gain if that rank came with the next."""
     late_median_ns: int
-    """The same from the median start."""
+    """From the median start to the last rank's."""
     waiting_ns: int
     """Sum over the ranks of the time from their start to the last one's."""
 

@@ -42,7 +42,7 @@ class Idle:
     device: int
     window_ns: int
     window: str
-    """The same in words, as of :class:`Busy`."""
+    """The window in words, as of :class:`Busy`."""
     by_cause: dict[str, int]
     count: int
     largest: tuple[Wait, ...]

@@ -35,7 +35,7 @@ class MemoryUse:
     host: int | None
     """Resident memory of the process that computes, highest, as it recorded it about itself."""
     host_all: int | None
-    """The same of all the run's processes together, highest reading from outside."""
+    """Resident memory of all the run's processes together, highest reading from outside."""
 
 
 def memory_use(run: Run) -> MemoryUse:

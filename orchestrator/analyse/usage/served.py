@@ -27,7 +27,7 @@ class PhaseUse:
     sequences: int | None
     """Of all its steps together."""
     tokens: int | None
-    """That its steps computed; None where one does not say."""
+    """Tokens that its steps computed; None where one does not say."""
     launches: int | None
     """None for a part: the same kernels compute both."""
     kernel_ns: float | None

@@ -70,7 +70,7 @@ class SummaryRow:
     kernel_ns: float | None
     """Time of all kernels added up."""
     tensor_ns: float | None
-    """Of those whose names say tensor cores."""
+    """Time of the kernels whose names say tensor cores, added up."""
 
 
 def name_rows(run: Run) -> tuple[NameRow, ...]:

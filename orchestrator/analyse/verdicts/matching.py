@@ -26,9 +26,10 @@ from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvide
 CLOSE = log(1.2)
 """A predicted number of multiplies further than this from what was counted is not the reason."""
 EXACT = log(1.02)
-"""The same where the grid's formula is not verified for the direction."""
+"""A predicted number of multiplies further than this from what was counted is not the reason if the grid's formula is not
+verified for the direction."""
 ENOUGH = 0.75
-"""Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
+"""Share of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
 WIDTHS = (1, 32, 64, 128, 256)
 DEPTH_STEPS = (4, 8, 16, 32)

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Kernel
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
 PART = 0.2
-"""Of a gap: so large a part of a small one makes a verdict all the same."""
+"""Share of a gap: so large a part of a small gap makes a verdict all the same."""
 
 
 Confidence = Literal["observed", "predicted and matched", "plausible"]

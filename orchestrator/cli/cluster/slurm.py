@@ -44,7 +44,7 @@ PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
 _NOT_HERE = ("estimate_cost", "again", "grace", "no_store", "sweep_name", "scratch", "devices", "as_json")
 """Options that make no sense in an array, or that each task gets from its script."""
 _OF_SITE = tuple(field.name for field in fields(SiteOptions))
-"""Of these names, the cluster's meaning counts: perfctl itself runs inside --image."""
+"""Names of options of which the cluster's meaning counts: perfctl itself runs inside --image."""
 _NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
 
 

@@ -12,7 +12,8 @@ SLOW_WRITERS = ("nsys", "ncu", "dlprof")
 STOP_BEFORE_S = 300
 """Seconds before the time limit at which one of SLOW_WRITERS is told to stop."""
 STOP_BEFORE_QUICK_S = 60
-"""The same for others. Slurm checks about twice a minute: its signal comes up to a minute early, never late."""
+"""Seconds before the time limit at which any other profiler is told to stop. Slurm checks about twice a minute: its signal
+comes up to a minute early, never late."""
 _SHORTEST_S = 10
 
 

@@ -166,7 +166,7 @@ def _ask(*argv: str) -> list[str]:
 WHOLE, PARTIAL, FAILED = "whole", "partial", "failed"
 WAITING, RUNNING, MISSING = "waiting", "running", "missing"
 UNKNOWN = "unknown"
-"""It started and did not end; without the queue it is unknown whether it still runs."""
+"""State of a task that started and did not end: without the queue, no one knows whether it still runs."""
 
 REPEAT = (PARTIAL, FAILED, MISSING)
 """States of tasks that are worth repeating."""

@@ -40,7 +40,7 @@ STARTED = ".perfctl-started"
 _TICK_S = 1.0
 _PAUSE_S = 0.1
 _SAME_S = 0.3
-"""The same signal within this time counts once: Slurm and the batch script both send it."""
+"""Seconds within which a repeated signal counts once: Slurm and the batch script both send it."""
 _KILL_S = 2.0
 _QUIET_S = 0.05
 """Time without any member before a run counts as ended: one scan misses a child forked during it (nsys 2022.4's agent)."""

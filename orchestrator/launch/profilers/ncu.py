@@ -137,7 +137,7 @@ _CAUSES = {
 FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 """Folder in a sweep's folder with what the plain step of each batch size launched."""
 LAUNCHES = "launches.json"
-"""Its file in the folder of a run."""
+"""File of the first pass in the folder of a run: what the plain step launched."""
 
 
 def left_out(path: Path) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ class RunResult:
     reason: str | None
     folder: Path
     skipped: bool = False
-    """It was complete already, and nothing ran."""
+    """The batch size was complete already, and nothing ran."""
     duration_ns: int | None = None
     repeat: int = 1
     """Number of the repeat, from 1."""

@@ -24,7 +24,7 @@ class Spot:
     """One work at one memory level."""
 
     label: str
-    """The same for all levels of one work, which a line joins."""
+    """Name of the work, equal for all of its levels, which a line joins."""
     level: str
     x: float
     """FLOP per byte of this level."""

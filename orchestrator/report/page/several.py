@@ -30,7 +30,7 @@ from perfctl.orchestrator.report.page.usage import usage_cell
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, table
 
 COLOURS = (0, 1, 2, 3, 4, 5, 6, 9)
-"""Of the curves; studies beyond these stand in the table only."""
+"""Numbers of the colors of curves; further studies are in the table only."""
 WIDE = 20.0
 """Curves whose values lie further apart are drawn on a log axis."""
 

@@ -33,7 +33,6 @@ from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-"""Characters of a kernel's name around a wait."""
 _MEANING = {
     "loading data": "half of the wait or more lies in a range of the phase data",
     "copy": "half of the wait or more is covered by copies and memsets",

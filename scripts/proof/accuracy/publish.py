@@ -360,7 +360,7 @@ class HeldOut:
     compiled: dict[int, float]
     """Rows under torch.compile, by fits that did not see their network's relatives."""
     compiled_new: dict[int, float]
-    """The same rows, by fits that saw nothing of their chip."""
+    """Rows under torch.compile, by fits that saw nothing of their chip."""
 
 
 def held_out(every: Sequence[Row]) -> HeldOut:

@@ -60,7 +60,7 @@ class Name(NamedTuple):
     """Pattern of the sentence, lower case; "" for any."""
     effects: set[str]
     describes: bool = False
-    """It may stand anywhere as long as it claims no factor."""
+    """The sentence may stand anywhere as long as it claims no factor."""
 
 
 NAMES = (

@@ -88,7 +88,7 @@ class Outcome:
     rows: Mapping[str, str] = field(default_factory=dict)
     """Table -> digest of its rows."""
     figures: Mapping[str, str] = field(default_factory=dict)
-    """The same of its numbers alone."""
+    """Table -> digest of the numbers in its rows."""
     form: str = ""
     launches: int = 0
     rhythm: bool = False

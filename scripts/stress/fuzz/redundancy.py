@@ -59,7 +59,7 @@ class Change(NamedTuple):
     tables: Collection[str]
     """Tables of the store with other rows; of sums that are named by their column, "summary COLUMN"."""
     figures: Collection[str]
-    """Those in which numbers differ, not only texts."""
+    """Tables in which numbers differ, not only texts."""
     lost: Sequence[bytes]
     """Lines of the report that the mutant does not have."""
     places: Collection[str]
