@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+_contexts: dict[tuple[int, str], Any] = {}
+
 
 class Visit:
     """An open page, and what went wrong in it."""
 
     def __init__(self, browser: Any, file: Path, **options: Any) -> None:
         options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
-        self.context = browser.new_context(**options)
-        self.context.set_default_timeout(120_000)
-        self.page = self.context.new_page()
+        self.page = _context(browser, options).new_page()
         self.troubles: list[str] = []
         self.page.on("console", lambda said: self.troubles.append(f"console: {said.text}"))
         self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
@@ -32,8 +32,21 @@ class Visit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.context.close()
+        self.page.close()
         assert self.troubles == []
+
+
+def _context(browser: Any, options: dict[str, Any]) -> Any:
+    """One for all visits with the same options: a new one costs more of a core than the page does. Pages keep nothing in it.
+
+    A page stays open in it, with which the next ones share a process.
+    """
+    key = (id(browser), repr(sorted(options.items())))
+    if key not in _contexts:
+        _contexts[key] = browser.new_context(**options)
+        _contexts[key].set_default_timeout(120_000)
+        _contexts[key].new_page().goto((Path(__file__).parent / "visit.py").as_uri())
+    return _contexts[key]
 
 
 TWO_OF_EACH = """() => {
