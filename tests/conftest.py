@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import gc
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,9 @@ settings.register_profile("any speed", deadline=None, suppress_health_check=[Hea
 settings.load_profile("any speed")
 
 ROOT = Path(__file__).resolve().parent.parent
+PARTS = {"browser": "browser", "cluster": "slurm", "image": "image", "shared": "reports",
+         "forks": "torch", "bf16_lstm": "torch"}  # fmt: skip
+"""Fixture -> the marker that its tests get."""
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -38,13 +40,25 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes test at once, a file's tests stay together, and one file at a time starts nsys.
+    """Mark the parts that can be run alone, and say which tests stay together where several processes test at once.
 
-    nsys 2022.4 may not start (sem_open) while another does; such files carry ``xdist_group("nsys")``.
+    A file's tests do, and those of all files with a browser: it is started once. nsys 2022.4 may not start (sem_open) while
+    another does: such files carry ``xdist_group("nsys")``.
     """
+    with_browser = set()
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        for name in {PARTS.get(fixture) for fixture in getattr(item, "fixturenames", ())} - {None}:
+            item.add_marker(name)
+        if item.path == ROOT / "tests" / "test_docs.py":
+            item.add_marker("docs")
+        if item.get_closest_marker("browser"):
+            with_browser.add(item.path)
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            item.add_marker(pytest.mark.xdist_group("browser" if item.path in with_browser else str(item.path)))
+        elif not (item.get_closest_marker("docs") or item.get_closest_marker("slurm")):
+            item.add_marker("nsight")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -104,10 +118,12 @@ def golden() -> Callable[[str, str], None]:
 
 
 @pytest.fixture(scope="session")
-def bf16_lstm() -> None:
+def bf16_lstm(forks: forked.Forks, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips where torch has no LSTM in bf16 for this CPU: oneDNN's needs AVX-512."""
+    folder = tmp_path_factory.mktemp("bf16")
     code = "import torch\nwith torch.autocast('cpu', torch.bfloat16): torch.nn.LSTM(4, 4)(torch.randn(2, 3, 4))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    (folder / "lstm.py").write_text(code)
+    done = forks.run(folder, str(folder / "lstm.py"))
     if done.returncode:
         pytest.skip(f"no LSTM in bf16 on this CPU: {done.stderr.strip().splitlines()[-1][:80]}")
 
