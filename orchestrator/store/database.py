@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from urllib.parse import quote
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import shape, triggers
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST, OLDEST, Migration
+from perfctl.version import __version__
 
 APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
 PAGE_BYTES = 16384
@@ -289,12 +289,14 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _newer(written_by: object) -> str:
     """The version to install; what the store says only helps where it is newer than this one."""
-    own = metadata.version("perfctl")
-    return f"{written_by} or later" if _numbers(written_by) > _numbers(own) else f"later than {own}"
+    newer = _numbers(written_by) > _numbers(__version__)
+    return f"{written_by} or later" if newer else f"later than {__version__}"
 
 
 def _numbers(version: object) -> tuple[int, ...]:
-    return tuple(map(int, str(version).split("."))) if re.fullmatch(r"\d+(\.\d+)*", str(version)) else ()
+    """Return the numbers of a release, or of the release that a version leads to: 2.0.0.dev0."""
+    numbers = re.fullmatch(r"(\d+(?:\.\d+)*)(?:\.dev\d+)?", str(version))
+    return tuple(map(int, numbers[1].split("."))) if numbers else ()
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

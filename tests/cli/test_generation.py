@@ -56,8 +56,8 @@ def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(capsys: pytes
     ("form", "piece"),
     [
         ("text", "Decode, by layer"),
-        ("markdown", "## Decode, by layer"),
-        ("latex", "\\end{longtable}"),
+        ("md", "## Decode, by layer"),
+        ("tex", "\\end{longtable}"),
         ("html", "<h3>Decode, by layer"),
     ],
 )

@@ -59,7 +59,6 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
         runs.Row("mlp compile=True", 8, (1.0,)),
     ]
     found = measurements_from_store(runs.store(tmp_path / "perfctl.db", rows))
-    assert len(found.stamps) == 4
     by_case = {(one.machine, one.case.batch): one for one in found.measured}
     assert set(by_case) == {("T4", 8), ("T4", 16), ("AMD EPYC, 2 threads", 8)}
     best = by_case["T4", 8]

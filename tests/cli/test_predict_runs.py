@@ -95,7 +95,7 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
 
 def test_runs_of_another_device_are_not_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
     runs.store(tmp_path / "perfctl.db", bench())
-    found = perfctl("predict", "--model", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json")
+    found = perfctl("predict", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json")
     assert found.json["batches"][0]["way"] == "published"
     assert "fitting" not in found.err
 
