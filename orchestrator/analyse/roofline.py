@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean
 
-from perfctl.orchestrator.analyse.counters.caches import LEVELS, bytes_per_cycle
-from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
+from perfctl.orchestrator.analyse.counters.work import LEVELS, NOTHING, ON_A_CPU, CountedWork, bytes_per_cycle
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.analyse.kernels.pairing import match

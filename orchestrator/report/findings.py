@@ -17,9 +17,8 @@ from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Busy, busy_from
-from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.analyse.usage.run_usage import RunUsage, fits
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import worst
 from perfctl.orchestrator.report.cells import count

@@ -28,8 +28,7 @@ from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.gate.causes import causes
 from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
-from perfctl.orchestrator.analyse.gate.measure import of_model
-from perfctl.orchestrator.analyse.gate.recorded import of_runs
+from perfctl.orchestrator.analyse.gate.quantities import of_model, of_runs
 from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric

@@ -149,7 +149,7 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate import estimate_model
     from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.actions.gate.compiled import compiled_step
-    from perfctl.orchestrator.analyse.gate.measure import of_model
+    from perfctl.orchestrator.analyse.gate.quantities import of_model
 
     facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     batches, compiled = facts.pop("batches", (1,)), facts.pop("compile", False)
@@ -171,7 +171,7 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.actions.wall import memory
     from perfctl.orchestrator.actions.wall.runs import analysed
-    from perfctl.orchestrator.analyse.gate.recorded import of_runs
+    from perfctl.orchestrator.analyse.gate.quantities import of_runs
 
     named = str(given["runs"])
     path = folder / named

@@ -20,9 +20,9 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.listener import IngestListener
+    from perfctl.orchestrator.actions.messages import IngestListener
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
 
@@ -280,8 +280,8 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
 
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new one of all reports."""
+    from perfctl.orchestrator.actions import messages
     from perfctl.orchestrator.actions.ingest import ingest as ingests
-    from perfctl.orchestrator.actions.ingest import listener as ingest_listener
     from perfctl.orchestrator.actions.ingest.hints import UserHints
 
     place = asked.recorded
@@ -294,7 +294,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     hints = UserHints(workload=asked.workload, precision=asked.precision)
     with reading() as listener:
         done = ingests.ingest(
-            [runs], asked.folder.store, hints=hints, listener=listener or ingest_listener.SILENT,
+            [runs], asked.folder.store, hints=hints, listener=listener or messages.SILENT_INGEST,
             command_line=asked.command_line,
         )  # fmt: skip
     if done.failed and not done.taken:
@@ -305,7 +305,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
 def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]) -> FlopsStudy:
     from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.tables import newest_runs
-    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
 
     networks = networks_of(newest_runs(store), asked.workload)
     if not networks:

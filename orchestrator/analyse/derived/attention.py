@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.derived.products import up
+from perfctl.orchestrator.analyse.derived.cuda_cores import up
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 

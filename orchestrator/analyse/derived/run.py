@@ -12,11 +12,9 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
-from perfctl.orchestrator.analyse.derived.foreach import lists_of, over_parameters, parameters_of
-from perfctl.orchestrator.analyse.derived.pointwise import pointwise
-from perfctl.orchestrator.analyse.derived.pooling import pooled
+from perfctl.orchestrator.analyse.derived.operators import by_rows, pooled
+from perfctl.orchestrator.analyse.derived.pointwise import lists_of, over_parameters, parameters_of, pointwise
 from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived, Launch
-from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing

@@ -1,9 +1,10 @@
 """Matrix products and convolutions on tensor cores: FLOPs in whole tiles.
 
 A tile is computed whole, and so is each step along the sum. The grid says how tiles lie and how often a sum is split.
-Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch fewer thread blocks than there are tiles: there tiles follow from the
-shape alone. Where orientation, cluster or split stay open and matter, there is no rule for the launch.
-Sources: CUTLASS (``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile scheduler of ``sm90``).
+Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch fewer thread blocks than there are tiles: there tiles
+follow from the shape alone. Where orientation, cluster or split stay open and matter, there is no rule for the
+launch. Sources: CUTLASS (``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile scheduler of
+``sm90``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.derived.products import up
+from perfctl.orchestrator.analyse.derived.cuda_cores import up
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import Algorithm

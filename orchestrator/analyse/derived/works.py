@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.orchestrator.analyse.derived.pooling import pool_of
+from perfctl.orchestrator.analyse.derived.operators import pool_of
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Rows, Work
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, integers, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.counters.caches import CACHES, LEVELS
+from perfctl.orchestrator.analyse.counters.work import CACHES, LEVELS
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, LevelPoint, Roofline, RooflinePoint, Traffic
 from perfctl.orchestrator.report.cells import (

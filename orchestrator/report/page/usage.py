@@ -10,8 +10,7 @@ from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, breakdown
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.energy import seconds
-from perfctl.orchestrator.analyse.usage.idle import CAUSES
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.analyse.usage.run_usage import CAUSES, RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts

@@ -19,8 +19,15 @@ from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
 from perfctl.orchestrator.report.studies import flops_tables as tables
-from perfctl.orchestrator.report.studies.flops_findings import SCATTERS, findings
-from perfctl.orchestrator.report.studies.flops_study import MORE_IN_LESS, FlopsStudy, remembered, scatter_of, trained
+from perfctl.orchestrator.report.studies.flops_findings import (
+    MORE_IN_LESS,
+    SCATTERS,
+    FlopsStudy,
+    findings,
+    remembered,
+    scatter_of,
+    trained,
+)
 from perfctl.orchestrator.report.studies.flops_tables import Points
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.orchestrator.report.tables import Column, Table, table

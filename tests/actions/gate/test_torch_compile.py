@@ -11,7 +11,7 @@ from perfctl.orchestrator.actions.estimate import Request
 from perfctl.orchestrator.actions.gate import compiled, gate
 from perfctl.orchestrator.actions.traces import entries
 from perfctl.orchestrator.analyse.gate.judge import judge
-from perfctl.orchestrator.analyse.gate.measure import of_model
+from perfctl.orchestrator.analyse.gate.quantities import of_model
 from perfctl.orchestrator.analyse.gate.records import MISSING, WORSE, Place
 from perfctl.records.compiled import CompiledGraph, CompiledStep
 
