@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.estimate_request import Request, check_precision
 from perfctl.orchestrator.actions.messages import Progress, no_progress
-from perfctl.orchestrator.actions.traces.kept import Kept
-from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.actions import trace_cache
 from perfctl.orchestrator.actions.estimate import Request
 from perfctl.orchestrator.actions.gate import compiled, gate
-from perfctl.orchestrator.actions.traces import entries
 from perfctl.orchestrator.analyse.gate.judge import judge
 from perfctl.orchestrator.analyse.gate.quantities import of_model
 from perfctl.orchestrator.analyse.gate.records import MISSING, WORSE, Place
@@ -99,7 +99,7 @@ def test_under_autocast_the_casts_are_operations_of_the_graph() -> None:
 
 def test_a_model_is_compiled_in_another_process_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.delenv(entries.OFF)
+    monkeypatch.delenv(trace_cache.OFF)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file, baseline = tmp_path / "code" / "net.py", tmp_path / "gate.json"
     file.parent.mkdir()
