@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
 from perfctl.orchestrator.analyse.memory.trace import RESERVE, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
@@ -360,8 +360,6 @@ class ModelEstimate:
 
         Raises UsageError when the model has no such layer.
         """
-        from perfctl.orchestrator.analyse.memory.estimate import part_of
-
         parts = {}
         for size, found in self.batches.items():
             part = part_of(found, _path(layer))

@@ -131,7 +131,7 @@ GROUPS = {
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
         "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
-        "history": ("read.history:history", "Show quantities of many runs, and where they changed."),
+        "history": ("read.compare:history", "Show quantities of many runs, and where they changed."),
         "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {

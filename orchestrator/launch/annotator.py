@@ -31,7 +31,6 @@ MODULES = (
             "record",
             "run",
             "shapes",
-            "steps",
             "watch",
         )
     ),

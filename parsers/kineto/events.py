@@ -12,12 +12,31 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.operators import Call
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.report import Diagnostic
 
 _INT64, _MOST_DIGITS = 1 << 63, 20
+
+
+class CallFacts(NamedTuple):
+    """Of one call; None is not stated."""
+
+    file: str | None
+    hash: str | None
+    backend: str | None
+    elements: int | None = None
+    """That the loops run over, those of a reduction included; of a template those of its output."""
+    reduced: int | None = None
+    """Elements that are reduced into one result; None where nothing is."""
+    argument_bytes: int | None = None
+    """Of all tensors that it is given, once each."""
+    flops: int | None = None
+    """Of its product; 1 multiply-add is 2 FLOPs."""
+    stated_flops: int | None = None
+    stated_bytes: int | None = None
+    why: str | None = None
+    """Why a template's FLOPs are not known."""
 
 
 def nanoseconds(value: object) -> int | None:
@@ -252,7 +271,7 @@ class Events:
     """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
     annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """Position in ``kernels`` of each that was annotated when its graph was captured -> the name, whether it is backward."""
-    compiled: dict[int, Facts] = field(default_factory=dict)
+    compiled: dict[int, CallFacts] = field(default_factory=dict)
     """Position in ``spans`` of each call of a compiled kernel -> what it says of the kernel."""
     signatures: list[int] | None = None
     """For each of ``spans``, the number of its arguments in ``arguments``; None where single operators are not wanted."""

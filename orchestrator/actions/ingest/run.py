@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
-from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.kernels.names import family, recognise
 from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
 from perfctl.orchestrator.analyse.usage.ranks import with_exposed
 from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
@@ -81,7 +81,6 @@ def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
     """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
     from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
     from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
-    from perfctl.orchestrator.analyse.kernels.names import recognise
 
     for instruction in ("FADD", "FMUL", "FFMA"):
         value = getattr(derived, instruction.lower())

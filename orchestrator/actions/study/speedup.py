@@ -202,8 +202,6 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
     A run's device and precision say which arm it belongs to; what is left out goes to ``missing``. Raises UsageError for a
     path that does not exist, PerfctlError when it holds no whole run, StoreError, ReportError.
     """
-    from perfctl.orchestrator.actions.study.folder import StudyFolder
-
     if not source.exists():
         raise UsageError(f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report")
     store = StudyFolder(source).store

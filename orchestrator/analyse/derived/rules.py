@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import attention, cuda_cores, tensor
+from perfctl.orchestrator.analyse.derived import cuda_cores, tensor_cores
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
@@ -40,9 +40,9 @@ RULES: tuple[tuple[Applies, Rule], ...] = (
     (_named("cgemm_"), cuda_cores.fourier),
     (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_cores.direct),
     (_named("conv_depthwise2d_"), cuda_cores.depthwise),
-    (tensor.is_dense, tensor.product),
-    (tensor.is_dense, tensor.convolution),
-    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), attention.attention),
+    (tensor_cores.is_dense, tensor_cores.product),
+    (tensor_cores.is_dense, tensor_cores.convolution),
+    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), tensor_cores.attention),
 )
 """Each with the names it may know; it looks more closely itself."""
 

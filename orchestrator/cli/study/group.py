@@ -16,7 +16,8 @@ from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, w
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.commands import CommandList
 from perfctl.orchestrator.cli.measure.bench import Budget, Device, Threads, listening
-from perfctl.orchestrator.cli.measure.profilers import PASS_ON_CONTEXT, SweepCommand
+from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SweepCommand
+from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
 from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.report.studies.records import StudyPage
 
@@ -164,9 +165,7 @@ def speedup(
     Without a GPU it compares ways of the CPU. Runs of another machine come in with --from. 1 multiply-add = 2 FLOPs.
     """
     from perfctl.orchestrator.actions.study import speedup as actions
-    from perfctl.orchestrator.actions.study.folder import StudyFolder
     from perfctl.orchestrator.actions.sweep.options import SweepOptions
-    from perfctl.orchestrator.cli.measure.profilers import listening
     from perfctl.orchestrator.report.studies import speedup as page
 
     request = actions.SpeedupRequest(
@@ -178,7 +177,7 @@ def speedup(
     if dry_run:
         show_parts(actions.parts(request))
         return
-    done = actions.study_speedup(request, listening, console)
+    done = actions.study_speedup(request, listening_to_sweeps, console)
     origin = f"recorded in {source}" if source else None
     write_and_show(
         lambda: page.study_page(
@@ -217,7 +216,6 @@ def inference(
     --from: nvidia-smi logs, DLProf reports, perfctl's own runs or a store, with nothing run.
     """
     from perfctl.orchestrator.actions.study import inference as actions
-    from perfctl.orchestrator.cli.measure.profilers import listening
 
     named = tuple(name.strip() for name in (models or "").split(",") if name.strip())
     asked = actions.InferenceStudy(
@@ -229,7 +227,7 @@ def inference(
         show_parts(actions.parts(asked, out))
         return
     done = actions.inference_study(
-        asked, out, listening=listening, messages=console, command_line=console.command_line()
+        asked, out, listening=listening_to_sweeps, messages=console, command_line=console.command_line()
     )
     write_and_show(done.page, done.folder)
     done.check()
@@ -263,7 +261,6 @@ def flops(
     1 multiply-add as 2. The same command again goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
     from perfctl.orchestrator.actions.study.flops import FlopsRequest, check, parts, run_part, study_flops
-    from perfctl.orchestrator.cli.measure.profilers import AFTER, listening
     from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.report.studies.flops import page
 
@@ -277,9 +274,9 @@ def flops(
         show_parts(parts(asked))
         return
     if part is not None:
-        run_part(asked, part, listening=listening, messages=console)
+        run_part(asked, part, listening=listening_to_sweeps, messages=console)
         return
-    result = study_flops(asked, listening=listening, reading=listening_to_reports, messages=console)
+    result = study_flops(asked, listening=listening_to_sweeps, reading=listening_to_reports, messages=console)
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()
 
@@ -302,7 +299,6 @@ def cost(
     """
     from perfctl.orchestrator.actions.bench import seconds
     from perfctl.orchestrator.actions.study import cost as actions
-    from perfctl.orchestrator.actions.study.folder import StudyFolder
     from perfctl.orchestrator.report.studies import cost as page
 
     request = actions.CostRequest(
