@@ -26,7 +26,6 @@ from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.records.compiled import CompiledStep
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -39,11 +38,8 @@ _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed",
 """Of a run, not of a study; or drawn anew each time."""
 
 
-def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledStep] | None = None) -> Measured:
-    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order.
-
-    compiled: batch size -> what torch.compile makes of the step.
-    """
+def of_model(estimates: Mapping[int, Estimate]) -> Measured:
+    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order."""
     places: Found = {}
     unknown: dict[str, str] = {}
     for batch, found in estimates.items():
@@ -82,32 +78,7 @@ def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledS
                     _add(
                         places, Place(batch=batch, layer=call.layer or "(model)", direction=direction), quantity, value
                     )
-    return Measured(places, unknown, _of_compiled(compiled or {}, places, unknown))
-
-
-def _of_compiled(
-    steps: Mapping[int, CompiledStep], places: Found, unknown: dict[str, str]
-) -> dict[str, dict[str, str]]:
-    """Graph breaks, and what Inductor makes of the graphs; gives the facts beside them: versions, and why graphs break."""
-    environment: dict[str, dict[str, str]] = {}
-    for batch, step in steps.items():
-        whole = Place(batch=batch)
-        why = step.problem or "the step stopped"
-        if step.broke:
-            unknown[f"{whole.name}: graph_breaks"] = why
-        else:
-            places.setdefault(whole, {})["graph_breaks"] = sum(times for _, times in step.breaks)
-        environment[f"batch {batch}"] = {
-            "torch": step.torch, "graph breaks": "; ".join(reason for reason, _ in step.breaks) or "none",
-        }  # fmt: skip
-        for graph in step.graphs or ():
-            at = Place(batch=batch, direction=graph.direction)
-            _add(places, at, "compiled_operations", graph.operations)
-            _add(places, at, "compiled_kernels", graph.kernels)
-            _add(places, at, "library_calls", graph.library_calls)
-        if step.graphs is None:
-            unknown[f"{whole.name}: kernels of Inductor"] = why
-    return environment
+    return Measured(places, unknown)
 
 
 def _add(places: Found, place: Place, quantity: str, value: int) -> None:
