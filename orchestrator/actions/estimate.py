@@ -371,7 +371,7 @@ class ModelEstimate:
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.flops.types import types_of_products
+        from perfctl.orchestrator.analyse.flops.engine import types_of_products
         from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
         plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.compare.records import Difference
-from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind, device_label, heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.records.run import Run
@@ -149,7 +149,7 @@ def _said(key: str) -> Callable[[Run], str | None]:
 
 def _of_cpu(key: str) -> Callable[[Run], str | None]:
     """A fact of the host that says something of the time only where the CPU is what is timed."""
-    return lambda run: run.report.environment.get(key) if device_kind(run) == "cpu" else None
+    return lambda run: run.report.environment.get(key) if run.device_kind == "cpu" else None
 
 
 def commit_of(run: Run) -> str | None:
@@ -208,7 +208,7 @@ def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...]
     """
     differences, facts = [], []
     for fact in FACTS:
-        if fact.name == "threads of the host" and {device_kind(run) for run in (*a, *b)} == {"cpu"}:
+        if fact.name == "threads of the host" and {run.device_kind for run in (*a, *b)} == {"cpu"}:
             continue
         said_a, said_b = _values(fact, a), _values(fact, b)
         if not said_a and not said_b:

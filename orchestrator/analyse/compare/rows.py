@@ -13,8 +13,7 @@ from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.records import Key, Number, Observed, Row
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import Ratio, interval, ratio

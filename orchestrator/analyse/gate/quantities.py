@@ -21,8 +21,15 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm
-from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, parted, with_whole_backward
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import (
+    DerivedRun,
+    PreparedRun,
+    Study,
+    heading,
+    parted,
+    studies,
+    with_whole_backward,
+)
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.memory.estimate import Estimate

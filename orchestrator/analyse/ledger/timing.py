@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfctl.orchestrator.analyse.ledger.studies import device_kind
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range
 from perfctl.records.run import Run
 
@@ -78,7 +77,7 @@ def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> Laye
     """
     if times_kernels(run):
         return _from_kernels(run, keys, steps)
-    return None if device_kind(run) == "gpu" else _from_ranges(run)
+    return None if run.device_kind == "gpu" else _from_ranges(run)
 
 
 def preference(profiler: str, first: str | None = None) -> int:

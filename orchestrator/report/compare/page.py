@@ -10,17 +10,6 @@ from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Exec
 from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import PER_REPORT
 from perfctl.orchestrator.analyse.compare.suspects import NOT_RANKED
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    Scale,
-    amount,
-    in_one_unit,
-    nothing,
-    scaled,
-    size_cell,
-    text_cell,
-    time_cell,
-)
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,
@@ -35,7 +24,21 @@ from perfctl.orchestrator.report.compare.words import (
 )
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Column, Table, dash_notes, with_values
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Scale,
+    Table,
+    amount,
+    dash_notes,
+    in_one_unit,
+    nothing,
+    scaled,
+    size_cell,
+    text_cell,
+    time_cell,
+    with_values,
+)
 
 ROWS_SHOWN, SENTENCES = 400, 7
 """Rows of one table, those that count first; findings before "more"."""

@@ -13,10 +13,25 @@ from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.sweep import KernelSet, LayerKernels, Switch, algorithm_changes, describe
-from perfctl.orchestrator.report import cells
-from perfctl.orchestrator.report.cells import figure_cell, name_cell, nothing, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import ratio
-from perfctl.orchestrator.report.tables import RUN, Column, Grid, LongColumn, Table, listing, long_table, packed, table
+from perfctl.orchestrator.report.tables import (
+    RUN,
+    Column,
+    Grid,
+    LongColumn,
+    Table,
+    figure_cell,
+    listing,
+    long_table,
+    name_cell,
+    nothing,
+    packed,
+    share_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.report import WORKED_OUT, Kernel
 from perfctl.records.run import Run
 
@@ -80,7 +95,7 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
     return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
 
 
-def _marked(cell: cells.Cell, worked: str | None) -> cells.Cell:
+def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
     """A time that the tool does not state, in the look of derived figures."""
     if worked is None or cell.scale is None:
         return cell
@@ -134,7 +149,7 @@ def _counter_columns(
         figures: list[Figure] = [getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
         if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
             label = "executed" if path == "total" else path
-            states = [(cells.style_of(figure), cells.mark(figure), cells.why(figure)) for figure in figures]
+            states = [(tables.style_of(figure), tables.mark(figure), tables.why(figure)) for figure in figures]
             state = (
                 {"state": packed("", "", "", states)} if any(map(any, states)) else {}
             )  # none where all are counted in full

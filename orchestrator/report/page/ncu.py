@@ -10,10 +10,21 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
-from perfctl.orchestrator.report.cells import Cell, amount, name_cell, nothing, share_cell, text_cell, word
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
+from perfctl.orchestrator.report.tables import (
+    RUN,
+    Cell,
+    Column,
+    Table,
+    amount,
+    listing,
+    name_cell,
+    nothing,
+    share_cell,
+    text_cell,
+    word,
+)
 from perfctl.records.report import Advice, SourceLine
 from perfctl.records.run import Run
 

@@ -14,11 +14,17 @@ from perfctl.orchestrator.analyse.usage.run_usage import CAUSES, RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.numbers import percent, significant
+from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.tables import (
+    RUN,
     Cell,
+    Column,
+    Table,
     amount,
     count,
     estimated,
+    listing,
     nothing,
     rate,
     share_cell,
@@ -26,9 +32,6 @@ from perfctl.orchestrator.report.cells import (
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import percent, significant
-from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 

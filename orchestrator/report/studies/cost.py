@@ -10,7 +10,6 @@ from perfctl.orchestrator.analyse.predict import relations
 from perfctl.orchestrator.analyse.predict.bench import ALL, correlations
 from perfctl.orchestrator.analyse.predict.fit import LeftOut
 from perfctl.orchestrator.analyse.predict.relations import FEW, Coefficient, Observation, Relation
-from perfctl.orchestrator.report.cells import Cell, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
     QUANTITIES,
@@ -25,7 +24,7 @@ from perfctl.orchestrator.report.numbers import percent, time
 from perfctl.orchestrator.report.page.bench import correlation_table, points_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import Cell, Column, Table, nothing, share_cell, table, text_cell, time_cell
 from perfctl.records.bench import BenchPoint
 
 NAMES = {"vgg": "VGG", "resnet": "ResNet", "inception": "Inception", "mlp": "fully connected", ALL: "all families"}

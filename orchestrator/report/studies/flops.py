@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
 from perfctl.orchestrator.analyse.ledger.host_times import host_times
-from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label, heading
+from perfctl.orchestrator.analyse.ledger.prepared import device_label, heading
 from perfctl.orchestrator.analyse.sheets.slips import explain
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.cells import Cell, text_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, step_losses, training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
@@ -30,7 +29,7 @@ from perfctl.orchestrator.report.studies.flops_findings import (
 )
 from perfctl.orchestrator.report.studies.flops_tables import Points
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
 from perfctl.records.run import Run
 
 COUNTED = "counted FLOPs"
@@ -282,7 +281,7 @@ def _of_run(run: Run) -> Iterator[tuple[str, str | None]]:
         yield "driver", device.driver_version
     if run.origin == "measured":  # of a report made elsewhere it is the machine that read it
         yield "host", run.host
-    on_cpu = device_kind(run) == "cpu"
+    on_cpu = run.device_kind == "cpu"
     for key, what in ENVIRONMENT:
         if not (key in ON_GPU and on_cpu):
             yield what, run.report.environment.get(key)
@@ -363,7 +362,7 @@ def _missing(
         yield "loss and accuracy", "no run trained whole epochs: a built-in workload does with --epochs"
     figures = {item.quantity for run in runs for item in run.report.memory}
     stated = {quantity for run in runs for quantity, _, _ in tables.stated_memory(run)}
-    cpu = all(device_kind(run) in ("cpu", None) for run in runs)
+    cpu = all(run.device_kind in ("cpu", None) for run in runs)
     if not figures & {"device_free", "device_total", "allocated", "reserved"} | stated:
         yield "GPU memory", "the run used no GPU" if cpu else "the runs recorded none"
     elif not figures & {"allocated", "reserved"} | stated:

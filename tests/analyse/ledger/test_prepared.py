@@ -17,9 +17,9 @@ from perfctl.orchestrator.analyse.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
     prepare,
+    studies,
     with_whole_backward,
 )
-from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
