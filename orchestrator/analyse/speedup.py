@@ -15,8 +15,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, compared
-from perfctl.orchestrator.analyse.compare.records import Difference
+from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Difference, compared
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of

@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.numbers import DASH, time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
-from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
+from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, source_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Cell

@@ -17,7 +17,7 @@ from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.actions.sweep import gather, infer, slurm
+from perfctl.orchestrator.actions.sweep import infer, slurm
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
@@ -165,12 +165,12 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     options = perfctl.SweepOptions(batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db")
     swept = perfctl.replay(recorded, options, all_batches=False)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
-    done = gather.gather([made.folder], tmp_path / "b.db")
+    done = slurm.gather([made.folder], tmp_path / "b.db")
     assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), "one whole run, and one that says what is missing"
     assert [(run.batch_size, run.status) for run in perfctl.runs(tmp_path / "b.db")] == [(16, "ok"), (32, "failed")]
     with pytest.raises(PartlyDone, match="1 run is missing or incomplete"):
         done.check()
-    again = gather.gather([made.folder], tmp_path / "b.db")
+    again = slurm.gather([made.folder], tmp_path / "b.db")
     assert (again.new, again.known) == (0, 1)
     with pytest.raises(UsageError, match="nothing of a sweep is there"):
-        gather.gather([tmp_path / "no"], tmp_path / "b.db")
+        slurm.gather([tmp_path / "no"], tmp_path / "b.db")

@@ -310,7 +310,7 @@ def compare(
 ) -> Answer:
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new or gone."""
     from perfctl.orchestrator.actions.compare import compare as compared
-    from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE
+    from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import as_json
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)

@@ -35,9 +35,8 @@ from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.analyse.memory import by_batch
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amount, Amounts, Network, amounts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
-from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, amounts
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Model

@@ -12,8 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, busy_with_others, repeats
-from perfctl.orchestrator.analyse.compare.records import Key
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, Key, busy_with_others, repeats
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived

@@ -19,8 +19,7 @@ from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import CountedWork, Parts, counted_work, launch_parts
 from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
-from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
-from perfctl.orchestrator.analyse.derived.works import layer_work
+from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code, layer_work
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.shared import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.analyse.ledger import timing

@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.compare.pairing import Comparison
     from perfctl.orchestrator.analyse.history.lines import History
     from perfctl.orchestrator.analyse.speedup import Speedup
     from perfctl.orchestrator.report.studies.records import StudyPage

@@ -29,8 +29,7 @@ from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.inference import answered
-from perfctl.orchestrator.report.page.kernels import switch_table
-from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
+from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, switch_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks

@@ -7,8 +7,7 @@ from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
-from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, breakdown
-from perfctl.orchestrator.analyse.usage.busy import UsageShare
+from perfctl.orchestrator.analyse.usage.busy import COMMUNICATION, UsageShare, breakdown
 from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.run_usage import CAUSES, RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
