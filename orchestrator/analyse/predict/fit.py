@@ -127,13 +127,13 @@ class Table:
     layer_weights: Floats
 
 
-def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
-    """Parts and features of each record. ``groups``: of each record, by default its model."""
+def table(records: Sequence[Measured], machine: Machine) -> Table:
+    """Parts and features of each record; its group is its model."""
     import numpy as np
 
     found = [step_parts.parts(record.case, machine) for record in records]
     rows = [step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)]
-    named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
+    named = tuple(record.case.model for record in records)
     timed = [(place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)]
     places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return Table(
@@ -177,11 +177,8 @@ def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
     ]  # fmt: skip
 
 
-def fit_steps(
-    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None,
-    groups: Sequence[str] | None = None,
-) -> StepFitted:  # fmt: skip
-    """Learn from steps of one machine, precision and direction. ``groups``: held out together, by default the model.
+def fit_steps(name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None) -> StepFitted:
+    """Learn from steps of one machine, precision and direction; those of a model are held out together.
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
@@ -197,7 +194,7 @@ def fit_steps(
     ):
         if len(values) > 1:
             raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
-    given = table(records, machine, groups)
+    given = table(records, machine)
     costs, fitted = fit_table(name, given, settings)
     return StepFitted(
         name, machine, cases[0].precision, cases[0].training, costs, _phases(records, given), fitted,

@@ -79,10 +79,10 @@ def draw(networks: Sequence[Network]) -> None:
     if layer is None:
         return
     points = _labels(tuple((one, one.points(layer)) for one in networks))
-    flops_chart("comparison-flops", layer, points)
-    clocks_chart("time-clocks", layer, points)
+    flops_chart(layer, points)
+    clocks_chart(layer, points)
     runs = [(one, run) for one in networks if (run := trained(one, one.batches[-1])) is not None]
-    tuple(training_charts("training", [(one.label if len(runs) > 1 else "", run) for one, run in runs]))
+    tuple(training_charts([(one.label if len(runs) > 1 else "", run) for one, run in runs]))
     if not runs:  # no epochs were trained
         step_losses("training-loss", [run for one in networks for run in _by_batch(one, len(networks) > 1)])
 
@@ -175,7 +175,7 @@ def _comparison(study: FlopsStudy, points: Points) -> Chapter:
             f"Some kernels belong to no layer. What was collected of them: {', '.join(names)}. "
             "Derived: all their instructions, from kernel name and shapes."
         )
-    drawn = flops_chart("comparison-flops", layer, _labels(points))
+    drawn = flops_chart(layer, _labels(points))
     return Chapter(
         "comparison", "Paper against the hardware", tuple(text), _charts(drawn),
         _kept(tables.comparison(points, layer)), _kept(tables.every_row(study.networks)),
@@ -205,7 +205,7 @@ def _time(study: FlopsStudy, points: Points) -> Chapter | None:
         )
     if any(point.host for _, found in points for point in found):
         text.append("A host clock that waits for nothing sees the launch of a kernel, not the kernel.")
-    drawn = clocks_chart("time-clocks", study.layer, _labels(points))
+    drawn = clocks_chart(study.layer, _labels(points))
     return Chapter("time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), shown)
 
 
@@ -254,9 +254,7 @@ def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
         for one, run in chosen
         if any(step.phase == "epoch" for step in run.report.steps)
     ]
-    return Chapter(
-        "training", "Training", tuple(text), tuple(training_charts("training", named)), _kept(tables.epochs(chosen))
-    )
+    return Chapter("training", "Training", tuple(text), tuple(training_charts(named)), _kept(tables.epochs(chosen)))
 
 
 def _by_network(study: FlopsStudy, made: Callable[[Sequence[RunUsage]], Table | None]) -> Iterator[Table]:
