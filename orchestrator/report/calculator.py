@@ -19,8 +19,7 @@ from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, class_of
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
 from perfctl.orchestrator.analyse.memory.trace import RESERVE

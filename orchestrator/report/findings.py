@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis, short_names
 from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.ledger import NO_STEPS, Ledger, LedgerRow, at_batch, beyond_time, causes

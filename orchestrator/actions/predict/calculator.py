@@ -32,8 +32,7 @@ from perfctl.orchestrator.actions.predict.traced_models import (
     trace_all,
 )
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
-from perfctl.orchestrator.analyse.hardware.machines import Device
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.analyse.memory import of_plan
 from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network, amounts

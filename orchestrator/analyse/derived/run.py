@@ -1,5 +1,8 @@
-"""Derived counts of a whole run without counters: what each operation of a traced step computes, and every launch of a
-layer whose shapes are known.
+"""Derived counts of a run: what each operation of a traced step computes, every launch of a layer whose shapes are
+known, and the other instructions of launches of which some were counted.
+
+A rule holds for a launch only where it gives exactly what was counted. So the counters also tell how many samples the
+launch worked on, which the study's batch size need not be.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from math import prod
 from operator import attrgetter
 from typing import Any
 
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
+from perfctl.orchestrator.analyse.counters.work import KernelFlops
 from perfctl.orchestrator.analyse.derived.operators import by_rows, pool_of, pooled
 from perfctl.orchestrator.analyse.derived.pointwise import lists_of, over_parameters, parameters_of, pointwise
 from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, AttentionShape, Derived, Launch, Rows, Work
@@ -26,6 +29,9 @@ from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
 
+_PER_OUTPUT = ("fadd", "fmul")
+"""Instructions of an epilogue: a whole number for each output."""
+LARGEST_BATCH = 1 << 20
 CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
@@ -36,6 +42,43 @@ _SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data
 _LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
 _BATCH_NORM = ("native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "cudnn_batch_norm",
                "cudnn_batch_norm_backward", "_batch_norm_with_update", "batch_norm_backward")  # fmt: skip
+
+
+def complete(launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int) -> Derived | None:
+    """All instructions of a launch, from some that were counted; None unless one work alone fits what was counted.
+
+    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the launch may compute, each at
+    ``batch`` samples.
+    """
+    known = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
+    if not known or counts.get("ffma") is not None:
+        return None
+    samples = ((work, _samples(work, batch, value)) for work in works for value in known.values())
+    fitting = {at_batch(work, batch, seen) for work, seen in samples if seen is not None}
+    said = {found for work in fitting if (found := derive(launch, work)) is not None and _agrees(found, known)}
+    return said.pop() if len(said) == 1 else None
+
+
+def at_batch(work: Work, batch: int, samples: int) -> Work:
+    """The work of ``samples`` samples in place of ``batch``."""
+    shape = work.shape
+    if isinstance(shape, GemmShape):
+        return replace(work, shape=replace(shape, m=shape.m * samples // batch))
+    return replace(work, shape=replace(shape, batch=shape.batch * samples // batch))
+
+
+def _samples(work: Work, batch: int, value: float) -> int | None:
+    """How many samples have ``value`` outputs; None where no whole number has."""
+    shape = work.shape
+    if isinstance(shape, AttentionShape):
+        return None
+    outputs = shape.pixels * shape.out_channels if isinstance(shape, ConvShape) else shape.batch * shape.m * shape.n
+    found = value * batch / outputs
+    return int(found) if found == int(found) and 1 <= found <= LARGEST_BATCH else None
+
+
+def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
+    return found.ffma is not None and all(getattr(found, name) == value for name, value in counts.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,19 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TypeVar
 
-from perfctl.orchestrator.analyse.counters import flops as counters
+from perfctl.orchestrator.analyse.counters import work as counters
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import CountedWork, Parts, counted_work, launch_parts
-from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
-from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code, layer_work
+from perfctl.orchestrator.analyse.derived.run import (
+    as_flops,
+    as_values,
+    complete,
+    derived_counts,
+    from_code,
+    layer_work,
+)
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.shared import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.analyse.ledger import timing

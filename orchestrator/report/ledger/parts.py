@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
-from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.ledger.prepared import Study
+from perfctl.orchestrator.analyse.ledger.timing import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.verdicts.window_rules import Window
 from perfctl.orchestrator.report.numbers import full, ratio, short, si
 from perfctl.orchestrator.report.page.about import device_text, tools

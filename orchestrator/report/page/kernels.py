@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, short_names
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
+from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.kernels.short_names import shorten

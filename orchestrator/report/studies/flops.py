@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
-from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.prepared import device_label, heading
+from perfctl.orchestrator.analyse.ledger.timing import host_times
 from perfctl.orchestrator.analyse.sheets.slips import explain
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart

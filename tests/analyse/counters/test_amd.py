@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.counters.amd import dram_bytes, is_amd
-from perfctl.orchestrator.analyse.counters.flops import amd_flops, flops_by_launch, makes_flops
+from perfctl.orchestrator.analyse.counters.work import amd_flops, flops_by_launch, makes_flops
 from perfctl.orchestrator.analyse.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies

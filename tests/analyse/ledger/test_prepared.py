@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.counters import flops
+from perfctl.orchestrator.analyse.counters import work
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.prepared import (
     PreparedBatch,
@@ -26,7 +26,7 @@ from perfctl.records.run import Run
 
 QUESTIONS = {
     **dict.fromkeys(("kernel_keys", "kernel_steps", "layer_times", "step_time"), timing),
-    **dict.fromkeys(("values_by_launch", "flops_by_launch"), flops),
+    **dict.fromkeys(("values_by_launch", "flops_by_launch"), work),
 }
 
 

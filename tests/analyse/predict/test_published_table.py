@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine
 from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.grid import CLOSE, LARGEST, Amounts, Costs, Network, Points, amounts, costs
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, StepSpec, element_bytes, operations_of_plan
