@@ -15,7 +15,7 @@ from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS, covers_capture
-from perfctl.orchestrator.analyse.usage.latency import latency
+from perfctl.orchestrator.analyse.usage.inference import latency
 from perfctl.records.run import Run
 
 LAUNCH_NS = 5_000

@@ -17,7 +17,7 @@ from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.actions.sweep import infer, slurm
+from perfctl.orchestrator.actions.sweep import slurm, sweep
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
@@ -114,9 +114,9 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (lambda store: perfctl.sweep("perf", asked()), "`profiler`: 'perf' is not known"),
         (lambda store: perfctl.sweep("torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]),
          "`mode` is for built-in workloads"),
-        (lambda store: infer.infer_requests((), "none", asked()), "`models` names no model"),
-        (lambda store: infer.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
-        (lambda store: infer.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
+        (lambda store: sweep.infer_requests((), "none", asked()), "`models` names no model"),
+        (lambda store: sweep.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
         (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
         (lambda store: export(format="doc", store=store), "`format`: 'doc' is not known"),
         (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),

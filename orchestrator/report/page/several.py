@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.prepared import MODES, heading
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
-from perfctl.orchestrator.analyse.usage.latency import LIGHTEST_FIRST, Latency, latencies, least_watched
+from perfctl.orchestrator.analyse.usage.inference import LIGHTEST_FIRST, Latency, latencies, least_watched
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short, time
