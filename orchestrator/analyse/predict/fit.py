@@ -127,13 +127,13 @@ class Table:
     layer_weights: Floats
 
 
-def table(records: Sequence[Measured], machine: Machine) -> Table:
-    """Parts and features of each record; its group is its model."""
+def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
+    """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
     found = [step_parts.parts(record.case, machine) for record in records]
     rows = [step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)]
-    named = tuple(record.case.model for record in records)
+    named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
     timed = [(place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)]
     places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return Table(
