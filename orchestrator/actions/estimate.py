@@ -15,7 +15,7 @@ from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
-from perfctl.orchestrator.analyse.flops.engine import on_paper
+from perfctl.orchestrator.analyse.flops.engine import on_paper, types_of_products
 from perfctl.orchestrator.analyse.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
 from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
 from perfctl.orchestrator.analyse.memory.trace import RESERVE, memory_of
@@ -371,7 +371,6 @@ class ModelEstimate:
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.flops.types import types_of_products
         from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
         plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from perfctl.parsers.kineto.events import (
+    END,
+    EVENT,
     KINDS,
     MODULE,
     NOT_USED,
+    Arguments,
     CallFacts,
     CapturedCall,
     CommArgs,
@@ -26,7 +29,6 @@ from perfctl.parsers.kineto.events import (
     whole,
 )
 from perfctl.parsers.kineto.fused import facts
-from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import WAITS

@@ -24,7 +24,7 @@ from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+    from perfctl.orchestrator.analyse.predict.fit import StepFitted
     from perfctl.records.paper import OpShape
 
 FEWEST = 20

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from perfctl.orchestrator.actions.files import user_folder, write_text
-from perfctl.orchestrator.analyse.hardware.gpus import Board, meant, nearest
+from perfctl.orchestrator.analyse.hardware.machines import Board, meant, nearest
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, for_board, read_prices
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 

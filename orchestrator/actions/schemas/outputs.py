@@ -219,7 +219,7 @@ def _pass_row() -> Schema:
 
 def _compare() -> Schema:
     from perfctl.orchestrator.analyse.compare.causes import KINDS, Executed
-    from perfctl.orchestrator.analyse.compare.records import MEANING, Difference, Key, Number, Row
+    from perfctl.orchestrator.analyse.compare.pairing import MEANING, Difference, Key, Number, Row
 
     side = closed({"label": TEXT, "runs": array(WHOLE, "numbers of runs")})
     verdict = said(
@@ -276,7 +276,7 @@ def _gate() -> Schema:
 
 
 def _history() -> Schema:
-    from perfctl.orchestrator.analyse.compare.records import Difference
+    from perfctl.orchestrator.analyse.compare.pairing import Difference
 
     place = said(WHOLE, "place among the line's points, from 0")
     change = {

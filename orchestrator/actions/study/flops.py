@@ -336,7 +336,7 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
     """The networks of one workload, that of the first run if none is named, each with the analyses of its runs."""
     from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     found = [one for one in studies(runs) if not one.foreign and workload in (None, one.workload)]
     shaped = [one for one in found if any(run.report.ops for run in one.runs)]

@@ -22,9 +22,8 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.derived.cuda_cores import up
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid, up
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 
 _NUMBER = r"(?:\(int\))?(\d+)"
@@ -242,15 +241,15 @@ def _derived(tile: _Tile, algorithm: Algorithm, shape: AttentionShape) -> Derive
     )  # fmt: skip
 
 
-def tiles_of(shape: AttentionShape, m: int, n: int, causal: bool, *, top_left: bool = False) -> int:
-    """Tiles of m queries by n keys that one head computes; the mask's diagonal ends at the last key, or begins at the first."""
+def tiles_of(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
+    """Tiles of m queries by n keys that one head computes; the mask's diagonal ends at the last key."""
     rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
     if not causal:
         return rows * columns
-    return sum(ceil(max(last, 0) / n) for last in _seen(shape, m, top_left))
+    return sum(ceil(max(last, 0) / n) for last in _seen(shape, m))
 
 
-def _seen(shape: AttentionShape, m: int, top_left: bool) -> list[int]:
+def _seen(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
     """Keys that each row of tiles reaches under a causal mask."""
     shift = 0 if top_left else shape.keys - shape.queries
     rows = ceil(shape.queries / m)
@@ -336,7 +335,7 @@ def _forward(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int
     if kind == "rf" and shape.value_width > n:
         return None
     values = n if kind == "rf" else up(shape.value_width, n)
-    rows = _seen(shape, m, True) if shape.causal else [shape.keys] * ceil(shape.queries / m)
+    rows = _seen(shape, m, top_left=True) if shape.causal else [shape.keys] * ceil(shape.queries / m)
     return sum(m * (up(keys, n) * up(shape.width, step) + values * _steps(keys, n, step)) for keys in rows)
 
 

@@ -12,8 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, busy_with_others, repeats
-from perfctl.orchestrator.analyse.compare.records import Key
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, Key, busy_with_others, repeats
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived
@@ -21,8 +20,15 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm
-from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, parted, with_whole_backward
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import (
+    DerivedRun,
+    PreparedRun,
+    Study,
+    heading,
+    parted,
+    studies,
+    with_whole_backward,
+)
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.memory.estimate import Estimate

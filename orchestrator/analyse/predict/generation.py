@@ -87,7 +87,7 @@ class Published(NamedTuple):
     generate: int
     kind: str
     """first: seconds to the first token; next: seconds between tokens; run: seconds of the whole batch."""
-    engine_seconds: float
+    seconds: float
     said: str
     """The figure as it was published: "26,150 tokens/s"."""
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, UNSEEN, estimate, fused_only
+from perfctl.orchestrator.analyse.flops.engine import (
+    BACKWARD,
+    CAST,
+    PRODUCTS,
+    UNSEEN,
+    casts_of,
+    estimate,
+    fused_only,
+    work_by_type,
+)
 from perfctl.orchestrator.analyse.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
@@ -25,7 +34,6 @@ from perfctl.orchestrator.analyse.flops.formulas import (
     tensors_of,
     times,
 )
-from perfctl.orchestrator.analyse.flops.types import CAST, casts_of, work_by_type
 from perfctl.orchestrator.analyse.sheets import layers
 from perfctl.orchestrator.analyse.sheets.layers import (
     Facts,

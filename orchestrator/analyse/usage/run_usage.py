@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from perfctl.orchestrator.analyse.usage.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.analyse.usage.busy import (
+    Breakdown,
     Busy,
     Readings,
     Running,
     Ways,
+    breakdown,
     busy,
     end_of,
     is_host,

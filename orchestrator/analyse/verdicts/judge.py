@@ -13,8 +13,7 @@ from math import inf, log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study
 from perfctl.orchestrator.analyse.verdicts import (
     gradient_rules,
     missing_rules,

@@ -12,8 +12,8 @@ from math import gcd, log, prod
 from statistics import median
 
 from perfctl.orchestrator.analyse.hardware.seen import SeenGpu, contradict, seen_gpu
-from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import Study
+from perfctl.orchestrator.analyse.ledger.timing import HostTime, host_times
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.row_rules import multiple
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, explained, percent, times

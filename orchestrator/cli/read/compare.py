@@ -14,7 +14,7 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.compare.pairing import Comparison
 
 
 def compare(
@@ -154,7 +154,7 @@ def history(
     Only runs of one study, batch size, profiler, device and clocks make a line. A change is told where it is significant,
     with what else changed there. 1 multiply-add = 2 FLOPs.
     """
-    from perfctl.orchestrator.actions.history import history as action
+    from perfctl.orchestrator.actions.compare import history as action
     from perfctl.orchestrator.report import history as texts
 
     if by not in ("time", "commit"):

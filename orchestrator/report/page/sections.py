@@ -13,11 +13,9 @@ from perfctl.orchestrator.analyse.counters.sums import instructions, ops_path
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.derived.rules import error_of
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedStudy, Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.exchange import JobTalk
 from perfctl.orchestrator.analyse.usage.served import same_sequences
-from perfctl.orchestrator.report.cells import Cell, amount, name_cell, nothing, text_cell
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
@@ -31,12 +29,11 @@ from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.inference import answered
-from perfctl.orchestrator.report.page.kernels import switch_table
-from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
+from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, switch_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
-from perfctl.orchestrator.report.tables import Column, Table, listing
+from perfctl.orchestrator.report.tables import Cell, Column, Table, amount, listing, name_cell, nothing, text_cell
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

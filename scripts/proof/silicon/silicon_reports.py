@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.counters import sums
-from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
+from perfctl.orchestrator.analyse.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive

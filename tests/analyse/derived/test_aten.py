@@ -21,7 +21,7 @@ from perfctl.orchestrator.analyse.derived.pointwise import (
 )
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
 from perfctl.orchestrator.analyse.derived.rules import verified
-from perfctl.orchestrator.analyse.derived.works import layer_work
+from perfctl.orchestrator.analyse.derived.run import layer_work
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 

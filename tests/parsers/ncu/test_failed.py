@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Gap, Report
 from tests.parsers.ncu_csv_writer import METRIC, line
 
@@ -30,7 +31,7 @@ def gaps(report: Report, quantity: str) -> list[tuple[str, str]]:
 
 def test_the_grid_of_a_launch_that_failed_is_not_known_and_its_nan_duration_is_named(tmp_path: Path) -> None:
     (tmp_path / "ncu.txt").write_text(CONSOLE)
-    report = ncu_csv.parse_text(tmp_path / "ncu.txt")
+    report = ncu_text.parse(tmp_path / "ncu.txt")
     (kernel,) = report.kernels
     assert (kernel.grid_x, kernel.block_x, kernel.duration_ns) == (None, None, None)
     failed = Gap("kernel.grid_x", "not_available", "ncu gives the grid (0, 0, 0): this launch failed", "render(int)")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse, reports
-from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.ncu.csv import TextTable, spans_of
+from perfctl.parsers.ncu import text as ncu_text
+from perfctl.parsers.ncu.text import TextTable, spans_of
 from perfctl.records.report import Advice, Counter, Diagnostic
 from tests.parsers.ncu_csv_writer import METRIC, line, read
 
@@ -186,7 +186,7 @@ def test_a_table_of_other_columns_than_metrics_or_advice_is_pointed_out(
     further = ["", "    " + " ".join(["------"] * columns), ""]
     path = tmp_path / "log.txt"
     path.write_text("\n".join([launch, *metrics, *further]))
-    report = ncu_csv.parse_text(path)
+    report = ncu_text.parse(path)
     said = [one.text for one in report.diagnostics if f"a table of {columns} columns in section S" in one.text]
     assert bool(said) is not is_known
     assert len(list(report.kernels)) == 1

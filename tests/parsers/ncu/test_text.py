@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Advice, Report
 from tests.parsers.ncu_csv_writer import UNITS, exact, number
 from tests.parsers.ncu_text_writer import Launch, new_text, old_text, raw_text
@@ -28,7 +29,7 @@ WRITERS = {"old": old_text, "new": new_text, "raw": raw_text}
 def read(tmp_path: Path, text: str) -> Report:
     path = tmp_path / "ncu.txt"
     path.write_text(text)
-    return ncu_csv.parse_text(path)
+    return ncu_text.parse(path)
 
 
 def read_values(tmp_path: Path, text: str) -> dict[str, int | float | None]:
@@ -150,7 +151,7 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ncu-ragged", "ncu-wide", "ncu-nvtx"])
 def test_csv_is_not_taken_for_text(name: str) -> None:
     for path in sorted((DATA / name).iterdir()):
-        assert not ncu_csv.sniff_text(path, path.read_bytes())
+        assert not ncu_text.sniff(path, path.read_bytes())
 
 
 # Damage
@@ -162,11 +163,11 @@ def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path: Path, layout: str
     text = WRITERS[layout]([Launch("k(int)", sections=[SOL, COUNTS, two_words]), Launch("l(int)", sections=[COUNTS])])
     path = tmp_path / "ncu.txt"
     path.write_text(text)
-    whole = list(ncu_csv.parse_text(path).counters)
+    whole = list(ncu_text.parse(path).counters)
     for length in range(0, len(text), 7):
         path.write_text(text[:length])
         try:
-            report = ncu_csv.parse_text(path)
+            report = ncu_text.parse(path)
         except ReportError:
             continue
         found = list(report.counters)
@@ -195,7 +196,7 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
             file.write("  x, Context 1" * 75_000)
         file.write("\n" + new_text([Launch("k(int)", sections=[SOL])]))
     tracemalloc.start()
-    values = [counter.value for counter in ncu_csv.parse_text(path).counters]
+    values = [counter.value for counter in ncu_text.parse(path).counters]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert values == [203_620, 88.93]
@@ -211,9 +212,9 @@ def test_damage_in_the_middle_ends_in_records_or_a_report_error(at: int, removed
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ncu.txt"
         path.write_bytes(TEXT[:at] + added + TEXT[at + removed :])
-        ncu_csv.sniff_text(path, path.read_bytes())
+        ncu_text.sniff(path, path.read_bytes())
         with contextlib.suppress(ReportError):
-            list(ncu_csv.parse_text(path).counters)
+            list(ncu_text.parse(path).counters)
 
 
 # Round trip
@@ -252,8 +253,8 @@ def test_what_is_written_in_a_layout_is_read_back(
         path = Path(folder) / "ncu.txt"
         with path.open("w", encoding=encoding, newline="") as file:
             file.write(text.replace("\n", line_end))
-        assert ncu_csv.sniff_text(path, path.read_bytes()[:65536])
-        found = ncu_csv.parse_text(path)
+        assert ncu_text.sniff(path, path.read_bytes()[:65536])
+        found = ncu_text.parse(path)
         counters, kernels = list(found.counters), list(found.kernels)
     assert [kernel.name for kernel in kernels] == [name for name, _ in report]
     assert [kernel.grid_x for kernel in kernels] == [at + 1 if layout == "new" else None for at in range(len(report))]

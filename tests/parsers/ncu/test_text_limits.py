@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
 
 RULER = "    ------ ---- ---------"
@@ -18,7 +18,7 @@ TABLE = ["    Section: S", RULER, "    Name   inst       123", RULER]
 def read(folder: Path, *lines: str, end: str = "\n") -> Report:
     path = folder / "ncu.txt"
     path.write_text("\n".join(lines) + end)
-    return ncu_csv.parse_text(path)
+    return ncu_text.parse(path)
 
 
 def rules(report: Report) -> list[tuple[object, ...]]:
@@ -157,7 +157,7 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
 ) -> None:
     path = tmp_path / "ncu.txt"
     path.write_text(text)
-    assert ncu_csv.sniff_text(path, text.encode()) is is_ncu
+    assert ncu_text.sniff(path, text.encode()) is is_ncu
 
 
 def test_a_table_of_the_program_at_the_edge_of_the_page_is_none_of_ncu(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Counter
 
 
@@ -22,14 +23,14 @@ from perfctl.records.report import Counter
     ],
 )
 def test_real_texts_give_all_their_metrics(reports: Path, name: str, launches: int, counters: int) -> None:
-    report = ncu_csv.parse_text(reports / "ncu" / "console" / name)
+    report = ncu_text.parse(reports / "ncu" / "console" / name)
     assert len(list(report.kernels)) == launches
     assert len(list(report.counters)) == counters
     assert not [gap for gap in report.gaps if gap.state in ("unreadable", "ambiguous")]
 
 
 def test_a_real_texts_figures_are_read_as_printed(reports: Path) -> None:
-    report = ncu_csv.parse_text(reports / "ncu" / "console" / "bobbyal_ecoli_optimized_k12.txt")
+    report = ncu_text.parse(reports / "ncu" / "console" / "bobbyal_ecoli_optimized_k12.txt")
     found = {(c.section, c.name): (c.value, c.unit) for c in report.counters}
     assert found["GPU Speed Of Light Throughput", "Elapsed Cycles"] == (6_662_937, "cycle")
     assert found["GPU Speed Of Light Throughput", "DRAM Frequency"] == (7_000_000_000, "Hz")
@@ -62,7 +63,7 @@ def test_the_details_page_as_text_and_as_csv_are_the_same_records(
     reports: Path, tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     source = reports / "ncu" / "rep" / f"{name}.ncu-rep"
-    text = ncu_csv.parse_text(_imported(source, tmp_path, "--page", "details", *options))
+    text = ncu_text.parse(_imported(source, tmp_path, "--page", "details", *options))
     table = ncu_csv.parse(_imported(source, tmp_path, "--page", "details", *options, "--csv", "--print-units", "auto"))
     assert list(text.kernels) == list(table.kernels)
     assert _facts(text.counters) == _facts(table.counters)
@@ -71,7 +72,7 @@ def test_the_details_page_as_text_and_as_csv_are_the_same_records(
 @pytest.mark.parametrize("summary", ["per-kernel", "per-gpu"])
 def test_a_summary_as_text_and_as_csv_are_the_same_figures(reports: Path, tmp_path: Path, summary: str) -> None:
     source = reports / "ncu" / "rep" / "lashi_profile.ncu-rep"
-    text = ncu_csv.parse_text(_imported(source, tmp_path, "--print-summary", summary))
+    text = ncu_text.parse(_imported(source, tmp_path, "--print-summary", summary))
     table = ncu_csv.parse(
         _imported(source, tmp_path, "--print-summary", "per-kernel", "--csv", "--print-units", "auto")
     )

@@ -8,6 +8,7 @@ import pytest
 
 from perfctl.parsers import ReportError, nvprof, reports
 from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import metric_columns
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Counter, Gap
@@ -65,7 +66,7 @@ def test_a_further_table_is_a_run_with_columns_and_units_of_its_own(tmp_path: Pa
 
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
     for parse, remedy in (
-        (ncu_csv.parse, "Check the path and its permissions"), (ncu_csv.parse, "Check the path and its permissions"),
+        (ncu_csv.parse, "Check the path and its permissions"), (ncu_text.parse, "Check the path and its permissions"),
         (nvprof.parse, "Check its permissions"), (stats.parse, "Check the path and its permissions"),
     ):  # fmt: skip
         with pytest.raises(ReportError) as caught:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.kernels.names import family, recognise
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.verdicts.rule import amount, percent
@@ -276,12 +276,12 @@ def tensor_of(found: Timeline, math: str) -> TensorCores | None:
     device = next((one for one in found.run.devices if one.index == found.device), next(iter(found.run.devices), None))
     if device is None or device.name is None:
         return None
-    gpu = gpus.find(device.name)
+    gpu = machines.find(device.name)
     if gpu is not None and not gpu.capability.startswith("gfx"):
-        rates = gpus.flops_per_second(gpu)
+        rates = machines.flops_per_second(gpu)
         return _first(gpu.name, math, {kind: rates.get(f"tensor {kind}") for kind in _TODO}, rates.get(math), True)
     capability = device.compute_capability
-    chip = gpus.architecture(capability)
+    chip = machines.architecture(capability)
     if gpu is not None or chip is None or capability == "7.5" or (capability or "").startswith("gfx"):
         return None  # of compute capability 7.5 are chips without tensor cores (GTX 16)
     plain = chip.fp32 if math == "fp32" else chip.fp16
