@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.compare import compare
+    from perfctl.orchestrator.actions.compare import compare, history
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
-    from perfctl.orchestrator.actions.history import history
     from perfctl.orchestrator.actions.ingest.hints import UserHints
     from perfctl.orchestrator.actions.ingest.ingest import ingest
     from perfctl.orchestrator.actions.mfu import mfu

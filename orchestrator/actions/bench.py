@@ -28,8 +28,7 @@ from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
-from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation
+from perfctl.orchestrator.analyse.predict.bench import FLOPS, MEMORY, TIME, Observation, fastest, points_of
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
@@ -402,8 +401,8 @@ def _observation(point: BenchPoint) -> Observation:
 
 def bench_charts(store: Path) -> dict[str, Drawn]:
     """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty without a bench."""
-    from perfctl.orchestrator.report.charts import bench as charts
     from perfctl.orchestrator.report.charts import relations
+    from perfctl.orchestrator.report.charts import relations as charts
 
     points = stored_points(store)
     return charts.bench_charts(points) | relations.all_relation_charts(observations(points))

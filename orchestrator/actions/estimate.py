@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.estimate_request import Request, check_precision
 from perfctl.orchestrator.actions.messages import Progress, no_progress
-from perfctl.orchestrator.actions.traces.kept import Kept
-from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
-from perfctl.orchestrator.analyse.flops.engine import on_paper
+from perfctl.orchestrator.analyse.flops.engine import on_paper, types_of_products
 from perfctl.orchestrator.analyse.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
 from perfctl.orchestrator.analyse.memory.trace import RESERVE, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
@@ -361,8 +360,6 @@ class ModelEstimate:
 
         Raises UsageError when the model has no such layer.
         """
-        from perfctl.orchestrator.analyse.memory.estimate import part_of
-
         parts = {}
         for size, found in self.batches.items():
             part = part_of(found, _path(layer))
@@ -374,7 +371,6 @@ class ModelEstimate:
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.flops.types import types_of_products
         from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
         plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.estimate import from_trace, names_of, need_torch, without_driver_warning
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.traces.kept import Kept
-from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.analyse.flops.experts import assumption
 from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.analyse.generation import (

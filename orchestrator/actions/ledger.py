@@ -13,7 +13,7 @@ from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.actions.wall.runs import analysed, each_study, outlines
 from perfctl.orchestrator.analyse.analysis import analyse_all
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.analyse.usage.served import PHASES
 from perfctl.orchestrator.analyse.usage.training import passes
 from perfctl.orchestrator.errors import PerfctlError, UsageError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.actions.estimate import as_perfctl_error, need_torch, open_session, without_driver_warning
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.hardware import gpus, machines
+from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.mfu.audit import RECOMPUTE, Audit, Peak, audit
 from perfctl.orchestrator.analyse.mfu.conventions import KEYS
@@ -155,11 +155,12 @@ def peak_of(device: str | None, precision: str, peak_tflops: float | None) -> tu
 
 def _refuse_sparse(given: float, precision: str, path: str) -> None:
     """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense peak of none."""
-    dense = {gpu: peak for gpu in gpus.GPUS if (peak := gpus.flops_per_second(gpu).get(path))}
+    dense = {gpu: peak for gpu in machines.GPUS if (peak := machines.flops_per_second(gpu).get(path))}
     if any(abs(given / peak - 1) < SPARSE for peak in dense.values()):
         return
     for gpu, peak in dense.items():
-        if gpus.class_of(gpu).startswith("data centre"):  # a consumer GPU's could be another accelerator's dense peak
+        # a consumer GPU's could be another accelerator's dense peak
+        if machines.class_of(gpu).startswith("data centre"):
             _refuse_twice(given, peak, gpu.name, precision, f"Use `device` '{gpu.name}', or give its dense peak")
 
 

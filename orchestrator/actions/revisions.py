@@ -17,10 +17,10 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sweep.revision import answer
+from perfctl.orchestrator.launch.sweep.request import answer
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.compare.pairing import Comparison
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""

@@ -43,7 +43,7 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
     from perfctl.orchestrator.actions.wall.runs import analysed, analysed_each
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     found = analysed(list(runs), lambda some: list(studies(some)))
     for rows in analysed_each((study.runs for study in found), _rows):
@@ -63,7 +63,7 @@ def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
 
 def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:
     from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.analyse.ledger.prepared import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
     return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))  # rows have kernels' whole names

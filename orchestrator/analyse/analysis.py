@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, prepare
-from perfctl.orchestrator.analyse.ledger.studies import Study, parts
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study, parts, prepare
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint, points
 from perfctl.orchestrator.analyse.roofline import Roofline, roofline
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement, judge

@@ -12,8 +12,8 @@ from datetime import date as Date
 from datetime import timedelta
 from math import inf
 
-from perfctl.orchestrator.analyse.hardware import gpus
-from perfctl.orchestrator.analyse.hardware.gpus import Board
+from perfctl.orchestrator.analyse.hardware import machines
+from perfctl.orchestrator.analyse.hardware.machines import Board
 
 COLUMNS = (
     "provider", "instance", "gpu", "count", "on_demand_usd_per_hour", "spot_usd_per_hour", "region", "date", "source",
@@ -120,9 +120,9 @@ def _price(row: dict[str, str], line: int) -> Price:
     on_demand, spot = (_dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
     if on_demand is None and spot is None:
         raise PriceTableError(line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both")
-    meant = gpus.meant(row["gpu"])
+    meant = machines.meant(row["gpu"])
     if not meant:
-        close = ", ".join(gpus.nearest(row["gpu"]))
+        close = ", ".join(machines.nearest(row["gpu"]))
         remedy = f"Similar: {close}" if close else "docs/devices.md lists the devices"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(

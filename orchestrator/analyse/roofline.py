@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean
 
-from perfctl.orchestrator.analyse.counters.caches import LEVELS, bytes_per_cycle
-from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
+from perfctl.orchestrator.analyse.counters.work import LEVELS, NO_WORK, ON_A_CPU, CountedWork, bytes_per_cycle
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS, covers_capture
-from perfctl.orchestrator.analyse.usage.latency import latency
+from perfctl.orchestrator.analyse.usage.inference import latency
 from perfctl.records.run import Run
 
 LAUNCH_NS = 5_000
@@ -357,7 +356,7 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
 def _at_batch(prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str | None, peaks: Peaks) -> Works:
     counting, batch = prepared.counting, prepared.batch
     by_key = counting.work_by_key if counting else {}
-    nothing = ON_A_CPU if prepared.on_cpu else NOTHING
+    nothing = ON_A_CPU if prepared.on_cpu else NO_WORK
     found = []
     for row in (row for row in rows if row.whole_paper or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)

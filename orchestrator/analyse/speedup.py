@@ -15,14 +15,12 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, compared
-from perfctl.orchestrator.analyse.compare.records import Difference
+from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Difference, compared
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels import categories
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, device_label
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
 from perfctl.orchestrator.analyse.statistics import WIDEST, TooWide, ratio, ratio_too_wide
@@ -204,7 +202,7 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     warmup = run.report.environment.get("option:warmup", "")
     step = timed[0].median if timed else None
     course = epochs(run)
-    wanted = ("layer ranges",) if device_kind(run) == "cpu" else ("layer ranges", "kernel")
+    wanted = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
     busy = [one.share for one in prepared.usage.busy if one.stream is None and one.share is not None]
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return ArmFacts(
@@ -269,7 +267,7 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     flops = total.flops
     roofs = peaks_of(run.device, peaks)
     precision = run.precision or ""
-    path = precision if device_kind(run) == "cpu" else PATH_OF.get(precision, precision)
+    path = precision if run.device_kind == "cpu" else PATH_OF.get(precision, precision)
     peak = roofs.flops.get(path)
     reason = None if peak else roofs.reason or f"no peak of {path} is known for {roofs.device}"
     return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
@@ -310,7 +308,7 @@ def overlap(run: Run) -> float | None:
 
 def overhead(run: Run) -> float | None:
     """Share of the measured steps outside all operations: Python, and the profiler. None on a GPU."""
-    if device_kind(run) != "cpu" or not run.report.operations:
+    if run.device_kind != "cpu" or not run.report.operations:
         return None
     steps = sum(row.duration_ns or 0 for row in run.report.steps if row.phase == "step")
     own = sum(item.self_cpu_ns or 0 for item in run.report.operations)

@@ -206,24 +206,24 @@ def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) ->
     return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
 
 
-def interval_too_wide(values: Sequence[float], unit: str = "runs") -> TooWide | None:
+def interval_too_wide(values: Sequence[float]) -> TooWide | None:
     """Of the typical value of several runs, as ``interval`` gives it."""
     deviation = math.sqrt(_of_runs(values).variance * len(values))
 
     def width(count: int) -> float:
         return 2 * t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
 
-    return too_wide(width, len(values), unit, math.log(WIDEST), f"a factor of {WIDEST:g}")
+    return too_wide(width, len(values), "runs", math.log(WIDEST), f"a factor of {WIDEST:g}")
 
 
-def share_too_wide(share: float, count: int, unit: str = "images") -> TooWide | None:
+def share_too_wide(share: float, count: int) -> TooWide | None:
     """Of a share (0..1) of ``count``, as ``wilson`` gives it."""
 
     def width(number: int) -> float:
         low, high = wilson(share, number)
         return high - low
 
-    return too_wide(width, count, unit, WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points")
+    return too_wide(width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points")
 
 
 def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:

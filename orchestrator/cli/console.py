@@ -14,7 +14,7 @@ import typer
 
 from perfctl.orchestrator.cli.flags import with_flags
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.report.cells import TURNING
+from perfctl.orchestrator.report.tables import TURNING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

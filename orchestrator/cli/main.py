@@ -5,6 +5,9 @@ An error names a field in backquotes; ``console.error`` prints the option of the
 0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something worse;
 4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
+
+Completion in bash, zsh and fish uses typer's own scripts. While a word is completed, the shell calls perfctl with the
+line so far in its environment.
 """
 
 from __future__ import annotations
@@ -15,19 +18,86 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 
-from perfctl.orchestrator.cli import commands, completion, console, flags
+from perfctl.orchestrator.cli import commands, console, flags
 from perfctl.orchestrator.errors import Interrupted, Lost, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 from perfctl.version import __version__
 
+ASKED = "_PERFCTL_COMPLETE"
+"""Set by the shell that asks what may follow."""
+COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again")
+
+
+class Shell(StrEnum):
+    """The shells whose scripts are tried by the tests."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def typed_words() -> list[str] | None:
+    """The words after ``perfctl`` on the line that a shell wants completed; None where none asks."""
+    if ASKED not in os.environ:
+        return None
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()[1:]
+
+
+def prepare() -> None:
+    """Make typer answer shells in its own way, which its scripts expect."""
+    from typer._completion_classes import completion_init
+
+    completion_init()
+
+
+def _show(shell: Shell | None) -> None:
+    if shell is None:
+        return
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell.value)  # nosec B604
+    if shell is Shell.zsh:  # a ~/.zshrc need not have called what defines compdef
+        script = script.replace("\ncompdef ", f"\n{COMPDEF}\ncompdef ")
+    console.raw(script + "\n")
+    raise typer.Exit
+
+
+def _install(shell: Shell | None) -> None:
+    if shell is None:
+        return
+    from typer._completion_shared import install
+
+    _, path = install(shell=shell.value, prog_name="perfctl", complete_var=ASKED)  # nosec B604
+    console.result(f"Wrote {path}. Completion works in the next {shell.value} that is started")
+    raise typer.Exit
+
+
+Show = Annotated[
+    Shell | None,
+    typer.Option(
+        "--show-completion", callback=_show, is_eager=True, expose_value=False, metavar="SHELL",
+        help="Print completion for bash, zsh or fish.",
+    ),
+]  # fmt: skip
+Install = Annotated[
+    Shell | None,
+    typer.Option(
+        "--install-completion", callback=_install, is_eager=True, expose_value=False, metavar="SHELL",
+        help="Write it where the shell reads it at its start.",
+    ),
+]  # fmt: skip
+
+
 _REMEDIES |= dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM), "Check who may read and write there, or name another place"
 )
@@ -61,7 +131,7 @@ GROUPS = {
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
         "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
-        "history": ("read.history:history", "Show quantities of many runs, and where they changed."),
+        "history": ("read.compare:history", "Show quantities of many runs, and where they changed."),
         "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
@@ -133,8 +203,8 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    show_completion: completion.Show = None,
-    install_completion: completion.Install = None,
+    show_completion: Show = None,
+    install_completion: Install = None,
 ) -> None:
     pass
 
@@ -183,9 +253,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        typed = completion.typed()
+        typed = typed_words()
         if typed is not None:
-            completion.prepare()
+            prepare()
         app = application(next(iter(arguments if typed is None else typed), ""))
         flags.remember(app, arguments)
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")

@@ -23,16 +23,14 @@ MODULES = (
     *(
         f"perfctl.workloads.script.{name}"
         for name in (
+            "counting",
             "facts",
             "graphs",
             "options",
             "phases",
             "record",
             "run",
-            "samples",
             "shapes",
-            "steps",
-            "threads",
             "watch",
         )
     ),

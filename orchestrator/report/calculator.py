@@ -19,18 +19,27 @@ from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, class_of
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
 from perfctl.orchestrator.analyse.memory.trace import RESERVE
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.fit import StepFitted
+from perfctl.orchestrator.analyse.predict.grid import (
+    LARGEST,
+    PROBE,
+    Amount,
+    Amounts,
+    Cell,
+    Grid,
+    Network,
+    Split,
+    costs,
+    grid_of,
+)
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, element_bytes
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, limit_of
 from perfctl.orchestrator.analyse.predict.published import Published
-from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, costs
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.report.prices import days, sources

@@ -7,28 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis, short_names
 from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import NO_STEPS, Ledger, LedgerRow, at_batch
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.ledger import NO_STEPS, Ledger, LedgerRow, at_batch, beyond_time, causes
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy, Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Busy, busy_from
-from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.analyse.usage.run_usage import RunUsage, fits
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import worst
-from perfctl.orchestrator.report.cells import count
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.phases import has_repeats, largest_parts, padding_findings, phases_of
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import count
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 

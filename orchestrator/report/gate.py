@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
-from perfctl.orchestrator.analyse.gate.causes import Cause, causes
+from perfctl.orchestrator.analyse.gate.judge import Cause, causes
 from perfctl.orchestrator.analyse.gate.records import (
     BETTER,
     FAILS,

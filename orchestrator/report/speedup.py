@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Speedup, disagreement
 from perfctl.orchestrator.analyse.statistics import WIDEST
-from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report import terminal as terminals
-from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.numbers import percent, ratio, time
 from perfctl.orchestrator.report.page.records import Finding, shortened
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    amount,
+    decimal_cell,
+    nothing,
+    rate,
+    share_cell,
+    size_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -275,7 +286,7 @@ def _arms(one: Speedup) -> Table | None:
         peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
         rows.append([
             text_cell(arm.label), text_cell(arm.device or "not recorded"), arm.runs, time_cell(arm.total_ns, NOT_TRAINED),
-            time_cell(arm.step_ns), cells.rate(arm.steps_per_second, "1/s"), cells.rate(arm.samples_per_second, "1/s"),
+            time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
             amount(rated.per_second, "FLOP/s", rated.reason or "steps were not timed"),
             share_cell(of_peak, rated.reason or "not known"), size_cell(next((p for p in peaks if p is not None), None)),
             size_cell(arm.paper_memory, lacking), of_paper, share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
@@ -339,7 +350,7 @@ def _course(one: Speedup) -> Table | None:
     heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
              Column("accuracy"), Column("Dice")]  # fmt: skip
     rows = [
-        [text_cell(arm.label), item.number + 1, time_cell(item.ns), *map(cells.decimal_cell, (item.loss, item.test_loss)),
+        [text_cell(arm.label), item.number + 1, time_cell(item.ns), *map(decimal_cell, (item.loss, item.test_loss)),
          share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
         for arm in one.arms
         for item in arm.epochs

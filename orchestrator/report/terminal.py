@@ -9,9 +9,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.studies import heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import heading, studies
 from perfctl.orchestrator.analyse.usage.served import same_sequences
-from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.files.documents import Part, cell_text, head_text, of_view
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
@@ -21,9 +20,10 @@ from perfctl.orchestrator.report.numbers import DASH, time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
-from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
+from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, source_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
+from perfctl.orchestrator.report.tables import Cell
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid

@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.kineto.events import (
+    END,
+    EVENT,
     KINDS,
     MODULE,
     NOT_USED,
+    Arguments,
+    CallFacts,
     CapturedCall,
     CommArgs,
     DeviceEvent,
@@ -26,7 +29,6 @@ from perfctl.parsers.kineto.events import (
     whole,
 )
 from perfctl.parsers.kineto.fused import facts
-from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import WAITS
@@ -99,7 +101,7 @@ class _Operation(NamedTuple):
     signature: int
     """Number of its shapes and types; 0 where single operators are not wanted."""
     stack: str | None
-    compiled: dict[str, Facts] | None
+    compiled: dict[str, CallFacts] | None
     """What the call of a kernel that Inductor wrote says, by its name, once that was asked for; None for other operations."""
 
 
@@ -257,7 +259,7 @@ class Collector:
                 known = self.signature_numbers[key] = len(self.found.arguments)
                 self.found.arguments.append((_json(given[0]), _json(given[1])))
             signature = known
-        compiled: dict[str, Facts] | None = {} if "kernel_file" in args or "kernel_hash" in args else None
+        compiled: dict[str, CallFacts] | None = {} if "kernel_file" in args or "kernel_hash" in args else None
         return _Operation(args, [], signature, stack if type(stack) is str and stack else None, compiled)
 
     def add_span(

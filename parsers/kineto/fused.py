@@ -18,8 +18,7 @@ from itertools import pairwise
 from math import isqrt, prod
 from typing import Any
 
-from perfctl.parsers.kineto.call_facts import Facts
-from perfctl.parsers.kineto.events import whole
+from perfctl.parsers.kineto.events import CallFacts, whole
 from perfctl.parsers.operators import TYPES, Shape, shape_in
 
 TEMPLATE = "triton_tem_"
@@ -41,14 +40,14 @@ _NO_ARITHMETIC = (
 BLOCKS = {"XBLOCK": "x", "YBLOCK": "y", "ZBLOCK": "z", "R0_BLOCK": "r", "RBLOCK": "r", "R1_BLOCK": "r"}
 
 
-def facts(name: str, args: Mapping[str, Any]) -> Facts:
+def facts(name: str, args: Mapping[str, Any]) -> CallFacts:
     """What the arguments of a call say."""
     file, key, backend = (_text(args.get(word)) for word in ("kernel_file", "kernel_hash", "kernel_backend"))
     stated = whole(args.get("kernel_flop")), _bytes_of(args.get("kernel_num_gb"))
     dims, types, values = (args.get(word) for word in ("Input Dims", "Input type", "Concrete Inputs"))
     if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
         why = "the trace has no shapes (record_shapes=True)" if name.startswith(TEMPLATE) else None
-        return Facts(file, key, backend, stated_flops=stated[0], stated_bytes=stated[1], why=why)
+        return CallFacts(file, key, backend, stated_flops=stated[0], stated_bytes=stated[1], why=why)
     given = values if isinstance(values, list) and len(values) == len(dims) else [""] * len(dims)
     tensors = [
         (shape, TYPES[kind]) for one, kind in zip(dims, types, strict=True)
@@ -62,7 +61,7 @@ def facts(name: str, args: Mapping[str, Any]) -> Facts:
     flops, why = template_flops(name, shapes) if name.startswith(TEMPLATE) else (None, None)
     if flops is not None:
         elements = prod(shapes[-1])
-    return Facts(file, key, backend, elements, reduced, size, flops, *stated, why)
+    return CallFacts(file, key, backend, elements, reduced, size, flops, *stated, why)
 
 
 def _text(value: object) -> str | None:

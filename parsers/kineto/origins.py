@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from perfctl.parsers.kineto.call_facts import Facts
-from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.kineto.events import CallFacts, Events
 from perfctl.parsers.kineto.fused import TEMPLATE
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.records.report import Gap, Kernel, KernelPart
@@ -193,7 +192,7 @@ def _multiplying(events: Events, kernels: Sequence[Kernel]) -> set[str]:
     return {path for path in found if path}
 
 
-def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> Facts | None:
+def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> CallFacts | None:
     """What the call that launched a kernel says of it."""
     while span >= 0:
         facts = events.compiled.get(span)
@@ -204,7 +203,7 @@ def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> Facts 
 
 
 def _work(
-    name: str, facts: Facts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
+    name: str, facts: CallFacts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
 ) -> dict[str | None, int] | None:
     """FLOPs of each path in a template; None where it is not known which one multiplies, or how much."""
     if facts is None or facts.flops is None or facts.elements is None:

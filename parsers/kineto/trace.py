@@ -22,16 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.kineto.agreement import arguments_missing, doubts, launches_without_work, work_without_launch
-from perfctl.parsers.kineto.calls import api_calls, compiled_gaps, compiled_kernels, memory_curve, op_calls
+from perfctl.parsers.kineto.calls import api_calls, collectives, compiled_gaps, compiled_kernels, memory_curve, op_calls
 from perfctl.parsers.kineto.collect import Collector
-from perfctl.parsers.kineto.collectives import collectives
 from perfctl.parsers.kineto.events import Events, diagnostics, whole
-from perfctl.parsers.kineto.graphs import served_ranges, with_captures
+from perfctl.parsers.kineto.graphs import served_ranges, shape_steps, with_captures
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
 from perfctl.parsers.kineto.origins import parted
 from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
-from perfctl.parsers.kineto.shape_steps import shape_steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report

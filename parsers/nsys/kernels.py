@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
-from perfctl.parsers.nsys import graphs
+from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.calls import Sums
-from perfctl.parsers.nsys.graphs import Created
 from perfctl.parsers.nsys.kernel_check import NAMES, KernelCheck
-from perfctl.parsers.nsys.projection import GpuTime
-from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
+from perfctl.parsers.nsys.ranges import PROCESS_BITS, Created, GpuTime, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
 from perfctl.parsers.text.sqlite import Database, integer
 from perfctl.parsers.text.sqlite_checks import LARGEST
@@ -98,7 +96,7 @@ class _Work(NamedTuple):
 def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
     """Calls that launched none of the work in these tables are only counted."""
     check = KernelCheck(database)
-    created = graphs.created(database, ranges)
+    created = nsys_ranges.created(database, ranges)
     work = {table: _work(database, table, check if table == KERNEL else None, created is not None) for table in tables}
     gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
     calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
@@ -228,7 +226,7 @@ def _graphs(work: _Work, launched: Launched, ranges: RangeTable, created: Create
     in_graph = work.node != NOBODY
     _, is_captured = created.find(work.process, work.node)
     steps = _step_numbers(ranges)[launched.around.step]
-    return tuple(graphs.launches(work.process, work.correlation, work.length, steps, in_graph, is_captured))
+    return tuple(nsys_ranges.launches(work.process, work.correlation, work.length, steps, in_graph, is_captured))
 
 
 def _step_numbers(ranges: RangeTable) -> Integers:

@@ -1,4 +1,16 @@
-"""Reads NVTX_EVENTS of an nsys export: names, domains, nesting, and perfctl's range names."""
+"""Reads NVTX_EVENTS of an nsys export: names, domains, nesting, and perfctl's range names.
+
+What belongs to a range: GPU time of ranges is what the calls inside a range launched took on the GPU, as ``nsys
+stats`` projects ranges (nvtx_gpu_proj_sum). A range has an operation when its launch call lies inside the range on
+the range's own thread.
+
+Layers of the kernels that CUDA graphs replayed come from the ranges that were open when their nodes were created.
+With --cuda-graph-trace=node a kernel of a graph names its node, which is a copy: cudaGraphInstantiate copies the
+nodes that the stream capture created. CUDA_GRAPH_NODE_EVENTS has both, each with the thread and the time of its
+creation, and the copy with the node that it was made from (``originalGraphNodeId``). So a kernel leads to its copy,
+from there to the node of the capture, and from there to the innermost range around that node's creation on its
+thread.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +19,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Nest, Spans
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.operators import OperatorRanges
-from perfctl.parsers.nsys.tables import NVTX, STRINGS
+from perfctl.parsers.nsys.tables import NODES, NVTX, STRINGS
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range
+from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +39,14 @@ if TYPE_CHECKING:
 
     Objects = npt.NDArray[np.object_]
     Times = tuple[list[int | None], list[int | None]]
+
+CREATION = "creation of its nodes"
+"""``GraphLaunch.capture`` where the report has the creation of a graph's nodes."""
+_GENERATIONS = 16
+"""Copies of copies that are followed."""
+
+LAST, FIRST = -(2**63), 2**63 - 1
+"""Start values of a maximum and a minimum."""
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -223,3 +244,174 @@ def blanked(values: Integers, blank: Flags) -> list[int | None]:
     for index in np.flatnonzero(blank).tolist():
         out[index] = None
     return out
+
+
+class GpuTime:
+    """Sums and extremes of the GPU operations of every range; ``add`` all of them, then ``times``."""
+
+    def __init__(self, ranges: RangeTable) -> None:
+        import numpy as np
+
+        count = len(ranges.kind)
+        self._ranges = ranges
+        self._sum = np.zeros(count + 1, np.int64)  # the last of each is for operations outside of every range
+        self._first = np.full(count + 1, FIRST)
+        self._last = np.full(count + 1, LAST)
+        self._parent, _ = ranges.attribution.tree()
+        on_thread = ((ranges.kind == PUSH_POP) | ranges.on_one_thread) & (ranges.spans.thread != NOBODY)
+        self._nest = None if self._is_tree(on_thread & (ranges.kind != MARK)) else self._nest_of(on_thread)
+
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which ones are around a call."""
+        return self._nest is not None
+
+    def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
+        """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside the other or they share
+        no moment."""
+        import numpy as np
+
+        chosen = np.flatnonzero(on_thread)
+        if (self._ranges.kind[chosen] != PUSH_POP).any():
+            return False
+        spans = self._ranges.spans
+        chosen = chosen[np.lexsort((spans.start[chosen], self._parent[chosen], spans.thread[chosen]))]
+        before, after = chosen[:-1], chosen[1:]
+        siblings = (self._parent[before] == self._parent[after]) & (spans.thread[before] == spans.thread[after])
+        return not (siblings & (spans.end[before] > spans.start[after])).any()
+
+    def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
+        import numpy as np
+
+        chosen = np.flatnonzero(on_thread)
+        spans = self._ranges.spans.take(chosen)
+        return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
+
+    def add(
+        self, innermost: npt.NDArray[Any], call: Integers, calls: Spans | None, start: Integers, length: Integers
+    ) -> None:
+        """Operations: the innermost range around each, the number of its launch call, when it began and how long it took."""
+        if (length < 0).any():  # of these nobody knows when they ran
+            timed = length >= 0
+            innermost, call, start, length = innermost[timed], call[timed], start[timed], length[timed]
+        if self._nest is None or calls is None:
+            self._add(innermost, start, length)
+            return
+        nest, numbers = self._nest
+        spans = calls.take(call)
+        for found in nest.around(nest.places(spans.thread, spans.start), spans.end):
+            self._add(numbers[found], start, length)
+
+    def _add(self, of_range: npt.NDArray[Any], start: Integers, length: Integers) -> None:
+        import numpy as np
+
+        np.add.at(self._sum, of_range, length)
+        np.minimum.at(self._first, of_range, start)
+        np.maximum.at(self._last, of_range, start + length)
+
+    def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
+        """(time of its operations added up, from the first start to the last end) of every range. Call it once, last."""
+        import numpy as np
+
+        count = len(self._ranges.kind)
+        if not is_known:
+            return [None] * count, [None] * count
+        if self._nest is None:
+            self._climb()
+        none = self._last[:-1] == LAST
+        known = (self._ranges.kind == PUSH_POP) | self._ranges.on_one_thread
+        known &= self._ranges.spans.thread != NOBODY
+        span = np.where(none, 0, self._last[:-1] - np.where(none, 0, self._first[:-1]))
+        return blanked(self._sum[:-1], ~known), blanked(span, none | ~known)
+
+    def _climb(self) -> None:
+        """Give each range's operations to the ranges around it, the deepest first."""
+        import numpy as np
+
+        _, depth = self._ranges.attribution.tree()
+        for level in range(int(depth.max(initial=0)), 0, -1):
+            inner = np.flatnonzero(depth == level)
+            outer = self._parent[inner]
+            np.add.at(self._sum, outer, self._sum[inner])
+            np.minimum.at(self._first, outer, self._first[inner])
+            np.maximum.at(self._last, outer, self._last[inner])
+
+
+class Created(NamedTuple):
+    """Nodes whose creation is in the report."""
+
+    nodes: Calls
+    """By process and id."""
+    layers: Integers
+    """Of each: the range that names the layer in which it, or what it was copied from, was captured; NOBODY for none."""
+    is_captured: Flags
+    """Whether that first creation is in the report."""
+
+    def find(self, process: Integers, node: Integers) -> tuple[Integers, Flags]:
+        """Of kernels with these nodes: the layer's range, NOBODY for none; and whether the capture of the node is known."""
+        import numpy as np
+
+        at = np.where(node == NOBODY, NOBODY, self.nodes.find(process, node))
+        return np.append(self.layers, NOBODY)[at], np.append(self.is_captured, False)[at]
+
+
+def created(database: Database, ranges: RangeTable) -> Created | None:
+    """None where the report has no creation of a node."""
+    import numpy as np
+
+    names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
+    if not database.has(NODES, *names[:3]):
+        return None
+    pieces: list[list[Integers]] = []
+    for start, thread, node, original in database.numbers(NODES, *names):
+        rows = (start.where_known() & thread.where_known() & node.where_known()).nonzero()[0]
+        columns = (start.values, thread.values, node.values, original.or_else(0))
+        pieces.append([column[rows] for column in columns])
+    if not pieces:
+        return None
+    joined = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    order = np.argsort(joined[0], kind="stable")  # of several events of a node, the first is its creation
+    begins, threads, ids, copied = (column[order] for column in joined)
+    processes = threads & PROCESS_BITS
+    nodes = Calls(processes, ids)
+    first = np.arange(len(ids))
+    for _ in range(_GENERATIONS):
+        copies = (first != NOBODY) & (copied[first] != 0)
+        if not copies.any():
+            break
+        above = nodes.find(processes[first[copies]], copied[first[copies]])
+        first[copies] = np.where(above == first[copies], NOBODY, above)
+    else:
+        first[copies] = NOBODY  # a circle
+    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins), phases=False)
+    return Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
+
+
+def launches(
+    process: Integers, correlation: Integers, length: Integers, steps: Integers, in_graph: Flags, is_captured: Flags
+) -> Iterator[GraphLaunch]:
+    """One record a launch of a graph, in the order of its first kernel. ``length``: negative where it is not known."""
+    import numpy as np
+
+    rows = np.flatnonzero(in_graph)
+    if not len(rows):
+        return
+    keys = np.stack([process[rows], correlation[rows]])
+    _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    known, kernels = is_captured[rows], np.bincount(group)
+    matched = np.bincount(group, known).astype(np.int64)
+    untimed = np.bincount(group, length[rows] < 0) > 0
+    times = np.zeros(len(first), np.int64)
+    of_matched = times.copy()
+    np.add.at(times, group, length[rows])
+    np.add.at(of_matched, group, np.where(known, length[rows], 0))
+    for at in np.argsort(first, kind="stable").tolist():
+        row = rows[first[at]]
+        mine, some = int(kernels[at]), int(matched[at])
+        took, took_matched = (None, None) if untimed[at] else (int(times[at]), int(of_matched[at]))
+        yield GraphLaunch(
+            int(correlation[row]), None if steps[row] == NOBODY else int(steps[row]), mine, took,
+            CREATION if some else None, some, took_matched if some else None,
+            "node" if some else None, some / mine if some else None,
+        )  # fmt: skip

@@ -9,8 +9,7 @@ from itertools import pairwise
 from math import inf
 from sys import float_info
 
-from perfctl.parsers.rocm.records import exact, whole
-from perfctl.parsers.rocm.tables import Cells
+from perfctl.parsers.rocm.records import Cells, exact, whole
 from perfctl.parsers.text.doubts import contradictions, is_mean, numbering
 from perfctl.records.report import Diagnostic
 

@@ -24,22 +24,25 @@ from perfctl.parsers.rocm.records import (
     ROCPROFV3,
     SERIAL,
     Calls,
+    Cells,
     api_domain,
     copy_kind,
     counter,
     device,
     groups,
+    header_of,
     kernel_name,
     launched,
     no_kernels,
     no_layers,
+    read_header,
     registers,
+    rows_of,
     scratch,
     shared,
     span,
     whole,
 )
-from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
 from perfctl.parsers.text.doubts import numbering
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
@@ -145,7 +148,7 @@ class _Agents:
 def _agents(files: list[Path]) -> _Agents:
     found = _Agents()
     for path in files:
-        for row in rows_of(path, ROCPROFV3):
+        for row in rows_of(path):
             node = whole(row.text("Node_Id"))
             if row.text("Agent_Type").upper() != "GPU" or node is None:
                 continue
@@ -189,14 +192,14 @@ class _Launches:
         for text in agents_seen:
             agents.note(text)
         if trace and counts:
-            self.unmatched = sum(self._launch(row) is None for row in rows_of(counts, ROCPROFV3))
+            self.unmatched = sum(self._launch(row) is None for row in rows_of(counts))
 
     def _rows(self, repeats: Repeats | None = None) -> Iterator[Cells]:
         """One row a launch. ``repeats``: gets the counters of each, where only they name the launches."""
         if self.trace:
-            yield from rows_of(self.trace, ROCPROFV3)
+            yield from rows_of(self.trace)
         elif self.counts:
-            for row in rows_of(self.counts, ROCPROFV3):
+            for row in rows_of(self.counts):
                 key = row.text("Process_Id"), row.text("Dispatch_Id")
                 if key not in self._numbers:
                     self._numbers[key] = len(self._numbers)
@@ -234,7 +237,7 @@ class _Launches:
         for launch, row in enumerate(self._rows()) if self.scratched or not self.trace else ():
             yield from scratch(launch, whole(row.text("Scratch_Size", "Private_Segment_Size")))
         if self.counts:
-            for row in rows_of(self.counts, ROCPROFV3):
+            for row in rows_of(self.counts):
                 if (number := self._launch(row)) is not None:
                     yield counter(number, row.text("Counter_Name"), row.text("Counter_Value"))
 
@@ -310,7 +313,7 @@ def _prefix(path: Path) -> str:
 def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> Iterator[Diagnostic]:
     """Yield what contradicts itself; each call has a correlation ID of its own."""
     ids: list[int] = []
-    for row in rows_of(path, ROCPROFV3):
+    for row in rows_of(path):
         start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
         name, domain = row.text("Function"), row.text("Domain")
         if start is None or duration is None:
@@ -328,7 +331,7 @@ def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> I
 
 
 def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
-    for row in rows_of(path, ROCPROFV3):
+    for row in rows_of(path):
         start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
         target, source = (agents.ordinal(row.text(f"{end}_Agent_Id")) for end in ("Destination", "Source"))
         place = target if target is not None else source
@@ -342,7 +345,7 @@ def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]
     for one in files:
         if one.name.endswith("domain_stats.csv") and len(files) > 1:
             continue
-        rows = list(rows_of(one, ROCPROFV3))
+        rows = list(rows_of(one))
         kind = _stats_kind(one, (row.text("Name") for row in rows))
         for row in rows:
             name = kernel_name(row.text("Name"))
@@ -372,7 +375,7 @@ def _stats_kind(path: Path, names: Iterable[str]) -> str:
 
 def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> Iterator[Gap]:
     if launches:
-        yield from no_layers(bool(ranges))
+        yield no_layers(bool(ranges))
     if "memory_copy_trace" in files:
         if not any("Size" in read_header(one) or "Bytes" in read_header(one) for one in files["memory_copy_trace"]):
             yield Gap(
@@ -382,7 +385,7 @@ def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> I
         yield Gap("copy", "not_collected", "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)")
     for kind, what in _NOT_READ.items():
         for one in files.get(kind, []):
-            count = sum(1 for _ in rows_of(one, ROCPROFV3))
+            count = sum(1 for _ in rows_of(one))
             yield Gap(kind, "not_available", f"{what} are not read: {count:,} rows of {one.name}")
 
 

@@ -174,7 +174,7 @@ class _Process:
 
 
 def _gaps(found: list[_Process], kernels: list[Kernel], copies: list[Copy]) -> Iterator[Gap]:
-    yield from no_layers(ranges=False) if kernels else [no_kernels("the file holds no launch")]
+    yield no_layers(ranges=False) if kernels else no_kernels("the file holds no launch")
     if not copies:
         yield Gap(
             "copy", "not_collected", "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"

@@ -4,18 +4,27 @@ HIP and HSA state a grid in work-items, not in work-groups (CUDA's blocks): each
 and rounded up, since a grid need not be a multiple of it. Registers are vector registers of a work-item (VGPRs) with the
 accumulation registers (AccVGPRs), which share one file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have
 SMs, and their gfx name ("gfx942") stands where NVIDIA's compute capability does.
+
+CSV files are read as rows of named cells, one at a time.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import words
+from perfctl.parsers.text.doubts import repeated, words
+from perfctl.parsers.text.lines import encoding_of
+from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Operation
+
+_LONGEST_CELL = 1 << 20
+"""Characters; names of kernels in Composable Kernel have some ten thousand."""
 
 ROCPROFV3 = "rocprofv3"
 """Name of the tool, which ROCm 6.2 and later have."""
@@ -100,9 +109,9 @@ def groups(items: int | None, size: int | None) -> int | None:
     return -(-items // size) if items and size and items > 0 and size > 0 else None
 
 
-def registers(*parts: int | None) -> int | None:
+def registers(vgprs: int | None, accumulation: int | None) -> int | None:
     """VGPRs and AccVGPRs of a work-item together; None where the first is unknown."""
-    return None if parts[0] is None else sum(part or 0 for part in parts)
+    return None if vgprs is None else vgprs + (accumulation or 0)
 
 
 def counter(launch: int, name: str, text: object) -> Counter:
@@ -173,12 +182,8 @@ class Calls:
         self._found: dict[tuple[str, str], list[int]] = {}
         self.count = 0
 
-    def add(self, domain: str, name: str, duration_ns: int) -> None:
-        """One call."""
-        self.add_sum(domain, name, 1, duration_ns)
-
-    def add_sum(self, domain: str, name: str, calls: int, duration_ns: int) -> None:
-        """Calls that were summed already."""
+    def add(self, domain: str, name: str, duration_ns: int, calls: int = 1) -> None:
+        """One call, or several that were summed already."""
         self.count += calls
         sums = self._found.setdefault((domain, name), [0, 0])
         sums[0] += calls
@@ -190,12 +195,12 @@ class Calls:
             yield Operation(name, domain, calls, total, None, None, None, None)
 
 
-def no_layers(ranges: bool) -> Iterator[Gap]:
-    """Gaps of every report with kernels; ``ranges``: whether ROCTx ranges were recorded."""
+def no_layers(ranges: bool) -> Gap:
+    """The gap of every report with kernels; ``ranges``: whether ROCTx ranges were recorded."""
     reason = "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 --marker-trace)"
     if ranges:
         reason = "kernels are not assigned to the ROCTx ranges of this format"
-    yield Gap("kernel.layer", "not_available", reason)
+    return Gap("kernel.layer", "not_available", reason)
 
 
 def no_kernels(what: str) -> Gap:
@@ -227,3 +232,64 @@ def scratch(launch: int, size: int | None) -> Iterator[Counter]:
     """Scratch memory of a work-item, for which a kernel has no field; nothing where it is 0 or unknown."""
     if size:
         yield Counter(launch, "Scratch_Size", size, "byte")
+
+
+class Cells(NamedTuple):
+    """One row: cells in the order of the header, and where each column stands."""
+
+    row: list[str]
+    at: Mapping[str, int]
+
+    def text(self, *names: str) -> str:
+        """The cell of the first of these columns that the file has; "" for none."""
+        for name in names:
+            if name in self.at:
+                return self.row[self.at[name]]
+        return ""
+
+
+@lru_cache(maxsize=2)
+def header_of(head: bytes) -> list[str]:
+    """Names of the columns, from the first bytes of a file; [] where the first line is no CSV."""
+    line = head.decode(encoding_of(head), "replace").splitlines()[:1]
+    try:
+        return next(csv.reader(line, strict=True), [])
+    except csv.Error:
+        return []
+
+
+def read_header(path: Path) -> list[str]:
+    """The same of a file; its first line may be long."""
+    with path.open("rb") as file:
+        return header_of(file.read(1 << 18))
+
+
+def rows_of(path: Path) -> Iterator[Cells]:
+    """Every row below the header. Raises ReportError, with the line, for a row that does not fit the header."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+    with readable(path, ROCPROFV3), path.open("rb") as raw:
+        encoding = encoding_of(raw.read(4096))
+        raw.seek(-1, 2)
+        whole = raw.read() in (b"\n", b"\r", b'"', b"\0")
+    with readable(path, ROCPROFV3), path.open(encoding=encoding, errors="replace", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, [])
+            at: dict[str, int] = {}
+            for position, name in enumerate(header):
+                at.setdefault(name.strip(), position)
+            for row in reader:
+                if len(row) != len(header):
+                    if not any(cell.strip() for cell in row):
+                        continue
+                    reason = f"line {reader.line_num} has {len(row)} of {len(header)} columns: the file is cut off or damaged"
+                    raise ReportError(path, ROCPROFV3, reason, AGAIN)
+                if row == header:
+                    raise repeated(path, ROCPROFV3, "the header", reader.line_num)
+                yield Cells(row, at)
+            if not whole:  # else a number that was cut short would pass for another one
+                reason = f"line {reader.line_num}, the last, has no end: the file is cut off"
+                raise ReportError(path, ROCPROFV3, reason, AGAIN)
+        except csv.Error as error:
+            reason = f"line {reader.line_num} is no complete CSV ({error}): the file is cut off or damaged"
+            raise ReportError(path, ROCPROFV3, reason, AGAIN) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from perfctl.parsers.rocm.csv import STATS
-from perfctl.parsers.rocm.tables import header_of
+from perfctl.parsers.rocm.records import header_of
 from perfctl.parsers.text.json import peek
 from perfctl.parsers.text.sqlite import connect
 from perfctl.records.errors import ReportError

@@ -296,7 +296,7 @@ def _regions(part: Part, calls: Calls, ranges: list[Range]) -> int:
         if "MARKER" in str(kind).upper():
             marked = True
         else:
-            calls.add_sum(api_domain(str(kind or "api")), str(name), count, total or 0)
+            calls.add(api_domain(str(kind or "api")), str(name), total or 0, count)
     if not marked:
         return 0
     rows = part.execute(
@@ -359,7 +359,7 @@ def _gaps(counts: dict[str, int], ranges: list[Range], unplaced: int) -> Iterato
     if not counts[DISPATCH]:
         yield Gap("kernel", "not_collected", "no kernel was dispatched, or rocprofv3 ran without --kernel-trace")
     else:
-        yield from no_layers(bool(ranges))
+        yield no_layers(bool(ranges))
     if not counts["rocpd_memory_copy"]:
         yield Gap(
             "copy", "not_collected", "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"

@@ -69,3 +69,13 @@ class Run:
     def devices(self) -> tuple[Device, ...]:
         """The device that the run used, where it is known, then every device that its report names."""
         return ((self.device,) if self.device else ()) + tuple(self.report.devices)
+
+    @property
+    def device_kind(self) -> str | None:
+        """gpu or cpu; None when no record says."""
+        if self.report.kernels:
+            return "gpu"
+        if self.device is not None:
+            return self.device.kind
+        kinds = [device.kind for device in self.report.devices]
+        return "gpu" if "gpu" in kinds else next(iter(kinds), None)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +25,8 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.analyse.gate.causes import causes
-from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
-from perfctl.orchestrator.analyse.gate.measure import of_model
-from perfctl.orchestrator.analyse.gate.recorded import of_runs
+from perfctl.orchestrator.analyse.gate.judge import SESSIONS, causes, judge, with_sessions
+from perfctl.orchestrator.analyse.gate.quantities import of_model, of_runs
 from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from perfctl.records.compiled import CompiledStep
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
@@ -87,22 +83,14 @@ def network() -> nn.Module:
             self.conv = nn.Conv2d(3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2)
             bias = bool(_EDIT.get("bias"))
             self.body = nn.ModuleList(nn.Linear(hidden, hidden, bias) for _ in range(2 + _EDIT.get("deeper", 0)))
-            if _EDIT.get("opaque"):
-                _register()
             self.into, self.head = nn.Linear(width, hidden), nn.Linear(hidden, 10 + _EDIT.get("classes", 0))
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             seen = torch.relu(self.conv(images))
-            if _EDIT.get("break"):
-                torch._dynamo.graph_break()
-            if _EDIT.get("print"):
-                print(f"seen {seen.shape}", file=sys.stderr)
             if _EDIT.get("cast"):
                 seen = seen.to(torch.float64).to(torch.float32)
             if _EDIT.get("copy"):
                 seen = seen.clone()
-            if _EDIT.get("opaque"):
-                seen = torch.ops.perfctl_trials.opaque(seen)
             at = self.into(seen.mean((2, 3)))
             for _ in range(1 + _EDIT.get("again", 0)):
                 for layer in self.body:
@@ -111,18 +99,6 @@ def network() -> nn.Module:
             return found
 
     return Net()
-
-
-@cache
-def _register() -> None:
-    """An operator that Inductor does not know, so that nothing is fused across it."""
-    import torch
-
-    opaque = torch.library.custom_op(
-        "perfctl_trials::opaque", torch.clone, mutates_args=(), schema="(Tensor value) -> Tensor"
-    )
-    opaque.register_fake(torch.empty_like)
-    opaque.register_autograd(lambda _, gradient: gradient)
 
 
 def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
@@ -148,29 +124,6 @@ def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
         return Trial(seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {}))
 
     return made
-
-
-def _compiled(name: str, edit: str, *names: str) -> Callable[[int, random.Random], Trial]:
-    """Under torch.compile, in this process: what `--compile` asks a process of its own for."""
-
-    def made(seed: int, dice: random.Random) -> Trial:
-        given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
-        sides = [_step(tuple({**given, **more}.items())) for more in ({}, {edit: True})]
-        return Trial(seed, f"compiled: {name}", names, judge("model", *(of_model({}, {8: one}) for one in sides), {}))
-
-    return made
-
-
-@cache
-def _step(edit: tuple[tuple[str, Any], ...]) -> CompiledStep:
-    from perfctl.workloads.compiling.inductor import compiled_step
-    from perfctl.workloads.models.source import Source
-
-    _EDIT.clear()
-    _EDIT.update(edit)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return compiled_step(Source(network(), "network"), [(8, 3, 8, 8)], ["float32"], train=True, precision="fp32")
 
 
 # --- recorded reports ---------------------------------------------------------------------------------------------------
@@ -392,9 +345,6 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _run(CPU, "one more operation", _operations, "operations"),
     _slower,
     _model("bias", "parameters"),
-    _compiled("a graph break", "break", "graph_breaks"),
-    _compiled("a print", "print", "graph_breaks"),
-    _compiled("a lost fusion", "opaque", "compiled_kernels"),
     _gpu("twice the multiply-adds counted", True, _counter("_op_ffma_", 2, 2), "counted_flops"),
     _gpu("a multiply for each value", True, _counter("_op_fmul_", 1.5, 3), "counted_flops"),
     _gpu("more traffic of DRAM", True, _counter("dram__bytes_read", 1.5, 4), "dram_bytes"),

@@ -96,7 +96,7 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.actions.predict.prices import load
     from perfctl.orchestrator.actions.predict.traced_models import names_of, trace_all
     from perfctl.orchestrator.analyse.hardware import machines
-    from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+    from perfctl.orchestrator.analyse.hardware.machines import BOARDS
     from perfctl.orchestrator.analyse.predict import published
     from perfctl.orchestrator.analyse.predict.bench import measured_of
     from perfctl.orchestrator.analyse.predict.fit import fit_steps

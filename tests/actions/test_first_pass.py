@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import first_pass as actions
+from perfctl.orchestrator.actions.sweep import sweep as actions
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import sweep
 from perfctl.orchestrator.analyse.kernels.repeats import first_pass

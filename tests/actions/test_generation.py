@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
-from perfctl.orchestrator.actions.traces.entries import OFF
+from perfctl.orchestrator.actions.trace_cache import OFF
 from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.orchestrator.errors import UsageError
 from perfctl.workloads.models import generation as models

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.ingest import ingest
-from perfctl.orchestrator.actions.ingest.ranks import ranks_in_names
+from perfctl.orchestrator.actions.ingest.run import ranks_in_names
 from perfctl.orchestrator.analyse.usage.exchange import job_talk
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.studies.ranks import ranks_table

@@ -17,7 +17,7 @@ from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.actions.sweep import gather, infer, slurm
+from perfctl.orchestrator.actions.sweep import slurm, sweep
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
@@ -114,9 +114,9 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (lambda store: perfctl.sweep("perf", asked()), "`profiler`: 'perf' is not known"),
         (lambda store: perfctl.sweep("torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]),
          "`mode` is for built-in workloads"),
-        (lambda store: infer.infer_requests((), "none", asked()), "`models` names no model"),
-        (lambda store: infer.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
-        (lambda store: infer.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
+        (lambda store: sweep.infer_requests((), "none", asked()), "`models` names no model"),
+        (lambda store: sweep.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
         (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
         (lambda store: export(format="doc", store=store), "`format`: 'doc' is not known"),
         (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),
@@ -165,12 +165,12 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     options = perfctl.SweepOptions(batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db")
     swept = perfctl.replay(recorded, options, all_batches=False)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
-    done = gather.gather([made.folder], tmp_path / "b.db")
+    done = slurm.gather([made.folder], tmp_path / "b.db")
     assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), "one whole run, and one that says what is missing"
     assert [(run.batch_size, run.status) for run in perfctl.runs(tmp_path / "b.db")] == [(16, "ok"), (32, "failed")]
     with pytest.raises(PartlyDone, match="1 run is missing or incomplete"):
         done.check()
-    again = gather.gather([made.folder], tmp_path / "b.db")
+    again = slurm.gather([made.folder], tmp_path / "b.db")
     assert (again.new, again.known) == (0, 1)
     with pytest.raises(UsageError, match="nothing of a sweep is there"):
-        gather.gather([tmp_path / "no"], tmp_path / "b.db")
+        slurm.gather([tmp_path / "no"], tmp_path / "b.db")

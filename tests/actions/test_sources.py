@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.ingest import archives
+from perfctl.orchestrator.actions.ingest import sources
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from tests.actions.test_batches import CSV
 
@@ -123,7 +123,7 @@ def test_an_archive_writes_nothing_elsewhere_and_a_bomb_or_a_damaged_one_is_refu
     assert not (tmp_path / "out.csv").exists()
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(tar(tmp_path / "whole.tar.gz", {"a.csv": CSV.format(range(9999))}).read_bytes()[:-40])
-    monkeypatch.setattr(archives, "_SMALL", 1000)
+    monkeypatch.setattr(sources, "_SMALL", 1000)
     bomb = tar(tmp_path / "bomb.tgz", {"zeros.csv": "0" * 1_000_000})
     done = perfctl.ingest([cut, bomb], tmp_path / "s.db")
     assert done.taken == ()

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfctl.orchestrator.actions import trace_cache
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.traces import kept, user_code
-from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.actions.trace_cache import kept_traces
 from perfctl.orchestrator.errors import PerfctlError
 
 NET = "from torch import nn\nfrom {helper} import width\ndef net():\n    return nn.Linear(8, width())\n"
@@ -24,7 +24,7 @@ LONG_AGO = 1_600_000_000
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache, switched on and empty."""
-    monkeypatch.delenv(kept.OFF)
+    monkeypatch.delenv(trace_cache.OFF)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = tmp_path_factory.mktemp("cache")
@@ -67,7 +67,7 @@ def test_a_package_is_kept_by_all_its_modules(tmp_path: Path, monkeypatch: pytes
     write(tmp_path / "kept_package" / "size.py", "def width(): return 3\n")
     write(tmp_path / "kept_package" / "net.py", NET.format(helper="."))
     assert (macs("kept_package.net:net"), is_kept("kept_package.net:net")) == (8 * 3, True)
-    names = [Path(path).name for path in user_code.files_of("kept_package.net") or ()]
+    names = [Path(path).name for path in trace_cache.files_of("kept_package.net") or ()]
     assert sorted(names) == ["__init__.py", "net.py", "size.py"]
     write(tmp_path / "kept_package" / "size.py", "def width(): return 4\n", age=1)
     assert not is_kept("kept_package.net:net")

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions import trace_cache
 from perfctl.orchestrator.actions.estimate import ModelEstimate, estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.traces import entries as files
-from perfctl.orchestrator.actions.traces import kept
-from perfctl.orchestrator.actions.traces.entries import digest
-from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.actions.trace_cache import digest, kept_traces
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 
@@ -45,7 +43,7 @@ LONG_AGO = 1_600_000_000
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache, switched on and empty."""
-    monkeypatch.delenv(kept.OFF)
+    monkeypatch.delenv(trace_cache.OFF)
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.chdir(
         tmp_path_factory.mktemp("work")
@@ -161,7 +159,7 @@ def test_an_installed_package_counts_and_a_library_without_a_version_is_never_ke
 
 
 def test_nothing_is_kept_where_the_variable_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(kept.OFF, "1")
+    monkeypatch.setenv(trace_cache.OFF, "1")
     estimate_model(Request("mlp:depth=2,width=5"))
     assert not cache.exists()
 
@@ -202,7 +200,7 @@ def test_an_entry_that_another_user_made_is_not_read(cache: Path, monkeypatch: p
     one.put(str, "mine", 1)
     assert one.get(str, 1) == "mine"
     assert {path.stat().st_mode & 0o777 for path in (cache,)} == {0o700}
-    monkeypatch.setattr(kept.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(trace_cache.os, "geteuid", lambda: os.getuid() + 1)
     assert one.get(str, 1) is None
 
 
@@ -235,7 +233,7 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     (cache / ".left.tmp").touch()
     os.utime(cache / ".left.tmp", (LONG_AGO,) * 2)
     size = max(path.stat().st_size for path in entries(cache))
-    monkeypatch.setattr(files, "MOST_BYTES", 4 * size)
+    monkeypatch.setattr(trace_cache, "MOST_BYTES", 4 * size)
     one.put(str, noise, 6)
     assert sum(path.stat().st_size for path in entries(cache)) <= 4 * size
     assert [place for place in range(7) if one.get(str, place) is not None] == [0, 1, 6]

@@ -11,8 +11,8 @@ import numpy as np
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.efficiency import Fitted
+from perfctl.orchestrator.analyse.predict.fit import StepFitted
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)

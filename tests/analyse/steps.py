@@ -7,9 +7,8 @@ from functools import cache
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.efficiency import Settings
-from perfctl.orchestrator.analyse.predict.fit import fit_steps
+from perfctl.orchestrator.analyse.predict.fit import StepFitted, fit_steps
 from perfctl.orchestrator.analyse.predict.operations import Measured, Operation, StepSpec
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS, class_of, parts
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)

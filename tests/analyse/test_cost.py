@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.cost import (
     ring_bytes,
     steps_of,
 )
-from perfctl.orchestrator.analyse.hardware.gpus import meant
+from perfctl.orchestrator.analyse.hardware.machines import meant
 from perfctl.orchestrator.analyse.prices import Price
 
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)

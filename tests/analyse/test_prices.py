@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import meant
+from perfctl.orchestrator.analyse.hardware.machines import meant
 from perfctl.orchestrator.analyse.prices import (
     COLUMNS,
     Price,

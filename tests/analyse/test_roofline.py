@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of, read_measured
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.analyse.roofline import Traffic, place
 from perfctl.records.report import Counter, Device
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.counters.caches import bytes_per_cycle, cache_bytes
+from perfctl.orchestrator.analyse.counters.work import bytes_per_cycle, cache_bytes
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import CachePeak, Peaks, peaks_of, with_caches
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, Traffic, place
 from perfctl.records.report import Counter, Device
 from tests.analyse import synthetic

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare, studies
 from perfctl.orchestrator.analyse.roofline import Roofline, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run

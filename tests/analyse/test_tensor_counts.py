@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import kernel_flops
+from perfctl.orchestrator.analyse.counters.work import kernel_flops
 from perfctl.orchestrator.analyse.figure import Figure
 
 PATH = "sm__ops_path_tensor_src_"

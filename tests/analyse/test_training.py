@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
-from perfctl.orchestrator.analyse.hardware.gpus import meant
+from perfctl.orchestrator.analyse.hardware.machines import meant
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.prices import Price
 

@@ -13,10 +13,9 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.usage.latency import PAYS
-from perfctl.orchestrator.report.cells import Cell
+from perfctl.orchestrator.analyse.usage.inference import PAYS
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
-from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.orchestrator.report.tables import Cell, Column, Table
 
 SCALE = {"": 1.0, "p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 UNITS = "FLOP/s|FLOP|images/s|samples/s|KiB|MiB|MAC|Hz|W|B|s"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import perfctl
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.figure import Figure, total_of
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.report.cells import figure_cell, why
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.report.findings import without_layers
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import column_facts
+from perfctl.orchestrator.report.tables import figure_cell, why
 from tests.analyse import simulated
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"

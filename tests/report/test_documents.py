@@ -7,7 +7,7 @@ import re
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.files.documents import FORMS, Part, latex, markdown, markdown_text, tex
 from tests.analyse import synthetic

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.studies import Study, studies
+from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Copy, Kernel, Range, Step

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse_all
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.records.report import Copy, Gap, Kernel, Range

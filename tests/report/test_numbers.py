@@ -6,7 +6,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.report import cells, numbers
+from perfctl.orchestrator.report import numbers, tables
 
 
 @pytest.mark.parametrize(
@@ -26,33 +26,33 @@ def test_times_have_their_unit(ns: float, text: str) -> None:
 
 
 def test_a_column_has_one_unit_chosen_for_its_median_and_three_digits() -> None:
-    column = cells.in_one_unit([cells.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0)])
+    column = tables.in_one_unit([tables.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0)])
     assert [f"{cell.text} {cell.unit}" for cell in column] == ["12,300 µs", "24.7 µs", "1.36 µs", "12.3 ns", "0 µs"]
-    counts = cells.in_one_unit([cells.amount(value, "FLOP") for value in (512, 7, None, 12_345)])
+    counts = tables.in_one_unit([tables.amount(value, "FLOP") for value in (512, 7, None, 12_345)])
     assert [(cell.text, cell.unit) for cell in counts] == [("512", ""), ("7", ""), (numbers.DASH, None), ("12,300", "")]
     assert counts[3].title == "12,345 FLOP" and counts[3].value == 12_345
-    assert cells.in_one_unit([cells.rate(0.5, "samples/s")])[0].text == "0.500"
+    assert tables.in_one_unit([tables.rate(0.5, "samples/s")])[0].text == "0.500"
 
 
 def test_no_value_has_more_than_six_digits_before_a_columns_unit_where_there_is_a_larger_one() -> None:
-    column = cells.in_one_unit([cells.time_cell(ns) for ns in (463_000_000, 6_410, 591, 275, 180)])
+    column = tables.in_one_unit([tables.time_cell(ns) for ns in (463_000_000, 6_410, 591, 275, 180)])
     assert [f"{cell.text} {cell.unit}" for cell in column] == [
         "463,000 µs", "6.41 µs", "0.591 µs", "0.275 µs", "0.180 µs",
     ]  # fmt: skip
-    days = cells.in_one_unit([cells.time_cell(seconds * 1e9) for seconds in (3_000_000, 2, 1)])
+    days = tables.in_one_unit([tables.time_cell(seconds * 1e9) for seconds in (3_000_000, 2, 1)])
     assert [f"{cell.text} {cell.unit}" for cell in days] == ["3,000,000 s", "2.00 s", "1.00 s"]
-    counts = cells.in_one_unit([cells.amount(value, "FLOP") for value in (36, 7, 12, 1_360_000_000)])
+    counts = tables.in_one_unit([tables.amount(value, "FLOP") for value in (36, 7, 12, 1_360_000_000)])
     assert [(cell.text, cell.unit) for cell in counts] == [("36", ""), ("7", ""), ("12", ""), ("1,360", "M")]
 
 
 def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> None:
-    rates = cells.in_one_unit(
-        [cells.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]
+    rates = tables.in_one_unit(
+        [tables.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]
     )
     shown = [(cell.text, cell.unit) for cell in rates]
     assert shown[:5] == [("34.2", "G"), ("88.3", "M"), ("0.100", "G"), ("5,600", "G"), ("3.40", "G")]
     assert shown[5:] == [("0", "G"), (numbers.DASH, None)]
-    slow = cells.in_one_unit([cells.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)])
+    slow = tables.in_one_unit([tables.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)])
     assert (slow[2].text, slow[2].unit) == ("0.107", ""), "a rate has no prefix below 1"
 
 
@@ -64,7 +64,7 @@ def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> No
 
 def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     looks = [
-        cells.figure_cell(figure, "FLOP")
+        tables.figure_cell(figure, "FLOP")
         for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
                        missing("refused", "would be wrong"))
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     assert looks[1].text.startswith("~ ")
     assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
     assert "would be wrong" in (looks[3].title or "")
-    cell = cells.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
+    cell = tables.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
     assert cell.text.startswith("≥ ") and "2 of 3 launches" in (cell.title or "")
 
 
@@ -90,12 +90,12 @@ def test_what_rounds_to_nothing_is_not_shown_as_zero() -> None:
 )
 def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) -> None:
     assert numbers.per_second(value) == text
-    cell = cells.rate(value, "1/s")
+    cell = tables.rate(value, "1/s")
     assert (f"{cell.text.strip()} {cell.unit}".strip(), cell.value) == (
         text,
         value,
     )
-    assert cells.rate(None, "1/s", "not timed") == cells.nothing("not timed")
+    assert tables.rate(None, "1/s", "not timed") == tables.nothing("not timed")
 
 
 @pytest.mark.parametrize(

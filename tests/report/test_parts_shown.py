@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Step, Summary

@@ -9,13 +9,13 @@ from statistics import median
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
-from perfctl.orchestrator.analyse.predict import engines
-from perfctl.orchestrator.analyse.predict.engines import StepWork
+from perfctl.orchestrator.analyse.predict import generation
+from perfctl.orchestrator.analyse.predict.generation import StepWork
 from perfctl.orchestrator.analyse.predict.published import table_machines
 from perfctl.orchestrator.analyse.predict.step_parts import peak_of
 from scripts.proof.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
 
-FIT = engines.load()
+FIT = generation.load_engines()
 LLAMA = SHAPES["hf:meta-llama/Llama-3.1-8B"]
 SMALL = Shape("", 4, 256, 128, 3 * 512, 1000, 7)
 
@@ -23,7 +23,7 @@ SMALL = Shape("", 4, 256, 128, 3 * 512, 1000, 7)
 def seconds(work: StepWork, machine: Machine, precision: str = "fp16") -> float | None:
     """None where the machine cannot compute in the precision."""
     try:
-        return engines.seconds(FIT.costs, work, precision, machine)
+        return generation.engine_seconds(FIT.costs, work, precision, machine)
     except ValueError:
         return None
 
@@ -32,7 +32,7 @@ def machines(precision: str) -> list[Machine]:
     return [machine for machine in table_machines() if seconds(step(SMALL, 1, 1, 9, precision), machine, precision)]
 
 
-@pytest.mark.parametrize("precision", engines.PRECISIONS)
+@pytest.mark.parametrize("precision", generation.ENGINE_PRECISIONS)
 @pytest.mark.parametrize("shape", [LLAMA, SMALL], ids=["8B", "small"])
 def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(shape: Shape, precision: str) -> None:
     able = machines(precision)
@@ -47,7 +47,7 @@ def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(shap
             assert all(less <= more for less, more in pairwise(times)), machine.name
 
 
-@pytest.mark.parametrize("precision", engines.PRECISIONS)
+@pytest.mark.parametrize("precision", generation.ENGINE_PRECISIONS)
 def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: str) -> None:
     works = [
         step(LLAMA, 1, 1, 512, precision),
@@ -80,7 +80,7 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
             assert eight <= sixteen, machine.name
     assert compared > 30
     with pytest.raises(ValueError, match="A100 SXM4 80 GB has no fast fp8"):
-        engines.seconds(FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", named("A100 SXM4 80 GB").machine)
+        generation.engine_seconds(FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", named("A100 SXM4 80 GB").machine)
 
 
 def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_device() -> None:
@@ -95,11 +95,11 @@ def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_devi
 
 
 def test_no_prediction_is_below_the_roofline() -> None:
-    for precision in engines.PRECISIONS:
+    for precision in generation.ENGINE_PRECISIONS:
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
                 work = step(LLAMA, batch, tokens, context, precision)
-                assert engines.floor(work, precision, machine) <= (seconds(work, machine, precision) or 0.0)
+                assert generation.engine_floor(work, precision, machine) <= (seconds(work, machine, precision) or 0.0)
 
 
 def test_each_part_of_a_step_costs_time() -> None:
@@ -121,21 +121,23 @@ def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_say
     unlike = by_hand("name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28").machine
     work = step(LLAMA, 1, 1, 512, "fp16")
     for prefill in (True, False):
-        widths = [engines.width_of(FIT, machine, prefill) for machine in (known, alike, unlike)]
+        widths = [generation.width_of(FIT, machine, prefill) for machine in (known, alike, unlike)]
         assert widths == sorted(set(widths))
-    assert engines.outside(FIT, known, work, "fp16") == ()
-    assert engines.outside(FIT, alike, work, "fp16") == ("the fit has no figures of H100 PCIe",)
-    said = " ".join(engines.outside(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16"))
+    assert generation.outside_engines(FIT, known, work, "fp16") == ()
+    assert generation.outside_engines(FIT, alike, work, "fp16") == ("the fit has no figures of H100 PCIe",)
+    said = " ".join(generation.outside_engines(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16"))
     assert "28 nm" in said
     assert "300 GB/s" in said
     assert "billion weights" in said
 
 
 def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one() -> None:
-    near = engines.nearest(FIT, named("L40S").machine, "fp8", 64, 128, 128, 6.05e9)
+    near = generation.nearest_engine(FIT, named("L40S").machine, "fp8", 64, 128, 128, 6.05e9)
     assert near is not None
     assert (near.device, near.precision, near.prompt, near.generate, near.batch) == ("L40S", "fp8", 128, 128, 64)
-    assert engines.nearest_words(near).startswith(f"L40S, {near.model} in fp8, prompt 128, 128 generated, batch 64: ")
+    assert generation.describe_nearest_engine(near).startswith(
+        f"L40S, {near.model} in fp8, prompt 128, 128 generated, batch 64: "
+    )
 
 
 def test_a_server_holds_as_many_sequences_as_the_memory_takes() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import GPUS, Gpu, flops_per_second
+from perfctl.orchestrator.analyse.hardware.machines import GPUS, Gpu, flops_per_second
 
 FILE = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "accuracy" / "published.csv"
 COLUMNS = (

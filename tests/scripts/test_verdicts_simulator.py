@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "verdicts"
 SEEDS = range(40)

@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.bench_file import read_bench
 from perfctl.orchestrator.actions.study.cost import CostRequest, bench_of, parts
 from perfctl.orchestrator.actions.study.folder import StudyFolder
-from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation, relation, relations
+from perfctl.orchestrator.analyse.predict.bench import FLOPS, MEMORY, TIME, Observation, relation, relations
 from perfctl.orchestrator.analyse.statistics import fisher_interval
 from perfctl.orchestrator.cli.main import run
 

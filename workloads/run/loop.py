@@ -1,11 +1,18 @@
-"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the record."""
+"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the record. Imports torch.
+
+A step runs in phases, on its device and in its precision. Layers are timed with ranges that read the clock, in extra steps
+after the measured ones: the measured steps have no ranges, so that nothing slows them down; a range adds a few microseconds
+to its layer.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields
 from itertools import cycle
@@ -15,17 +22,163 @@ import torch
 from torch import Tensor
 
 from perfctl.records.ranges import RANGE_PREFIX
-from perfctl.records.report import Gap, Summary
+from perfctl.records.report import Gap, LayerTime, Summary
+from perfctl.records.stats import PERCENTILES, needed, percentile
 from perfctl.workloads.data import mnist
 from perfctl.workloads.interface import Workload
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import CpuWait, Timeline, make_window, span
-from perfctl.workloads.run.layer_times import time_layers
+from perfctl.workloads.run.clock import Backend, Clock, CpuWait, OpenRanges, Timeline, make_window, span
 from perfctl.workloads.run.record import Kept, Record
-from perfctl.workloads.run.setup import Setup, prepare
-from perfctl.workloads.run.step import Batch, finish, infer, infer_fully, step, summarise, train_step
+from perfctl.workloads.run.setup import Setup, autocast, prepare
 from perfctl.workloads.spec import LEAST_STEPS, Options
 from perfctl.workloads.tracing.recorder import Recorder
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets, on the host."""
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Context of one phase of a step: data, copy, forward, backward, optimizer or inference."""
+REST = "rest"
+"""Phase of the last, smaller batch: outside of the window, and its phases are not timed."""
+MODEL = "(model)"
+"""Name of the model itself among its layers."""
+
+
+def unmarked(name: str) -> AbstractContextManager[None]:
+    """A phase without ranges or times."""
+    return nullcontext()
+
+
+def step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor | None:
+    """One training step, which returns its loss, or one inference step, which returns None."""
+    if setup.options.mode == "infer":
+        infer(setup, batch[0], phase)
+        return None
+    return train_step(setup, batch, phase)
+
+
+def train_step(setup: Setup, batch: Batch, phase: Phase = unmarked) -> Tensor:
+    """Forward, backward, optimizer. The loss stays on the device, to avoid waiting for it."""
+    options, parts = setup.options, setup.parts
+    assert parts.optimizer is not None
+    with phase("copy"):
+        inputs, targets = (part.to(options.device) for part in batch)
+    with phase("forward"), autocast(options.precision, options.device):
+        loss = parts.loss(parts.model(inputs), targets)
+    with phase("backward"):
+        setup.scaler.scale(loss).backward()
+    with phase("optimizer"):
+        setup.scaler.step(parts.optimizer)
+        setup.scaler.update()
+        parts.optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def infer(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
+    """The model's outputs, without gradients; does not change the model's mode (train or eval)."""
+    options = setup.options
+    with torch.inference_mode():
+        with phase("copy"):
+            inputs = inputs.to(options.device)
+        with phase("inference"), autocast(options.precision, options.device):
+            return setup.parts.model(inputs)
+
+
+def infer_fully(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
+    """Outputs that are on the host (classifiers), or complete on the device (other models)."""
+    outputs = infer(setup, inputs, phase)
+    if isinstance(outputs, Tensor):
+        with torch.inference_mode(), phase("copy"):
+            outputs = outputs.to("cpu")
+    setup.clock.wait()
+    return outputs
+
+
+def finish(setup: Setup, timeline: Timeline, batch: Batch) -> None:
+    feed = setup.parts.feed
+    assert feed is not None
+    with timeline.time(feed.steps, REST):
+        outputs = infer_fully(setup, batch[0])
+    timeline.note(feed.steps, REST, *feed.take(outputs, batch[1]))
+
+
+def summarise(setup: Setup, record: Record) -> None:
+    """Add summaries to the record: those of the feed, images per second, percentiles of a batch's time.
+
+    Unknown ones become gaps.
+    """
+    feed = setup.parts.feed
+    if feed is None:
+        return
+    steps = [row.duration_ns for row in record.steps if row.phase == "step" and row.duration_ns is not None]
+    latency: dict[int, int] = defaultdict(int)
+    for row in record.steps:
+        if row.phase in ("copy", "inference"):
+            latency[row.number] += row.duration_ns or 0
+    rate = setup.options.batch_size * len(steps) / (sum(steps) / 1e9) if sum(steps) else None
+    record.summaries += [*feed.summaries(), Summary("images_per_second", rate, "1/s")]
+    record.gaps += feed.gaps()
+    for percent in PERCENTILES:
+        name, value = f"latency_p{percent}", percentile(list(latency.values()), percent)
+        record.summaries.append(Summary(name, value, "ns"))
+        if value is None:
+            reason = f"{len(latency)} full batches were timed; at least {needed(percent)} are needed"
+            record.gaps.append(Gap(name, "not_available", reason))
+
+
+class TimedRanges(Backend):
+    """A backend of the annotator that sets a mark at both ends of each range, without waiting for the device."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open = OpenRanges()
+        self._ended: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []
+        """Name, start, end, and (start, end) of the ranges directly inside it."""
+
+    def push(self, name: str) -> None:
+        self._open.stack.append((name, self._clock.mark(), []))
+
+    def pop(self) -> None:
+        name, start, within = self._open.stack.pop()
+        end = self._clock.mark()
+        self._ended.append((name, start, end, within))
+        if self._open.stack:
+            self._open.stack[-1][2].append((start, end))
+
+    def take(self) -> dict[str, int]:
+        """Nanoseconds per range name since the last call, without inner ranges; waits for the device."""
+        self._clock.wait()
+        between = self._clock.between_ns
+        found: dict[str, int] = {}
+        for name, start, end, within in self._ended:
+            own = between(start, end) - sum(between(*ends) for ends in within)
+            found[name] = found.get(name, 0) + own
+        self._ended.clear()
+        return {name: max(spent, 0) for name, spent in found.items()}
+
+
+def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
+    """Median, minimum and maximum over ``steps`` steps of each layer and direction, in order of first appearance.
+
+    An extra step comes first, in which the annotator creates its hooks.
+    """
+    model, ranges = setup.parts.model, TimedRanges(setup.clock)
+    seen: dict[str, list[int]] = {}
+    with Annotator(ranges, model):
+        step(setup, next(batches))
+        ranges.take()
+        for _ in range(steps):
+            step(setup, next(batches))
+            for name, spent in ranges.take().items():
+                seen.setdefault(name, []).append(spent)
+    kinds, root = {path: type(module).__name__ for path, module in model.named_modules()}, type(model).__name__
+    found = []
+    for name, times in seen.items():
+        layer, _, direction = name.rpartition(":")
+        kind = root if layer == root else kinds.get(layer, "")
+        layer = MODEL if layer == root and layer not in kinds else layer
+        middle = round(statistics.median(times))
+        found.append(LayerTime(layer, kind, direction, middle, min(times), max(times), len(times)))
+    return found
 
 
 def run_epochs(setup: Setup, record: Record) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from perfctl.records.report import Gap
 from perfctl.workloads.run.record import Record
+from perfctl.workloads.script.counting import StepMarker
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.steps import StepMarker
 from perfctl.workloads.spec import WorkloadError, first_line, utf8
 
 OTHER_LOOPS = "If it trains in other processes, start it with torchrun; if its steps end differently, set --step-marker"

@@ -21,15 +21,13 @@ from perfctl.workloads.run.clock import Backend, CpuWait, OwnRanges, make_backen
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
+from perfctl.workloads.script.counting import Lead, Samples, StepMarker
 from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
 from perfctl.workloads.script.graphs import GraphCaptures
 from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
-from perfctl.workloads.script.samples import Samples
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
-from perfctl.workloads.script.steps import StepMarker
-from perfctl.workloads.script.threads import Lead
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
 from perfctl.workloads.tracing.gradients import tensors_in

@@ -6,6 +6,11 @@ autograd, as autocast does: casts have gradients, and composites written in C++ 
 
 Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of the lists, only what the
 installed torch registers for CUDA is used. Imports torch.
+
+Linear layers in FP8 are those of torchao (``Float8Linear``, one scale a tensor) and Transformer Engine (hybrid recipe): forward casts
+the input and the weight to e4m3, backward casts the gradient to e5m2. Products take two FP8 matrices and write the type of
+autocast. cuBLASLt wants sizes that are multiples of 16, and Hopper both matrices with the summed dimension contiguous: so every
+matrix is also cast transposed for backward, as Transformer Engine does. Scales are taken as known: finding them costs nothing here.
 """
 
 from __future__ import annotations
@@ -20,8 +25,9 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
-from perfctl.workloads.tracing import float8
-
+MULTIPLE = 16
+"""Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
+FORWARD, GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
 LOWER = (
     "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input "
     "conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
@@ -57,6 +63,44 @@ _KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _KEYS = torch._C.DispatchKeySet(_KEY)
 _Op = Callable[..., Any]
 _Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def fits(data: Tensor, weight: Tensor) -> bool:
+    """Whether the product can run in FP8."""
+    width = data.shape[-1] if data.dim() else 0
+    sizes = (*weight.shape, width, data.numel() // max(width, 1))
+    return weight.dim() == 2 and all(size and size % MULTIPLE == 0 for size in sizes)
+
+
+def transposed(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """A cast copy whose columns became rows."""
+    return matrix.t().to(dtype, memory_format=torch.contiguous_format)
+
+
+class Linear8(torch.autograd.Function):
+    """rows @ weight.T + bias; ``weight8``: the weight in e4m3, ``weight8_t``: also transposed, None where there is no backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, weight8: Tensor, weight8_t: Tensor | None, scale: Tensor
+    ) -> Tensor:  # fmt: skip
+        result: Tensor = torch._scaled_mm(rows.to(FORWARD), weight8.t(), scale, scale, bias, None, rows.dtype)
+        ctx.save_for_backward(transposed(rows, FORWARD) if ctx.needs_input_grad[1] else None, weight8_t, scale)
+        ctx.type = weight.dtype
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows8_t, weight8_t, scale = ctx.saved_tensors
+        rows = weight = bias = None
+        if ctx.needs_input_grad[0]:
+            rows = torch._scaled_mm(grad.to(GRADIENT), weight8_t.t(), scale, scale, None, None, grad.dtype)
+        if ctx.needs_input_grad[1]:
+            product = torch._scaled_mm(transposed(grad, GRADIENT), rows8_t.t(), scale, scale, None, None, grad.dtype)
+            weight = product.to(ctx.type)
+        if ctx.needs_input_grad[2]:
+            bias = grad.sum(0)
+        return rows, weight, bias, None, None, None
 
 
 class AutocastRefused(RuntimeError):
@@ -138,7 +182,7 @@ class Autocast:
         if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
             data, weight = args[:2]
             bias = args[2] if len(args) > 2 else kwargs.get("bias")
-            if float8.fits(data, weight):
+            if fits(data, weight):
                 return self._linear8(data, weight, bias, self._scale)
         return op(*self._cast(args, self._lowered()), **self._cast(kwargs, self._lowered()))
 
@@ -192,14 +236,14 @@ class Autocast:
         bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
         backward = torch.is_grad_enabled() and rows.requires_grad
         weight8, weight8_t = self._weight8(weight, False), self._weight8(weight, True) if backward else None
-        made: Tensor = float8.Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
+        made: Tensor = Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
         return made.reshape(*data.shape[:-1], weight.shape[0])
 
     def _weight8(self, weight: Tensor, turned: bool) -> Tensor:
-        key = id(weight), "transposed" if turned else float8.FORWARD
+        key = id(weight), "transposed" if turned else FORWARD
         if key not in self._cache:
             with torch.no_grad():
-                made = float8.transposed(weight, float8.FORWARD) if turned else weight.to(float8.FORWARD)
+                made = transposed(weight, FORWARD) if turned else weight.to(FORWARD)
             self._cache[key] = weight, made
         return self._cache[key][1]
 

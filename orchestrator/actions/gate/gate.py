@@ -29,14 +29,10 @@ class Subject:
     """As the baseline keeps it."""
 
 
-def model(request: Request, batches: Sequence[int], name: str | None = None, *, compiled: bool = False) -> Subject:
-    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace.
-
-    compiled: also under torch.compile: its graph breaks, and the kernels of Inductor's CPU backend.
-    """
+def model(request: Request, batches: Sequence[int], name: str | None = None) -> Subject:
+    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace."""
     plain = {key: value for key, value in asdict(request).items() if value not in (None, (), "")}
-    given = {"model": plain.pop("model"), "batches": list(batches), **plain} | ({"compile": True} if compiled else {})
-    return Subject(name or request.model, given)
+    return Subject(name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain})
 
 
 def runs(side: Path | str, name: str | None = None) -> Subject:
@@ -148,11 +144,10 @@ def measure(
 def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate import estimate_model
     from perfctl.orchestrator.actions.estimate_request import Request
-    from perfctl.orchestrator.actions.gate.compiled import compiled_step
-    from perfctl.orchestrator.analyse.gate.measure import of_model
+    from perfctl.orchestrator.analyse.gate.quantities import of_model
 
     facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    batches, compiled = facts.pop("batches", (1,)), facts.pop("compile", False)
+    batches = facts.pop("batches", (1,))
     place, colon, factory = str(facts.get("model", "")).rpartition(":")
     if place.endswith(".py") and (folder / place).exists():
         facts["model"] = f"{folder / place}{colon}{factory}"
@@ -161,9 +156,7 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     except TypeError as error:
         raise PerfctlError(f"the baseline asks for a model in a way that is not known: {error}") from error
     found = estimate_model(request, batches)
-    steps = {batch: compiled_step(found.request, batch) for batch in batches} if compiled else {}
-    measured = of_model(found.batches, steps)
-    return replace(measured, problems=found.problems)
+    return replace(of_model(found.batches), problems=found.problems)
 
 
 def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None) -> Measured:
@@ -171,7 +164,7 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.actions.wall import memory
     from perfctl.orchestrator.actions.wall.runs import analysed
-    from perfctl.orchestrator.analyse.gate.recorded import of_runs
+    from perfctl.orchestrator.analyse.gate.quantities import of_runs
 
     named = str(given["runs"])
     path = folder / named

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from perfctl.orchestrator.actions.ingest.listener import IngestListener
 from perfctl.orchestrator.actions.ingest.sources import Source
-from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.messages import SILENT, IngestListener, Messages
 from perfctl.orchestrator.actions.wall import child, memory
 from perfctl.orchestrator.actions.wall.child import Ended
 from perfctl.orchestrator.actions.wall.items import Tell, each

@@ -17,16 +17,21 @@ from typing import Any, Protocol
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import in_child
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
-from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.hints import NO_HINTS, UserHints
 from perfctl.orchestrator.actions.ingest.in_child import Done
-from perfctl.orchestrator.actions.ingest.listener import SILENT, IngestListener
 from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading
-from perfctl.orchestrator.actions.ingest.ranks import numbered, of_job, ranks_in_names
-from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
+from perfctl.orchestrator.actions.ingest.run import (
+    derived_rows,
+    estimate_shapes,
+    numbered,
+    of_job,
+    ranks_in_names,
+    relative,
+    take_run,
+)
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.ingest.sources import Named, Source, collect, expanded
-from perfctl.orchestrator.actions.messages import Messages
+from perfctl.orchestrator.actions.messages import SILENT_INGEST, IngestListener, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import child, memory
 from perfctl.orchestrator.actions.wall.unexpected import alone
@@ -103,7 +108,7 @@ def ingest(
     *,
     hints: UserHints = NO_HINTS,
     again: bool = False,
-    listener: IngestListener = SILENT,
+    listener: IngestListener = SILENT_INGEST,
     command_line: str | None = None,
     ask: Ask | None = None,
     jobs: int | None = None,

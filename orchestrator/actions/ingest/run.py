@@ -2,6 +2,11 @@
 
 Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become runs of their own
 with a variant that names the rank, so that nothing adds them up.
+
+The rank of a report is read from its name; what of a job's communication nothing hides needs the reports of all ranks.
+
+Derived counts are the instructions of launches that no counter measured. Few reports have them, so the analysis is
+loaded where a report does: it takes as long as all else that ingest loads.
 """
 
 from __future__ import annotations
@@ -9,25 +14,32 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.derived import derived_rows
-from perfctl.orchestrator.actions.ingest.ranks import of_job, rank_mark
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
-from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.kernels.names import family, recognise
 from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.analyse.usage.ranks import with_exposed
 from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import Device, Feature, Gap, Report
+from perfctl.records.report import DerivedCount, Device, Feature, Gap, Report
 
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.derived.records import Derived
+    from perfctl.records.run import Run
+
+
+_IN_NAME = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+"""torchrun's own names ("rank3.pt.trace.json", "report.rank3.nsys-rep", "rank-34.Jul_15..."); hosts and workers are none."""
 _RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
 """Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
@@ -39,6 +51,90 @@ _NEEDED = (
 )
 """Fields that every run.json has."""
 _AGAIN = "Run this batch size again"
+
+
+def derived_rows(run: Run) -> Iterator[DerivedCount]:
+    """Derived counts of a run that has kernels and shapes; of a run with counters, those that complete a launch."""
+    from perfctl.orchestrator.analyse.counters.sums import instructions
+    from perfctl.orchestrator.analyse.derived.rules import verified
+    from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
+
+    batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
+    counted = batch.counted.values if batch.counted else {}
+    found = batch.completed if counted else batch.derived.derived if batch.derived else {}
+    names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    """Instruction, value, rule and its error, once for all launches that are alike: they share one ``Derived``."""
+    for launch, derived in found.items():
+        alike = names[launch], id(derived)
+        if alike not in counts:
+            error = verified().get(derived.family)
+            facts = (derived.rule, error.within if error else None)
+            counts[alike] = [(*one, *facts) for one in _executed(names[launch], derived)]
+        known = instructions(counted[launch]) if launch in counted else ()
+        for row in counts[alike]:
+            if row[0].lower() not in known:
+                yield DerivedCount(launch, *row)
+
+
+def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
+    """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
+    from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
+    from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
+
+    for instruction in ("FADD", "FMUL", "FFMA"):
+        value = getattr(derived, instruction.lower())
+        if value is not None:
+            yield instruction, value
+    if derived.tensor is None:
+        return
+    algorithm = recognise(name)
+    each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
+    yield ("HMMA", derived.tensor / each) if each else (TENSOR_FLOP, derived.tensor)
+
+
+def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
+    """(rank, world size) of each file whose name gives a rank, where several files of one folder differ by it.
+
+    The world size is known where the ranks from 0 on are all there; else None.
+    """
+    groups: dict[tuple[Path, str], list[tuple[Path, int]]] = defaultdict(list)
+    for path in paths:
+        if (match := _IN_NAME.search(path.name)) is not None:
+            # what follows the rank is mostly a time, which differs between ranks
+            groups[path.parent, path.name[: match.start()]].append((path, int(match[1])))
+    found: dict[Path, tuple[int, int | None]] = {}
+    for files in groups.values():
+        numbers = [number for _, number in files]
+        if len(files) < 2 or len(set(numbers)) < len(files):
+            continue
+        world = len(files) if sorted(numbers) == list(range(len(files))) else None
+        found |= {path: (number, world) for path, number in files}
+    return found
+
+
+def numbered(report: Report, rank: int | None = None, world: int | None = None) -> Report:
+    """The report with its rank: its own, else ``rank`` of ``world`` processes, as its name says. Its
+    variant keeps it apart from the other ranks."""
+    if report.rank is None and rank is not None:
+        report = replace(report, rank=rank, world_size=report.world_size or world)
+    if report.rank is None:
+        return report
+    mark = rank_mark(report.rank, report.world_size)
+    return replace(report, variant=f"{report.variant}, {mark}" if report.variant else mark)
+
+
+def rank_mark(rank: int, world: int | None) -> str:
+    """ "rank 0 of 8"."""
+    return f"rank {rank}" if world is None else f"rank {rank} of {world}"
+
+
+def of_job(report: Report) -> Report:
+    """The report with what of each collective's time no other kernel covers, where its kernels can be read again."""
+    collectives = list(report.collectives)
+    if not collectives or not isinstance(report.kernels, Sequence):
+        return replace(report, collectives=collectives)
+    return replace(report, collectives=with_exposed(collectives, report.kernels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def findings(store: Path, messages: Messages, *, limit: int, offset: int, run: i
     from perfctl.orchestrator.actions.tables import newest_runs
     from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.analysis import analyse_all
-    from perfctl.orchestrator.analyse.ledger.studies import heading, studies
+    from perfctl.orchestrator.analyse.ledger.prepared import heading, studies
     from perfctl.orchestrator.report import findings as views
     from perfctl.orchestrator.report.studies.ranks import rank_findings, talks
     from perfctl.parsers import no_collection
@@ -310,7 +310,7 @@ def compare(
 ) -> Answer:
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new or gone."""
     from perfctl.orchestrator.actions.compare import compare as compared
-    from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE
+    from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import as_json
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
@@ -391,7 +391,7 @@ def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
     """One run, and its study by itself."""
     from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     with database.reading(store) as connection:
         found = wall.only_run(connection, run)

@@ -32,13 +32,11 @@ from perfctl.orchestrator.actions.predict.traced_models import (
     trace_all,
 )
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
-from perfctl.orchestrator.analyse.hardware.machines import Device
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.analyse.memory import of_plan
 from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network, amounts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, operations_of_plan
-from perfctl.orchestrator.analyse.predict.published_table import amounts
 from perfctl.orchestrator.analyse.prices import Price, unsure_for
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.machine.doctor import host_facts

@@ -15,7 +15,7 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.analyse.flops.formulas import state_values
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
-from perfctl.orchestrator.analyse.predict.fit import computed_ns
+from perfctl.orchestrator.analyse.predict.fit import computed_ns, fit_steps
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database
@@ -24,7 +24,7 @@ from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+    from perfctl.orchestrator.analyse.predict.fit import StepFitted
     from perfctl.records.paper import OpShape
 
 FEWEST = 20
@@ -170,8 +170,6 @@ def _fits(
     groups: Mapping[Group, list[Measured]], machine_of: Mapping[str, Machine], messages: Messages
 ) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
     """(fits, why there is none of a group)."""
-    from perfctl.orchestrator.analyse.predict.fit import fit_steps
-
     fits, notes = [], []
     for (name, precision, training), group in groups.items():
         said = f"{len(group)} steps measured on {name}, {precision}, {'training' if training else 'inference'}"

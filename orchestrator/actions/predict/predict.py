@@ -30,8 +30,7 @@ from perfctl.orchestrator.analyse import answer as answers
 from perfctl.orchestrator.analyse import cost
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import Board
-from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
+from perfctl.orchestrator.analyse.hardware.machines import Board, Device, DeviceError, Machine, of_board
 from perfctl.orchestrator.analyse.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from perfctl.orchestrator.actions.files import user_folder, write_text
-from perfctl.orchestrator.analyse.hardware.gpus import Board
+from perfctl.orchestrator.analyse.hardware.machines import Board, meant, nearest
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, for_board, read_prices
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -35,8 +35,6 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
 
     Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's table cannot be read.
     """
-    from perfctl.orchestrator.analyse.hardware.gpus import meant, nearest
-
     table = load(file)
     if gpu is None:
         return table

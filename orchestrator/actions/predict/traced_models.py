@@ -35,9 +35,8 @@ from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.analyse.memory import by_batch
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amount, Amounts, Network, amounts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
-from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, amounts
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Model
@@ -92,17 +91,14 @@ def _all_names(kept: KeptModels) -> tuple[str, ...]:
 
 
 def trace_all(
-    names: Sequence[str], progress: Progress, kept: KeptModels | None = None, jobs: int | None = None
+    names: Sequence[str], progress: Progress, kept: KeptModels | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
-    """(models, why others are not among them). ``kept``: those of before; it keeps these for the next time.
-
-    ``jobs``: processes that trace; None for one a core where there are MANY.
-    """
+    """(models, why others are not among them). ``kept``: those of before; it keeps these for the next time."""
     kept = kept or KeptModels()
     missing = [name for name in names if kept.model(name) is None]
     failed: dict[str, str] = {}
     try:
-        for place, (name, found) in enumerate(_all_traced(missing, jobs, progress), 1):
+        for place, (name, found) in enumerate(_all_traced(missing, progress), 1):
             progress(f"worked out {name}", place, len(missing))
             if isinstance(found, Model):
                 kept.add(name, found)
@@ -114,10 +110,9 @@ def trace_all(
     return models, tuple(f"{name} is not among them: {why}." for name, why in failed.items())
 
 
-def _all_traced(names: Sequence[str], jobs: int | None, progress: Progress) -> Iterator[tuple[str, Model | str]]:
-    """Each name with its model, or why there is none, as they are done."""
-    if jobs is None:
-        jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
+def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
+    """Each name with its model, or why there is none, as they are done; by one process a core where there are MANY."""
+    jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
     if jobs == 1:
         with without_driver_warning():
             for place, name in enumerate(names):

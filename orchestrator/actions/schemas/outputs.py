@@ -25,6 +25,7 @@ from perfctl.orchestrator.actions.schemas.shapes import (
     said,
 )
 from perfctl.orchestrator.errors import UsageError
+from perfctl.records.paper import LayerCall
 
 FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
 _SIZES = "batch size -> its figures"
@@ -71,7 +72,6 @@ def _runs() -> Schema:
 
 def _show() -> Schema:
     from perfctl.orchestrator.report.ledger.rows import BULK, FACTS, SMALL
-    from perfctl.records.paper import LayerCall
     from perfctl.records.report import Device, Report
     from perfctl.records.run import Run
 
@@ -219,7 +219,7 @@ def _pass_row() -> Schema:
 
 def _compare() -> Schema:
     from perfctl.orchestrator.analyse.compare.causes import KINDS, Executed
-    from perfctl.orchestrator.analyse.compare.records import MEANING, Difference, Key, Number, Row
+    from perfctl.orchestrator.analyse.compare.pairing import MEANING, Difference, Key, Number, Row
 
     side = closed({"label": TEXT, "runs": array(WHOLE, "numbers of runs")})
     verdict = said(
@@ -276,7 +276,7 @@ def _gate() -> Schema:
 
 
 def _history() -> Schema:
-    from perfctl.orchestrator.analyse.compare.records import Difference
+    from perfctl.orchestrator.analyse.compare.pairing import Difference
 
     place = said(WHOLE, "place among the line's points, from 0")
     change = {
@@ -337,7 +337,6 @@ def _estimate() -> Schema:
     from perfctl.orchestrator.analyse.memory.by_batch import Fit
     from perfctl.orchestrator.analyse.memory.estimate import Estimate
     from perfctl.orchestrator.analyse.memory.trace import Memory
-    from perfctl.records.paper import LayerCall
 
     total = record(Totals, at_least=said(TRUTH, "some of it was not counted"))
     memory = record(Memory, cublas_workspace=maybe(said(WHOLE, "bytes")), allocated=maybe(said(WHOLE, "bytes")))

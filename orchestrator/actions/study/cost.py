@@ -14,14 +14,13 @@ from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
-from perfctl.orchestrator.analyse.predict.relations import Observation
+from perfctl.orchestrator.analyse.predict.bench import Observation
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult, Listening
-    from perfctl.orchestrator.analyse.predict.fit import LeftOut
+    from perfctl.orchestrator.analyse.predict.fit import LeftOut, StepFitted
     from perfctl.orchestrator.analyse.predict.operations import Measured
-    from perfctl.orchestrator.analyse.predict.step_model import StepFitted
     from perfctl.orchestrator.analyse.prices import Price, PriceTable
     from perfctl.records.bench import BenchPoint
 

@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.messages import SILENT, SILENT_INGEST, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
 from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch import check_tools
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.listener import IngestListener
+    from perfctl.orchestrator.actions.messages import IngestListener
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
 
@@ -281,7 +281,6 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new one of all reports."""
     from perfctl.orchestrator.actions.ingest import ingest as ingests
-    from perfctl.orchestrator.actions.ingest import listener as ingest_listener
     from perfctl.orchestrator.actions.ingest.hints import UserHints
 
     place = asked.recorded
@@ -294,7 +293,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     hints = UserHints(workload=asked.workload, precision=asked.precision)
     with reading() as listener:
         done = ingests.ingest(
-            [runs], asked.folder.store, hints=hints, listener=listener or ingest_listener.SILENT,
+            [runs], asked.folder.store, hints=hints, listener=listener or SILENT_INGEST,
             command_line=asked.command_line,
         )  # fmt: skip
     if done.failed and not done.taken:
@@ -304,8 +303,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
 
 def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]) -> FlopsStudy:
     from perfctl.orchestrator.actions.report import report
-    from perfctl.orchestrator.actions.tables import newest_runs
-    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
 
     networks = networks_of(newest_runs(store), asked.workload)
     if not networks:
@@ -338,7 +336,7 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
     """The networks of one workload, that of the first run if none is named, each with the analyses of its runs."""
     from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     found = [one for one in studies(runs) if not one.foreign and workload in (None, one.workload)]
     shaped = [one for one in found if any(run.report.ops for run in one.runs)]

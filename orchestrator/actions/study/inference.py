@@ -153,7 +153,7 @@ def _profiler(asked: InferenceStudy) -> str:
 
 def _sweeps(asked: InferenceStudy, folder: StudyFolder, command_line: str) -> list[tuple[str, SweepRequest]]:
     """(label, request), everything checked. Raises UsageError, ToolMissing."""
-    from perfctl.orchestrator.actions.sweep.infer import infer_requests
+    from perfctl.orchestrator.actions.sweep.sweep import infer_requests
     from perfctl.orchestrator.launch import check_tools
 
     _check(asked)

@@ -202,8 +202,6 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
     A run's device and precision say which arm it belongs to; what is left out goes to ``missing``. Raises UsageError for a
     path that does not exist, PerfctlError when it holds no whole run, StoreError, ReportError.
     """
-    from perfctl.orchestrator.actions.study.folder import StudyFolder
-
     if not source.exists():
         raise UsageError(f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report")
     store = StudyFolder(source).store
@@ -248,13 +246,13 @@ def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> 
 
 def _labels(runs: Sequence[Run]) -> dict[int, str]:
     """Run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of several devices."""
-    from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
+    from perfctl.orchestrator.analyse.ledger.prepared import device_label
 
     kinds: dict[int, str] = {}
     for run in runs:
         compiled = run.report.environment.get("option:compile") == "True"
         also = [*([run.precision] if run.precision not in (None, "fp32") else []), *(["compile"] if compiled else [])]
-        kinds[run.id] = ":".join(("cpu" if device_kind(run) == "cpu" else "cuda", *map(str, also)))
+        kinds[run.id] = ":".join(("cpu" if run.device_kind == "cpu" else "cuda", *map(str, also)))
     devices: dict[str, set[str | None]] = {}
     for run in runs:
         devices.setdefault(kinds[run.id], set()).add(device_label(run))

@@ -1,39 +1,114 @@
-"""Run a sweep under a profiler, or replay a recorded one, and store each run as soon as it is finished."""
+"""Run a sweep under a profiler, or replay a recorded one, and store each run as soon as it is finished. Or sweep inference over
+models of torchvision: latency, images/s and accuracy, each batch size a process of its own.
+
+Before ncu, one plain step under torch.profiler says what it launches, and which layers repeat another.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from perfctl import parsers
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.first_pass import PlainStep, plain_step, with_first_pass
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
-from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
+from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request, workload_errors
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.items import answer
 from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.actions.wall.unexpected import lost
+from perfctl.orchestrator.analyse.kernels.repeats import FirstPass, first_pass, read_first_pass
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
+from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler
-from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.folders import attempts, is_whole, read_run_record, write_json
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.records.report import Kernel
+from perfctl.workloads.run.options import parse_arguments
+from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.records.run import Run
+
+WORKLOAD = "torchvision_infer"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """What one plain step at one batch size launched."""
+
+    kernels: tuple[Kernel, ...]
+    found: FirstPass
+
+
+def plain_step(request: SweepRequest, batch: int, listener: Listener, plain: Profiler | None = None) -> PlainStep:
+    """Run one step of the request's program without ncu. ``plain``: what records it; None for torch.profiler.
+
+    What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does not run, or its report
+    cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
+        one = replace(
+            request, profiler=plain or TorchProfiler(), batches=(batch,), out=Path(folder), given_name="first", again=False,
+            repeat=1, alongside=False, sample_s=None,
+        )  # fmt: skip
+        result = sweeps.run(one, listener)[0]
+        if result.status == "failed":
+            raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
+        try:
+            kernels, found = answer("the plain step", partial(_read, result.folder), memory.bytes_of(None))
+        except PerfctlError as error:
+            raise RunFailed(f"what the plain step left cannot be read: {error}") from error
+        return PlainStep(tuple(Kernel(*kernel) for kernel in kernels), read_first_pass(found))
+
+
+def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
+    """The launches of the run in this folder, and the first pass in its JSON form. Raises ReportError."""
+    record = read_run_record(folder) or {}
+    kernels = list(parsers.parse(folder / str(record["artifact"])).kernels)
+    own = folder / "workload.json"
+    ops = parsers.parse(own).ops if own.is_file() else ()
+    return kernels, first_pass(kernels, ops).as_json()
+
+
+def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:
+    """The request with a file for each batch size of what its plain step launched, where ncu is to leave out launches that
+    repeat another; any other request as it is. The files are in the sweep's folder."""
+    ncu = request.profiler
+    if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
+        return request
+    request = replace(request, given_name=request.name)
+    folder = request.folder.absolute() / FIRST_PASS
+    for batch in request.batches:
+        whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
+        if len(whole) >= request.repeat and not request.again:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        found = plain_step(request, batch, replace(listener, finished=lambda result: None)).found
+        write_json(folder / f"b{batch}.json", found.as_json())
+        listener.noted(_said(batch, found))
+    return replace(request, profiler=replace(ncu, first_pass=folder))
+
+
+def _said(batch: int, found: FirstPass) -> str:
+    return f"batch {batch}: {found.all_launches:,} launches; {found.saved:,} repeat another and are not replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +359,76 @@ class CostEstimate:
             problem = nowhere if layers else "the step launched no kernel"
             raise RunFailed(problem, f"Layers that launched kernels: {names}")
         return NcuCost(request.batches[0], layers, cost)
+
+
+def infer(
+    requests: dict[str, SweepRequest],
+    store: Path | None = None,
+    *,
+    listening: Listening = unheard,
+    began: Callable[[str], None] = lambda model: None,
+    ended: Callable[[str, Swept], None] = lambda model, done: None,
+) -> dict[str, Swept]:
+    """Run the sweep of each model (from ``infer_requests``), one after the other; one that fails does not stop the others.
+
+    ``store`` None stands for perfctl.db beside the sweeps' folder. Raises ToolMissing before anything runs, Interrupted.
+    """
+    done = {}
+    for model, request in requests.items():
+        began(model)
+        done[model] = run_request(request, store, listening)
+        ended(model, done[model])
+    return done
+
+
+def infer_requests(
+    models: Sequence[str],
+    profiler: str,
+    options: SweepOptions,
+    *,
+    arguments: Sequence[str] = (),
+    placement: LocalPlacement = NONE,
+    only_planned: bool = False,
+    messages: Messages = SILENT,
+) -> dict[str, SweepRequest]:
+    """Model -> its sweep, everything checked before anything runs.
+
+    ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask torchvision for the models.
+    Raises UsageError.
+    """
+    if not models:
+        raise UsageError("`models` names no model", "Say for instance resnet18,densenet201")
+    if len(set(models)) < len(models):
+        raise UsageError(f"a model stands twice in {','.join(models)}", "Name each once")
+    made = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
+    asked = replace(options, workload=WORKLOAD)
+    requests = {
+        model: sweep_request(made, asked, ("--model", model, *arguments), None, placement=placement, messages=messages)
+        for model in models
+    }
+    _check_workload(models, asked, tuple(arguments), inside=placement.image is not None, only_planned=only_planned)
+    return requests
+
+
+def _check_workload(
+    models: Sequence[str], asked: SweepOptions, arguments: tuple[str, ...], *, inside: bool, only_planned: bool
+) -> None:
+    """Raises UsageError for batch sizes that the workload refuses, and for files and models that are not there.
+
+    ``inside`` an image there may be other files and models than here, so only the workload itself can look.
+    """
+    with workload_errors(WORKLOAD):
+        for batch in asked.batches:
+            options, own = parse_arguments(WORKLOAD, ["--batch", str(batch), "--model", models[0], *arguments])
+            if inside:
+                continue
+            if own.weights not in ("default", "none") and not Path(own.weights).is_file():
+                raise SpecError(f"`weights` {own.weights}: there is no such file; use default, none, or a checkpoint")
+            if options.data_dir is not None and not options.data_dir.is_dir():
+                raise SpecError(f"`data_dir` {options.data_dir}: there is no such folder")
+        if only_planned or inside:
+            return
+        from perfctl.workloads.models.torchvision import family_of
+
+        for model in models:
+            family_of(model)

@@ -13,7 +13,7 @@ from perfctl.orchestrator.actions.wall.child import is_possible
 from perfctl.orchestrator.actions.wall.items import spread
 from perfctl.orchestrator.actions.wall.unexpected import BadRows, alone, whole
 from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows, wrong_types
-from perfctl.orchestrator.analyse.ledger.studies import Study, studies
+from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection

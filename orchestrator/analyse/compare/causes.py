@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from perfctl.orchestrator.analyse.compare.records import Key, Number, Row
+from perfctl.orchestrator.analyse.compare.pairing import Key, Number, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, PER_REPORT, UNATTRIBUTED
 from perfctl.orchestrator.analyse.kernels.names import arithmetic, family
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from perfctl.orchestrator.analyse.compare import records
-from perfctl.orchestrator.analyse.compare.records import Key, Number, Observed, Row
+from perfctl.orchestrator.analyse.compare import pairing
+from perfctl.orchestrator.analyse.compare.pairing import Key, Number, Observed, Row
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import Ratio, interval, ratio
@@ -43,7 +42,7 @@ def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
     first, second = _number(a, runs_a, middle), _number(b, runs_b, middle)
     change = second.median / first.median - 1 if first and second and first.median else None
     basis = " / ".join(dict.fromkeys(seen.basis for seen in (*a, *b))) or None
-    row = Row(key, name(key), first, second, change, None, None, None, records.NOT_JUDGED, "", basis)
+    row = Row(key, name(key), first, second, change, None, None, None, pairing.NOT_JUDGED, "", basis)
     if not a or not b:
         return _one_sided(row, runs_b if a else runs_a)
     sets = [{value for run in side for value in run.values} for side in (a, b)]
@@ -75,7 +74,7 @@ def _number(seen: Seen, of_runs: int, middle: Callable[[Iterable[float]], float]
 
 
 def _one_sided(row: Row, other_runs: int) -> Row:
-    side, other, verdict = ("A", "B", records.GONE) if row.b is None else ("B", "A", records.NEW)
+    side, other, verdict = ("A", "B", pairing.GONE) if row.b is None else ("B", "A", pairing.NEW)
     number = row.a or row.b
     if row.key.level == "step" or number is None:
         return replace(row, why=f"{other} did not record it")
@@ -90,18 +89,18 @@ def _counts(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
     bounded = any("lower bound" in note for note in notes[0] | notes[1])
     if sets[0] == sets[1] and len(sets[0]) == 1 and (notes[0] == notes[1] or not bounded):
         why = f"the same count; {said}" if said else "the same count in every run"
-        return replace(row, verdict=records.EQUAL, why=why)
+        return replace(row, verdict=pairing.EQUAL, why=why)
     if bounded:
         return replace(row, why=said)
     if any(len(values) > 1 for values in sets):
         return replace(row, why="the count is not the same in all repeats of one side")
     why = f"counts are exact, so this is another computation{'; ' + said if said else ''}"
-    return replace(row, verdict=records.DIFFERS, why=why)
+    return replace(row, verdict=pairing.DIFFERS, why=why)
 
 
 def _bytes(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
     if sets[0] == sets[1]:
-        return replace(row, verdict=records.EQUAL, why="the same in every run")
+        return replace(row, verdict=pairing.EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
         single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
         return replace(row, why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats")
@@ -132,12 +131,12 @@ def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
     # The medians must move in the direction of the interval.
     same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
     if adjusted >= alpha or not same_side:
-        return replace(row, verdict=records.NOT_SHOWN)
+        return replace(row, verdict=pairing.NOT_SHOWN)
     if abs(change) <= gate:
-        return replace(row, verdict=records.WITHIN)
+        return replace(row, verdict=pairing.WITHIN)
     if row.key.quantity == "memory":
-        return replace(row, verdict=records.LARGER if change > 0 else records.SMALLER)
-    return replace(row, verdict=records.SLOWER if change > 0 else records.FASTER)
+        return replace(row, verdict=pairing.LARGER if change > 0 else pairing.SMALLER)
+    return replace(row, verdict=pairing.SLOWER if change > 0 else pairing.FASTER)
 
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")

@@ -17,8 +17,15 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Part,
     Why,
 )
-from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED
-from perfctl.orchestrator.analyse.compare.records import BETTER, NOT_SHOWN, WITHIN, WORSE, Difference, Pair
+from perfctl.orchestrator.analyse.compare.pairing import (
+    BETTER,
+    NOT_RECORDED,
+    NOT_SHOWN,
+    WITHIN,
+    WORSE,
+    Difference,
+    Pair,
+)
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 NOT_RANKED = "not ranked"

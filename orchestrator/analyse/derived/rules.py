@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import attention, convolutions, products, tensor
+from perfctl.orchestrator.analyse.derived import cuda_cores, tensor_cores
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
@@ -27,22 +27,22 @@ def _named(*words: str) -> Applies:
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (
-    (_named("sgemm_", "xmma_gemm_f32f32"), products.sgemm),
-    (_named("splitkreduce"), products.reduction),
-    (_named("gemmsn_"), products.small_columns),
-    (_named("gemv2t_kernel_val"), products.vector),
-    (_named("dot_kernel<float"), products.dot),
-    (_named("_scudnn_", "_convolve_sgemm<float"), convolutions.convolution),
-    (_named("engine<float", "stridedb"), convolutions.input_gradient),
-    (lambda _, algorithm: convolutions.in_tiles(algorithm), convolutions.weight_gradient),
-    (_named("simt_s"), convolutions.simt),
-    (lambda _, algorithm: not algorithm.tensor_core, convolutions.transformed),
-    (_named("cgemm_"), convolutions.fourier),
-    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), convolutions.direct),
-    (_named("conv_depthwise2d_"), convolutions.depthwise),
-    (tensor.is_dense, tensor.product),
-    (tensor.is_dense, tensor.convolution),
-    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), attention.attention),
+    (_named("sgemm_", "xmma_gemm_f32f32"), cuda_cores.sgemm),
+    (_named("splitkreduce"), cuda_cores.reduction),
+    (_named("gemmsn_"), cuda_cores.small_columns),
+    (_named("gemv2t_kernel_val"), cuda_cores.vector),
+    (_named("dot_kernel<float"), cuda_cores.dot),
+    (_named("_scudnn_", "_convolve_sgemm<float"), cuda_cores.convolution),
+    (_named("engine<float", "stridedb"), cuda_cores.input_gradient),
+    (lambda _, algorithm: cuda_cores.in_tiles(algorithm), cuda_cores.weight_gradient),
+    (_named("simt_s"), cuda_cores.simt),
+    (lambda _, algorithm: not algorithm.tensor_core, cuda_cores.transformed),
+    (_named("cgemm_"), cuda_cores.fourier),
+    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_cores.direct),
+    (_named("conv_depthwise2d_"), cuda_cores.depthwise),
+    (tensor_cores.is_dense, tensor_cores.product),
+    (tensor_cores.is_dense, tensor_cores.convolution),
+    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), tensor_cores.attention),
 )
 """Each with the names it may know; it looks more closely itself."""
 

@@ -1,29 +1,227 @@
-"""Derived counts of a whole run without counters: every launch of a layer whose shapes are known."""
+"""Derived counts of a run: what each operation of a traced step computes, every launch of a layer whose shapes are
+known, and the other instructions of launches of which some were counted.
+
+A rule holds for a launch only where it gives exactly what was counted. So the counters also tell how many samples the
+launch worked on, which the study's batch size need not be.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
+from math import prod
 from operator import attrgetter
 from typing import Any
 
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
-from perfctl.orchestrator.analyse.derived.foreach import lists_of, over_parameters, parameters_of
-from perfctl.orchestrator.analyse.derived.pointwise import pointwise
-from perfctl.orchestrator.analyse.derived.pooling import pooled
-from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived, Launch
-from perfctl.orchestrator.analyse.derived.rows import by_rows
+from perfctl.orchestrator.analyse.counters.work import KernelFlops
+from perfctl.orchestrator.analyse.derived.operators import by_rows, pool_of, pooled
+from perfctl.orchestrator.analyse.derived.pointwise import lists_of, over_parameters, parameters_of, pointwise
+from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, AttentionShape, Derived, Launch, Rows, Work
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
-from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.analyse.kernels.grids import Grid
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, integers, left_factor, shape_of
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
+
+_PER_OUTPUT = ("fadd", "fmul")
+"""Instructions of an epilogue: a whole number for each output."""
+LARGEST_BATCH = 1 << 20
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
+BATCHED = ("aten.bmm", "aten.baddbmm")
+_ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+              "_flash_attention", "_efficient_attention", "scaled_dot_product_attention")  # fmt: skip
+
+_SUMS = ("sum", "mean")
+_SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+_LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
+_BATCH_NORM = ("native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "cudnn_batch_norm",
+               "cudnn_batch_norm_backward", "_batch_norm_with_update", "batch_norm_backward")  # fmt: skip
+
+
+def complete(launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int) -> Derived | None:
+    """All instructions of a launch, from some that were counted; None unless one work alone fits what was counted.
+
+    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the launch may compute, each at
+    ``batch`` samples.
+    """
+    known = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
+    if not known or counts.get("ffma") is not None:
+        return None
+    samples = ((work, _samples(work, batch, value)) for work in works for value in known.values())
+    fitting = {at_batch(work, batch, seen) for work, seen in samples if seen is not None}
+    said = {found for work in fitting if (found := derive(launch, work)) is not None and _agrees(found, known)}
+    return said.pop() if len(said) == 1 else None
+
+
+def at_batch(work: Work, batch: int, samples: int) -> Work:
+    """The work of ``samples`` samples in place of ``batch``."""
+    shape = work.shape
+    if isinstance(shape, GemmShape):
+        return replace(work, shape=replace(shape, m=shape.m * samples // batch))
+    return replace(work, shape=replace(shape, batch=shape.batch * samples // batch))
+
+
+def _samples(work: Work, batch: int, value: float) -> int | None:
+    """How many samples have ``value`` outputs; None where no whole number has."""
+    shape = work.shape
+    if isinstance(shape, AttentionShape):
+        return None
+    outputs = shape.pixels * shape.out_channels if isinstance(shape, ConvShape) else shape.batch * shape.m * shape.n
+    found = value * batch / outputs
+    return int(found) if found == int(found) and 1 <= found <= LARGEST_BATCH else None
+
+
+def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
+    return found.ffma is not None and all(getattr(found, name) == value for name, value in counts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """All that one layer computes in one direction."""
+
+    products: tuple[Work, ...]
+    sizes: frozenset[int]
+    """Elements of the tensors that its operations read and write: what an elementwise kernel works on."""
+    rows: frozenset[Rows] = frozenset()
+    """What its operations sum, normalise or pool."""
+
+
+def layer_work(ops: Iterable[OpShape]) -> LayerWork:
+    """The work of operations of one layer in one direction."""
+    products: dict[Work, None] = {}
+    sizes = set()
+    rows = set()
+    for op in ops:
+        sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
+        products |= dict.fromkeys(works_of(op))
+        if (found := rows_of(op) or pool_of(op)) is not None:
+            rows.add(found)
+    return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
+
+
+def rows_of(op: OpShape) -> Rows | None:
+    """What one operation sums, normalises or turns into probabilities; None where it does none of these."""
+    name = op.op.removeprefix("aten.")
+    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
+    if not source or not prod(source):
+        return None
+    if name in _SUMS and op.outputs and op.outputs[0] is not None:
+        outputs = prod(output)
+        return Rows("sum", outputs, prod(source) // outputs) if outputs and prod(source) % outputs == 0 else None
+    if name in _SOFTMAX:
+        return Rows("softmax", prod(source[:-1]), source[-1])
+    if name in _LAYER_NORM:
+        statistics = shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
+        rows = prod(statistics)
+        learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
+        affine = all(shape_of(op.inputs, place) for place in learned)
+        return Rows("layer_norm", rows, prod(source) // rows, affine=affine) if statistics and rows else None
+    if name in _BATCH_NORM and len(source) > 1:
+        training = bool(op.attributes.get("training", op.attributes.get("train", True)))
+        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
+    return None
+
+
+def works_of(op: OpShape) -> tuple[Work, ...]:
+    """The products of one operation: none, one, or the gradients of a convolution."""
+    output = shape_of(op.outputs, 0)
+    if op.op in CONVOLUTION_GRADIENTS:
+        return _gradients(op)
+    if op.op in CONVOLUTIONS:
+        source, weight, output = map(in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output))
+        shape = conv_shape(op, source, weight, output)
+        return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
+    if op.op in LINEAR:
+        left = left_factor(op)
+        if not left or not output:
+            return ()
+        onto = op.op in ("aten.addmm", "aten._addmm_activation")
+        return (Work(GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=onto),)
+    if op.op in BATCHED:
+        left = left_factor(op)
+        if len(left) != 3 or len(output) != 3:
+            return ()
+        return (Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),)
+    work = _attention(op)
+    return (work,) if work else ()
+
+
+def in_two_dimensions(shape: Shape) -> Shape:
+    """PyTorch runs a 1-D convolution as one of height 1."""
+    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
+
+
+def conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
+    """A 2-d convolution, forward; None for others and transposed ones."""
+    if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+        return None
+    groups = int(str(op.attributes.get("groups", 1)))
+    same = set(integers(op, "stride")) == {1} and source[2:] == output[2:]
+    return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
+
+
+def _inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
+    share = share_inside(op, source, weight, output)
+    return None if share is None else round(share * output[0] * prod(output[2:]) * prod(weight))
+
+
+def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
+    """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None when not known."""
+    steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
+    whole = len(source) == len(weight) == len(output) == 4 and all(len(step) == 2 for step in steps)
+    if op.attributes.get("transposed") or not whole:
+        return None
+    share = 1.0
+    for at in (0, 1):
+        stride, pad, dilation = (step[at] for step in steps)
+        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
+        share *= hits / (outs * taps) if outs and taps else 1.0
+    return share
+
+
+def _gradients(op: OpShape) -> tuple[Work, ...]:
+    """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at stride 1, is a convolution
+    with the channels exchanged; that of the weight multiplies channels out by filters, summed over all outputs."""
+    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
+    forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
+    if forward is None:
+        return ()
+    # where none is stated: an output as large as the input has stride 1
+    stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
+    forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
+    inside = _inside(op, source, weight, grad)
+    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs) or (1, 1)
+    turned = replace(
+        forward, in_channels=forward.out_channels, out_channels=forward.in_channels, out_h=source[2], out_w=source[3]
+    )
+    columns = forward.depth
+    filters = GemmShape(forward.out_channels // forward.groups, columns, forward.pixels, forward.groups)
+    both = (
+        Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
+        Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
+    )
+    return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
+
+
+def _attention(op: OpShape) -> Work | None:
+    name = op.op.removeprefix("aten.").removesuffix("_backward").removesuffix("_forward")
+    if name not in _ATTENTION:
+        return None
+    backward = op.op.endswith("_backward")
+    query, key, value = (shape_of(op.inputs, place + backward) for place in range(3))
+    if not len(query) == len(key) == len(value) == 4:
+        return None
+    return Work(AttentionShape(
+        query[0], query[1], query[2], key[2], query[3], value[3], bool(op.attributes.get("is_causal")), backward
+    ))  # fmt: skip
+
 
 Key = tuple[str, str]
 """Layer and direction."""

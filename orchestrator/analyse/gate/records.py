@@ -47,10 +47,6 @@ KINDS: Mapping[str, Kind] = {
     "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
     "copied_bytes": Kind("bytes", "tensors that clone makes, also where contiguous or reshape call it"),
     "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
-    "graph_breaks": Kind("", "where torch.compile stops one graph and begins another, as Dynamo counts them"),
-    "compiled_operations": Kind("", "operations of Inductor's graphs, before it fuses them"),
-    "compiled_kernels": Kind("", "kernels that Inductor's CPU backend makes: more of them is less fusion"),
-    "library_calls": Kind("", "calls of libraries beside these kernels: matrix products, convolutions"),
     "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
     "derived_flops": Kind("FLOP", "what kernels executed in a step, by their names, grids and shapes"),
     "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
@@ -64,8 +60,8 @@ KINDS: Mapping[str, Kind] = {
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
 TIME, SETUP = "time", "setup"
 NAMING = (
-    SETUP, "steps", "algorithm", "graph_breaks", "cast_bytes", "flops", "parameters", "compiled_kernels", "library_calls",
-    "compiled_operations", "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations",
+    SETUP, "steps", "algorithm", "cast_bytes", "flops", "parameters",
+    "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations",
     "elementwise_flops", "copied_bytes", "bytes", "dram_bytes", "memory_peak", "allocated", TIME,
 )  # fmt: skip
 """Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""

@@ -1,17 +1,226 @@
-"""Machines for the predictor: from the table of boards, from stated peaks, or from measured ones."""
+"""GPUs from Pascal to Blackwell and from Vega 20 to CDNA 4: peaks, worked out from units x clock, and data sheets (gpus.json).
+Machines for the predictor are made from this table, from stated peaks, or from measured ones.
+
+FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a reliable one are left out.
+AMD's compute units (CUs) stand where NVIDIA has SMs, its matrix cores where NVIDIA has tensor cores, and the name of the
+instruction set ("gfx942") where NVIDIA has a compute capability.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from math import inf
+from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.analyse.hardware import gpus
-from perfctl.orchestrator.analyse.hardware.gpus import Board
+TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
+"""Input types of tensor and matrix cores; the paths are "tensor fp16" and so on. fp32 (AMD calls TF32 XF32), fp6 and fp4
+are of AMD's matrix cores."""
 
+
+PROCESS_NM = {
+    "6.0": 16, "6.1": 16, "7.0": 12, "7.5": 12, "8.0": 7, "8.6": 8, "8.9": 5, "9.0": 4, "10.0": 4, "12.0": 4,
+    "gfx908": 7, "gfx90a": 6, "gfx942": 5,
+}  # fmt: skip
+"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers; TSMC 4N is 4 nm)."""
 MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """FLOPs of one SM in one cycle (1 multiply-add = 2), fp16 without tensor cores (HFMA2)."""
+
+    name: str
+    capability: str
+    fp32: int
+    fp64: int
+    fp16: int | None
+    """None where no data sheet states it."""
+    tensor: Mapping[str, int]
+    """Dense, with fp32 accumulation, of server and workstation chips; GeForce chips may have half."""
+    l1_bytes: int | None = None
+    """Bytes that the L1 cache of one SM gives in a cycle; None without a reliable source."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Gpu:
+    """One product. Clocks in MHz, bandwidth in GB/s."""
+
+    name: str
+    pattern: str
+    """Regular expression for the lower-case name that nvidia-smi, nsys, ncu and torch report."""
+    capability: str
+    sms: int
+    boost_mhz: int
+    bandwidth_gbs: float
+    memory_gb: list[int]
+    """One for each variant of the product."""
+    power_w: int | None
+    """Highest board power; None if the data sheet states it for more than the device that programs see."""
+    link: str
+    link_gbs: float
+    """GB/s one way of NVLink if it reaches all GPUs of the board, else of 16 PCIe lanes."""
+    l2_mb: float | None
+    """MiB of the last-level cache; None without a reliable source."""
+    source: str
+    """Data sheet or white paper of these figures."""
+    tensor_mhz: int | None = None
+    """Clock of the published tensor figures, if not the boost clock."""
+    tensor: Mapping[str, int] | None = None
+    """FLOPs per SM and cycle, if not the architecture's; of fp64 likewise."""
+    fp64: int | None = None
+    laptop: bool = False
+    """True for a laptop part: its clock and power are those of the fastest variant, which makers may lower."""
+    l2_bytes_per_cycle: int | None = None
+    """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
+
+
+_TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))
+ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
+
+
+def _gpus(part: str) -> tuple[Gpu, ...]:
+    return tuple(Gpu(**{**row, "source": _TABLE["sources"][row["source"]]}) for row in _TABLE[part])
+
+
+GPUS = _gpus("gpus")
+AMD = _gpus("amd")
+
+
+@lru_cache(maxsize=256)
+def find(name: str | None) -> Gpu | None:
+    """The product of a device name; None for an unknown name or a slice (MIG)."""
+    lowered = " ".join((name or "").lower().split())
+    found = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
+    return found if found is not None and (found.laptop or not is_sliced(name)) else None
+
+
+def candidates(name: str | None) -> tuple[Gpu, ...]:
+    """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if :func:`find` has one."""
+    if find(name) is not None or is_sliced(name):
+        return ()
+    said = " ".join(re.findall(r"[a-z0-9]+", re.sub(r"\b(nvidia|tesla|geforce|quadro)\b", " ", (name or "").lower())))
+    start = re.compile(rf"{said}(?![a-z0-9])")
+    return tuple(gpu for gpu in GPUS if re.search(r"\d", said) and start.match(gpu.name.lower()))
+
+
+def is_sliced(name: str | None) -> bool:
+    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q workstation cards."""
+    return of_laptop(name) or bool(re.search(r"\bmig\b|\bgrid\b", (name or "").lower()))
+
+
+def of_laptop(name: str | None) -> bool:
+    return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
+
+
+@lru_cache(maxsize=256)
+def architecture(capability: str | None) -> Architecture | None:
+    return next((item for item in ARCHITECTURES if item.capability == capability), None)
+
+
+def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
+    """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
+    chip = architecture(gpu.capability)
+    assert chip is not None
+    plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
+    tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
+    found = {"fp32": chip.fp32 * plain, "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain}
+    if chip.fp16 is not None:
+        found["fp16"] = chip.fp16 * plain
+    rates = chip.tensor if gpu.tensor is None else gpu.tensor
+    # fp64 on tensor cores runs at the boost clock, the others may not
+    clocks = {kind: plain if kind == "fp64" else tensor for kind in TENSOR if kind in rates}
+    return found | {f"tensor {kind}": rates[kind] * clock for kind, clock in clocks.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One product at one size of memory."""
+
+    gpu: Gpu
+    memory_gb: int
+
+    @property
+    def name(self) -> str:
+        """With the memory if the product has several sizes."""
+        return self.gpu.name if len(self.gpu.memory_gb) == 1 else f"{self.gpu.name} {self.memory_gb} GB"
+
+
+def class_of(gpu: Gpu) -> str:
+    """ "data centre, Hopper", "workstation", "consumer" or "AMD"."""
+    if gpu in AMD:
+        return "AMD"
+    if re.match(r"(RTX [A-Z]*A\d|Quadro|RTX PRO|RTX \d+ Ada|T\d+ Laptop)", gpu.name):
+        return "workstation"
+    if gpu.name.startswith(("RTX", "GTX", "Titan")):
+        return "consumer"
+    made = architecture(gpu.capability)
+    return f"data centre, {made.name}" if made is not None else "data centre"
+
+
+BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
+
+_MAKERS = {"nvidia", "amd", "instinct", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}
+
+
+def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(words of the chip, words of form factor and memory), lower case, without makers' and series' names."""
+    said = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
+    said = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", said)
+    said = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", said)
+    words = set(re.findall(r"[a-z0-9]+", said)) - (_MAKERS - ({"rtx"} if "titan" in said else set()))
+    form = {word for word in words if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", word)}
+    return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
+
+
+def words(name: str) -> frozenset[str]:
+    """Words of a device's name that tell products apart: chip, form factor and memory, lower case."""
+    return frozenset().union(*_words(name))
+
+
+@lru_cache(maxsize=1024)
+def meant(name: str) -> tuple[Board, ...]:
+    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for slices and most laptop GPUs."""
+    chip, form = _words(name)
+    sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
+    exact = find(name)
+    if exact is None and is_sliced(name):
+        return ()
+    if exact is not None:
+        every = tuple(board for board in BOARDS if board.gpu == exact)
+        # All of them if none has the stated memory: a GH200's name states its host's.
+        return tuple(board for board in every if board.memory_gb in sizes) or every
+    forms = {word for word in form if not word.startswith("hbm")}
+    found = []
+    for board in BOARDS:
+        its_chip, its_form = _words(board.name)
+        its_form |= {f"{board.memory_gb}gb"}
+        if chip == its_chip and all(any(its.startswith(word) for its in its_form) for word in forms):
+            found.append(board)
+    return tuple(found)
+
+
+CHOICE_RULE = "the server form (SXM) where there is one, of these the one with the least memory"
+
+
+def choose(boards: Iterable[Board]) -> Board:
+    """One of several boards, by ``CHOICE_RULE``. Raises ValueError for none."""
+    return min(boards, key=lambda board: ("SXM" not in board.gpu.name, board.memory_gb))
+
+
+def nearest(name: str, count: int = 4) -> tuple[str, ...]:
+    """Names of boards similar to ``name``, the closest first."""
+    spelled: dict[str, str] = {}
+    for board in BOARDS:
+        spelled.setdefault(board.gpu.name.lower(), board.name)
+        spelled.setdefault(" ".join(sorted(_words(board.gpu.name)[0])), board.name)
+    close = get_close_matches(" ".join(name.lower().split()), spelled, count * 2, 0.5)
+    return tuple(dict.fromkeys(spelled[word] for word in close))[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +280,20 @@ def named(name: str) -> Device:
     """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")
-    found = gpus.meant(name)
+    found = meant(name)
     if not found:
-        close = gpus.nearest(name)
+        close = nearest(name)
         near = f"Near it: {', '.join(close)}. " if close else ""
         remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
         sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
         raise DeviceError(
-            f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy
+            f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}", remedy
         )
-    board = gpus.choose(found)
+    board = choose(found)
     note = None
     if len(found) > 1:
         others = ", ".join(other.name for other in found if other != board)
-        note = f"'{name}' may be several: using {board.name} ({gpus.CHOICE_RULE}); others: {others}"
+        note = f"'{name}' may be several: using {board.name} ({CHOICE_RULE}); others: {others}"
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
@@ -94,10 +303,10 @@ def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
     gpu = board.gpu
     return Machine(
-        name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
+        name=board.name, kind="gpu", flops_per_second=flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
-        power_w=gpu.power_w, process_nm=gpus.PROCESS_NM.get(gpu.capability),
+        power_w=gpu.power_w, process_nm=PROCESS_NM.get(gpu.capability),
     )  # fmt: skip
 
 
@@ -170,7 +379,7 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
 def machine_name(device: str, kind: str, threads: int | None = None) -> str:
     """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC, 2 threads")."""
     if kind == "gpu":
-        found = gpus.meant(device)
+        found = meant(device)
         return found[0].name if len(found) == 1 else device
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
 

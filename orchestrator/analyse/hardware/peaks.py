@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.records.report import Device
 
 MEASURE = "'--peaks measured' measures them on the machine it runs on"
@@ -68,9 +68,9 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
         return Peaks(name, "", "none", reason="no record says which device it was")
     if device.kind == "cpu":
         return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
-    if (gpu := gpus.find(device.name)) is not None:
+    if (gpu := machines.find(device.name)) is not None:
         said = f"published figures of the {gpu.name}, dense"
-        return Peaks(name, said, "published", gpus.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9)
+        return Peaks(name, said, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9)
     return _derived(name, device)
 
 
@@ -80,14 +80,14 @@ def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, flo
     per_cycle: counter -> bytes that the chip moves in a cycle, as its report states. Where it does not: L1 from the
     compute capability, L2 from the product (both in gpus.json). Empty where the clock is not known, and for CPUs.
     """
-    gpu = gpus.find(device.name) if device is not None else None
+    gpu = machines.find(device.name) if device is not None else None
     clock = gpu.boost_mhz * 1e6 if gpu else device.clock_hz if device is not None and device.kind == "gpu" else None
     if not peaks.known or not clock or device is None:
         return peaks
     at = f"{clock / 1e6:.0f} MHz"
     found = {counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
              for counter, most in per_cycle.items()}  # fmt: skip
-    chip = gpus.architecture(gpu.capability if gpu else device.compute_capability)
+    chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
         found["L1"] = CachePeak(chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}")
@@ -102,11 +102,11 @@ def _derived(name: str, device: Device) -> Peaks:
 
     No roof is chosen among several products that the name may mean: they differ by up to a third.
     """
-    chip = gpus.architecture(device.compute_capability)
-    sliced = gpus.sliced(device.name)
+    chip = machines.architecture(device.compute_capability)
+    sliced = machines.is_sliced(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
-        may_be = [gpu.name for gpu in gpus.candidates(device.name)]
-        part = "a laptop GPU, whose clock its maker sets," if gpus.of_laptop(device.name) else "a slice of a GPU,"
+        may_be = [gpu.name for gpu in machines.candidates(device.name)]
+        part = "a laptop GPU, whose clock its maker sets," if machines.of_laptop(device.name) else "a slice of a GPU,"
         why = f"{name} is {f'{part} so its peaks are not known' if sliced else 'not in the table of devices'}"
         if device.name is None:
             why = "no record names the GPU"

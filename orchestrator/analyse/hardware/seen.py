@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.hardware import gpus
-from perfctl.orchestrator.analyse.hardware.gpus import Gpu
+from perfctl.orchestrator.analyse.hardware import machines
+from perfctl.orchestrator.analyse.hardware.machines import Gpu
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.records.run import Run
 
@@ -69,18 +69,18 @@ def contradict(one: SeenGpu, other: SeenGpu) -> bool:
 
 
 def _other_names(one: str, other: str) -> bool:
-    if gpus.sliced(one) != gpus.sliced(other):
+    if machines.is_sliced(one) != machines.is_sliced(other):
         return True
     mine, theirs = _products(one), _products(other)
     if mine and theirs:
         return not {gpu.name for gpu in mine} & {gpu.name for gpu in theirs}
-    words = [gpus.words(name) for name in (one, other)]
+    words = [machines.words(name) for name in (one, other)]
     return not (words[0] <= words[1] or words[1] <= words[0])
 
 
 def _products(name: str) -> Sequence[Gpu]:
-    found = gpus.find(name)
-    return (found,) if found is not None else gpus.candidates(name)
+    found = machines.find(name)
+    return (found,) if found is not None else machines.candidates(name)
 
 
 def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
@@ -95,7 +95,7 @@ def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | 
     paths = (path, "tensor tf32", "tensor fp32") if path == "fp32" else (path,)
     rates = []
     for gpu in (gpu for gpu in _products(seen.name) if _fits(gpu, seen.memory_bytes)):
-        flops = gpus.flops_per_second(gpu)
+        flops = machines.flops_per_second(gpu)
         if known := [flops[one] for one in paths if one in flops]:
             rates.append((gpu, max(known)))
     return max(rates, key=lambda rate: rate[1], default=None)

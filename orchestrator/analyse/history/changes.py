@@ -81,10 +81,10 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
     ]  # fmt: skip
 
 
-def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0, seed: int = 0) -> list[Change]:
+def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0) -> list[Change]:
     """Changes of level that are significant among so many ``series``, and larger than ``gate`` (0.05 is 5 %), oldest first.
 
-    values: one a point, above 0. The same values give the same answer: orders are drawn from ``seed``.
+    values: one a point, above 0. The same values give the same answer: orders are drawn from one seed.
     """
     if len(values) < fewest(series) or min(values) <= 0:
         return []
@@ -99,7 +99,7 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
         tested = {}
         for place in zip(edges, edges[1:], edges[2:], strict=False):
             if place not in chances:
-                chances[place] = min(weight * _chance(logs[place[0] : place[2]], threshold / weight, seed), 1.0)
+                chances[place] = min(weight * _chance(logs[place[0] : place[2]], threshold / weight), 1.0)
             tested[place] = chances[place]
         worst = max(tested, key=lambda place: (tested[place], -abs(_shift(logs, place))))
         if tested[worst] < threshold:
@@ -158,12 +158,12 @@ def _splits(rows: Array) -> Array:
     return found
 
 
-def _chance(points: Array, needed: float, seed: int) -> float:
+def _chance(points: Array, needed: float) -> float:
     """p-value of the best split of these points; not worked out further where it is hopeless to be below ``needed``."""
     import numpy as np
 
     seen = float(_splits(points[None])[0]) * (1 - 1e-9)
-    dice = np.random.default_rng(seed)
+    dice = np.random.default_rng(0)
     more, drawn = 0, 0
     for wanted in (_FIRST, ORDERS - _FIRST):
         more += int((_splits(_unchanged(dice, points, wanted)) >= seen).sum())

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfctl.orchestrator.analyse.compare.pairing import FACTS, commit_of
 from perfctl.orchestrator.analyse.compare.rows import flops, times
 from perfctl.orchestrator.analyse.history.changes import Change, exact_changes, noisy_changes
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, parted
-from perfctl.orchestrator.analyse.ledger.studies import heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.records.run import Run
 

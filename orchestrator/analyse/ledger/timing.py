@@ -2,6 +2,8 @@
 
 On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
 the layers are timed; of a range that holds other layers only the self time counts.
+
+Times that a program read off the host's clock are summaries named "host_time:LAYER:DIRECTION", in nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfctl.orchestrator.analyse.ledger.studies import device_kind
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range
 from perfctl.records.run import Run
 
+HOST_TIME = "host_time"
 Key = tuple[str, str]
 """(layer, direction); the optimizer's own work is ("", "optimizer")."""
 OPTIMIZER: Key = ("", "optimizer")
@@ -29,6 +31,39 @@ KERNEL_BASIS = {
     "ncu": "kernels under ncu, locked clocks: not a time to trust",
     "rocprofv3": "kernels, rocprofv3", "rocprof": "kernels, rocprof", "rocprof-compute": "kernels, rocprof-compute",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """One such time."""
+
+    layer: str
+    direction: str
+    run: Run
+    nanoseconds: float
+    macs: int | None
+    """Multiply-adds of the layer on paper, in that direction at that batch size; None where no formula gives them."""
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """What the time would mean if it were a kernel's. 1 multiply-add = 2 FLOPs."""
+        return 2 * self.macs / self.nanoseconds * 1e9 if self.macs and self.nanoseconds else None
+
+
+def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
+    """Every time of the host's clock that came with the runs."""
+    for run in runs:
+        for item in run.report.summaries:
+            head, _, place = item.name.partition(":")
+            layer, _, direction = place.rpartition(":")
+            if head == HOST_TIME and layer and item.value is not None:
+                yield HostTime(layer, direction, run, item.value, macs_of(run, layer, direction))
+
+
+def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
+    """Multiply-adds of a layer on paper; None where a formula is missing, or the layer."""
+    known = [call.macs for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
+    return sum(one or 0 for one in known) if known and None not in known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +113,7 @@ def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> Laye
     """
     if times_kernels(run):
         return _from_kernels(run, keys, steps)
-    return None if device_kind(run) == "gpu" else _from_ranges(run)
+    return None if run.device_kind == "gpu" else _from_ranges(run)
 
 
 def preference(profiler: str, first: str | None = None) -> int:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.memory.allocator import OutOfMemory
 from perfctl.orchestrator.analyse.memory.trace import (
     RESERVE,
+    OutOfMemory,
     cublas_workspace,
     events,
     replay,

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, integer_macs, totals
+from perfctl.orchestrator.analyse.flops.engine import (
+    BACKWARD,
+    Casts,
+    Totals,
+    TypeWork,
+    casts_of,
+    fused_only,
+    integer_macs,
+    totals,
+    work_by_type,
+)
 from perfctl.orchestrator.analyse.flops.experts import Experts, experts_of
-from perfctl.orchestrator.analyse.flops.types import Casts, TypeWork, casts_of, work_by_type
 from perfctl.orchestrator.analyse.memory.trace import Memory
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 

@@ -1,17 +1,25 @@
-"""Learns a step model from measured steps: costs of the parts, efficiency over the rest, then the interval."""
+"""Seconds of a whole step from a fitted step model, and how the model is learned from measured steps: costs of the
+parts, efficiency over the rest, then the interval.
+
+base    = sum(costs[i] * parts[i]) in the order of PARTS
+    seconds = efficiency.predict(fit.fitted, [features], [base * HEADROOM])[0].seconds
+
+Seconds never fall with batch.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
-from perfctl.orchestrator.analyse.predict import step_parts
+from perfctl.orchestrator.analyse.predict import efficiency, step_parts
 from perfctl.orchestrator.analyse.predict.efficiency import (
     FEWEST,
     Fitted,
+    Prediction,
     Sample,
     Settings,
     fit,
@@ -19,9 +27,8 @@ from perfctl.orchestrator.analyse.predict.efficiency import (
     held_out,
     require_learner,
 )
-from perfctl.orchestrator.analyse.predict.operations import Measured
-from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, accumulated, features, parts
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records.report import Step
 
@@ -31,6 +38,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+
+HEADROOM = 0.25
+"""The correction may not go below this share of the sum of parts."""
+PHASES = ("forward", "backward", "optimizer")
 SETTINGS = Settings(power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True)
 """For few rows whose parts explain most of the time: small trees, a low rate, absolute errors because of outliers."""
 FEW = 400
@@ -38,6 +49,63 @@ FEW = 400
 SMALL = replace(SETTINGS, rounds=80, leaves=6)
 LAYERS = 0.5
 """Weight of layers' times, against 1 for a step's: clocks around layers take time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFitted:
+    """A fit to steps measured on one machine."""
+
+    name: str
+    """The measured steps, in words."""
+    machine: Machine
+    precision: str
+    training: bool
+    costs: tuple[float, ...]
+    """Of each part, >= 0: seconds per second at the machine's peaks, the reciprocal of an efficiency."""
+    phases: Mapping[str, tuple[float, ...]]
+    """Phase -> costs of the parts. Empty: phases were not measured."""
+    fitted: Fitted
+    """Efficiency over the sum of parts and its interval; its floor is the sum times :data:`HEADROOM`."""
+    families: tuple[str, ...]
+    optimizers: tuple[str, ...]
+
+
+def predict_steps(fit: StepFitted, cases: Iterable[StepSpec]) -> list[Prediction]:
+    """Return the times of steps on the fit's machine. Raises ValueError without a peak for the precision."""
+    rows, floors = zip(*(_inputs(fit, case) for case in cases), strict=True)
+    return efficiency.predict(fit.fitted, rows, floors)
+
+
+def predict_step(fit: StepFitted, case: StepSpec) -> Prediction:
+    """Return the step's time on the fit's machine. Raises ValueError without a peak for the precision."""
+    return predict_steps(fit, [case])[0]
+
+
+def outside_range(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
+    """Return the features of a step (or "floor") outside the range of the fit."""
+    return tuple(efficiency.excess_of(fit.fitted, *_inputs(fit, case)))
+
+
+def _inputs(fit: StepFitted, case: StepSpec) -> tuple[Sequence[float], float]:
+    """Return (features, floor)."""
+    own = parts(case, fit.machine)
+    return features(case, own), weighed(fit.costs, own) * HEADROOM
+
+
+def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
+    return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
+
+
+def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, float]:
+    """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit had no phases."""
+    found = parts(case, fit.machine)
+    each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
+    total = accumulated(each.values())
+    return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
+
+
+def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
+    return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +177,8 @@ def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
     ]  # fmt: skip
 
 
-def fit_steps(
-    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None,
-    groups: Sequence[str] | None = None,
-) -> StepFitted:  # fmt: skip
-    """Learn from steps of one machine, precision and direction. ``groups``: held out together, by default the model.
+def fit_steps(name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None) -> StepFitted:
+    """Learn from steps of one machine, precision and direction; those of a model are held out together.
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
@@ -129,7 +194,7 @@ def fit_steps(
     ):
         if len(values) > 1:
             raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
-    given = table(records, machine, groups)
+    given = table(records, machine)
     costs, fitted = fit_table(name, given, settings)
     return StepFitted(
         name, machine, cases[0].precision, cases[0].training, costs, _phases(records, given), fitted,

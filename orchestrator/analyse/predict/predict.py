@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import published as shipped
 from perfctl.orchestrator.analyse.predict import step_parts
+from perfctl.orchestrator.analyse.predict.fit import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.published import OnMachine, Published
-from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")

@@ -26,8 +26,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
-from perfctl.orchestrator.analyse.hardware.machines import Machine, of_board
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, of_board
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, PRODUCTS, class_of, peak_of
 from perfctl.orchestrator.analyse.predict.step_parts import parts as parts_on

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.analyse.flops.types import TypeWork
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, TypeWork, fused_only
 from perfctl.records.paper import LayerCall, ModuleSeen
 
 CONVENTIONS = (

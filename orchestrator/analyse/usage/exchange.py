@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfctl.orchestrator.analyse.hardware.gpus import find
+from perfctl.orchestrator.analyse.hardware.machines import find
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.orchestrator.analyse.usage.ranks import (
     Job,

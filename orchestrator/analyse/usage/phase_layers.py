@@ -1,27 +1,36 @@
-"""Prefill, decode and mixed steps by part of the model: time, paper FLOPs, bytes and what bounds each. 1 multiply-add = 2 FLOPs."""
+"""Prefill, decode and mixed steps by part of the model: time, paper FLOPs, bytes and what bounds each. 1 multiply-add = 2 FLOPs.
+
+Repeated blocks of a language model are found in the paths of its layers: the same part of every block has one name.
+
+``Qwen3DecoderLayer_0.Qwen3Attention_0.RMSNorm_1`` and ``Qwen3DecoderLayer_7.Qwen3Attention_7.RMSNorm_29`` are the same part of
+blocks 0 and 7: ``Qwen3DecoderLayer.Qwen3Attention.RMSNorm 1``, where the attention has a second RMSNorm. A trace numbers the
+instances of a class over the whole model, so a part is found by its place among those of its class in its block.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels.shared import SHARED, by_layer
 from perfctl.orchestrator.analyse.ledger.timing import kernel_steps
-from perfctl.orchestrator.analyse.usage.blocks import Part, fold
-from perfctl.orchestrator.analyse.usage.mixed import MixedSteps, rows_of
 from perfctl.orchestrator.analyse.usage.padding import Padding, is_product, padding
-from perfctl.orchestrator.analyse.usage.served import PHASES
+from perfctl.orchestrator.analyse.usage.served import PHASES, MixedSteps, rows_of
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 
+_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
+LEAST = 2
+"""Blocks from which a model is said to repeat one."""
 N = TypeVar("N", int, float)
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
@@ -29,6 +38,63 @@ NO_PRODUCT = "no operator with a formula in it: only products are on paper, not 
 NO_SHAPES = "the trace has no shapes of its operators"
 EITHER = "its shapes are of steps of more than one phase"
 OUTSIDE = "no module"
+
+
+class Part(NamedTuple):
+    """Where a layer lies."""
+
+    name: str
+    """Without the numbers of instances."""
+    block: int | None
+    """Which block; None outside of them."""
+
+
+def fold(layers: Iterable[str]) -> Mapping[str, Part]:
+    """Layer -> its part of the repeated block. Layers outside, and all layers where nothing repeats, keep their names."""
+    paths = {layer: tuple(layer.split(".")) for layer in layers}
+    depth, prefix, kind = _block(paths.values())
+    found = {layer: Part(layer, None) for layer in paths}
+    inside = {
+        layer: (int(number[2]), path[depth + 1 :])
+        for layer, path in paths.items()
+        if depth >= 0 and len(path) > depth and path[:depth] == prefix
+        and (number := _NUMBERED.match(path[depth])) and number[1] == kind
+    }  # fmt: skip
+    instances: defaultdict[tuple[int, tuple[str, ...], str], set[int]] = defaultdict(set)
+    for block, rest in inside.values():
+        for at, name in enumerate(rest):
+            if number := _NUMBERED.match(name):
+                instances[block, rest[:at], number[1]].add(int(number[2]))
+    most: defaultdict[tuple[tuple[str, ...], str], int] = defaultdict(int)
+    places: dict[str, list[tuple[str, int]]] = {}
+    for layer, (block, rest) in inside.items():
+        said: list[tuple[str, int]] = []
+        for at, name in enumerate(rest):
+            number = _NUMBERED.match(name)
+            place = sorted(instances[block, rest[:at], number[1]]).index(int(number[2])) + 1 if number else 0
+            said.append((number[1] if number else name, place))
+            above = tuple(name for name, _ in said[:-1])
+            most[above, said[-1][0]] = max(most[above, said[-1][0]], place)
+        places[layer] = said
+    outer = ".".join((*prefix, kind)) if kind else ".".join((*prefix, "*"))
+    for layer, said in places.items():
+        names = [outer]
+        for at, (name, place) in enumerate(said):
+            above = tuple(name for name, _ in said[:at])
+            names.append(f"{name} {place}" if most[above, name] > 1 else name)
+        found[layer] = Part(".".join(names), inside[layer][0])
+    return found
+
+
+def _block(paths: Iterable[tuple[str, ...]]) -> tuple[int, tuple[str, ...], str]:
+    """(depth, path above, class) of the component with children that has most instances; depth -1 where none has LEAST."""
+    numbers: defaultdict[tuple[int, tuple[str, ...], str], set[int]] = defaultdict(set)
+    for path in paths:
+        for depth, name in enumerate(path[:-1]):
+            if found := _NUMBERED.match(name):
+                numbers[depth, path[:depth], found[1]].add(int(found[2]))
+    best = max(numbers, key=lambda key: (len(numbers[key]), -key[0]), default=None)
+    return best if best is not None and len(numbers[best]) >= LEAST else (-1, (), "")
 
 
 @dataclass(frozen=True, slots=True)

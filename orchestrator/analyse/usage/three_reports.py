@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.usage.busy import UsageShare, end_of, spans, union
-from perfctl.orchestrator.analyse.usage.inference import tensor_share, uses_tensor_cores
-from perfctl.orchestrator.analyse.usage.latency import COMPUTE, COPY, LOAD
+from perfctl.orchestrator.analyse.usage.inference import COMPUTE, COPY, LOAD, tensor_share, uses_tensor_cores
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, kernel_keys, times_kernels
-from perfctl.orchestrator.analyse.usage.breakdown import COLLECTIVE
-from perfctl.orchestrator.analyse.usage.busy import spans, union
+from perfctl.orchestrator.analyse.usage.busy import COLLECTIVE, spans, union
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

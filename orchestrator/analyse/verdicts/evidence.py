@@ -11,9 +11,9 @@ from math import gcd, prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
-from perfctl.orchestrator.analyse.derived.works import conv_shape, share_inside
+from perfctl.orchestrator.analyse.counters.work import sm_count
+from perfctl.orchestrator.analyse.derived.run import conv_shape, share_inside
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid

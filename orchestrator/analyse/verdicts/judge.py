@@ -13,16 +13,14 @@ from math import inf, log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study
 from perfctl.orchestrator.analyse.verdicts import (
     gradient_rules,
     missing_rules,
-    part_rules,
     row_rules,
     shape_rules,
+    study_rules,
     tensor_rules,
-    whole_rules,
     window_rules,
 )
 from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Place, row_evidence
@@ -90,7 +88,7 @@ def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = 
     for evidence in known.values():
         given = RuleInput(evidence, known, loose.get(evidence.row.size, ()))
         raw.append((given, [said for rule in VERDICTS if (said := rule(given)) is not None]))
-    steps = whole_rules.whole_steps(raw)
+    steps = study_rules.whole_steps(raw)
     rows = {}
     for given, claims in raw:
         evidence = given.evidence
@@ -99,7 +97,7 @@ def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = 
             launched = prod(step.launched for step in whole)
             again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
             more = (said for rule in again if (said := rule(given, launched)) is not None)
-            own = (said for said in claims if said.rule not in whole_rules.RIVALS or said.rule == "recomputation")
+            own = (said for said in claims if said.rule not in study_rules.RIVALS or said.rule == "recomputation")
             # last: where a half-filled tile fits as well, the reason of all rows stays
             claims = [*own, *more, *(step.row(given) for step in whole)]
         found = kept(given.ratio, claims)
@@ -113,8 +111,8 @@ def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = 
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),
-        *part_rules.other_gpu(parts),
-        *part_rules.less_time_for_more(parts),
+        *study_rules.other_gpu(parts),
+        *study_rules.less_time_for_more(parts),
         *missing_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )

@@ -13,9 +13,9 @@ from perfctl.orchestrator.analyse.derived.rules import derive
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.kernels.short_names import spoken
-from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import Study
+from perfctl.orchestrator.analyse.ledger.timing import host_times
 from perfctl.orchestrator.analyse.sheets.layers import Facts
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import UNITS, Finding, check, explain, in_its_unit

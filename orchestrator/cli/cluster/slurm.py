@@ -355,7 +355,7 @@ def gather(
     memory_limit: options.MemoryLimit = None,
 ) -> None:
     """Take what the tasks left into the store, write the page, and name what is missing."""
-    from perfctl.orchestrator.actions.sweep.gather import gather as run
+    from perfctl.orchestrator.actions.sweep.slurm import gather as run
     from perfctl.orchestrator.cli.read.report import report
 
     store = store or DEFAULT

@@ -69,8 +69,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
 
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
     """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError, also for its bad options."""
-    from perfctl.orchestrator.cli.study.group import study
-    from perfctl.orchestrator.cli.study.shared import taking_parts
+    from perfctl.orchestrator.cli.study.group import study, taking_parts
 
     name = words[0] if words else None
     if name not in STUDIES:

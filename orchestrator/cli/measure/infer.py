@@ -57,7 +57,7 @@ infer = _command()
 
 
 def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]) -> None:
-    from perfctl.orchestrator.actions.sweep.infer import infer_requests
+    from perfctl.orchestrator.actions.sweep.sweep import infer_requests
 
     asked, output, placement = options.sweep_options(given)
     requests = infer_requests(
@@ -76,7 +76,7 @@ def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: 
 
 
 def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) -> dict[str, Swept]:
-    from perfctl.orchestrator.actions.sweep.infer import infer as run
+    from perfctl.orchestrator.actions.sweep.sweep import infer as run
 
     if output.as_json:
         return run(requests, store, listening=listening)

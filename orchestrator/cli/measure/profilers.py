@@ -56,15 +56,15 @@ def nsys(
     Without one, options that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
     --help lists them).
     """
+    from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.nsys import Nsys
-    from perfctl.orchestrator.launch.profilers.tool_args import split
 
     return Nsys(
         trace=trace,
         cuda_graph_trace=cuda_graph_trace,
         gpu_metrics_devices=gpu_metrics_devices,
         stats=stats,
-        extra=split(tool_args),
+        extra=split_tool_args(tool_args),
     )
 
 
@@ -121,8 +121,8 @@ def ncu(
     ends. A program of your own follows --, with {batch} where the batch size goes; without one, options that are not
     listed here go to the built-in workload.
     """
+    from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.ncu import Ncu
-    from perfctl.orchestrator.launch.profilers.tool_args import split
 
     if ranks not in ("0", "all"):
         raise UsageError(f"`ranks` must be 0 or all, got {ranks}")
@@ -140,7 +140,7 @@ def ncu(
         section_set=section_set,
         all_ranks=ranks == "all",
         launches=launches,
-        extra=split(tool_args),
+        extra=split_tool_args(tool_args),
     )
     if not estimate_cost:
         return asked
@@ -172,11 +172,11 @@ def dlprof(
     A program of your own follows --, with {batch} where the batch size goes; without one, options that are not listed
     here go to the built-in workload.
     """
+    from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.dlprof import DLProf
-    from perfctl.orchestrator.launch.profilers.tool_args import split
 
     try:
-        return DLProf(mode=dlprof_mode, extra=split(tool_args))
+        return DLProf(mode=dlprof_mode, extra=split_tool_args(tool_args))
     except UsageError as error:  # --mode is another option of this command
         raise UsageError(error.message.replace("`mode`", "`dlprof_mode`"), error.remedy) from error
 

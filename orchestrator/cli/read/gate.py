@@ -37,9 +37,6 @@ def gate(
     optimizer: Annotated[str | None, typer.Option(help="Of --model, as estimate takes it.")] = None,
     inputs: Annotated[_LIST, typer.Option("--input", help="Of --model: shape of one sample, once an input.")] = None,
     seq: Annotated[int | None, typer.Option(help="Of --model: sequence length.")] = None,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Of --model: graph breaks and Inductor's CPU kernels too.")
-    ] = False,
     tolerances: Annotated[
         _LIST, typer.Option("--tolerance", metavar="QUANTITY=5%", help="Allow so much more: time=10%, dram_bytes=2%.")
     ] = None,
@@ -66,10 +63,8 @@ def gate(
             given, tuple(inputs or ()), mode, optimizer, memory=True, seq=seq, precision=precision,
         )  # fmt: skip
         request.check()
-        subjects.append(actions.model(request, options.batch_list(batches), compiled=compiled))
+        subjects.append(actions.model(request, options.batch_list(batches)))
     subjects += [actions.runs(given) for given in runs or ()]
-    if compiled and not models:
-        raise UsageError("--compile is of --model", "An entry keeps what it was made with: run perfctl gate alone")
     if name is not None:
         if len(subjects) != 1:
             raise UsageError("--name is of one --model or --runs", "Name each in a call of its own")

@@ -1,4 +1,6 @@
-"""GPUs and sets of cores to place runs on: find them, the cores near each GPU, and lock them against other perfctls."""
+"""GPUs and sets of cores to place runs on: find the GPUs that nvidia-smi lists and the cores near each, read
+CUDA_VISIBLE_DEVICES, and lock what is used against other perfctls.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,75 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.machine import gpus as machine_gpus
-from perfctl.orchestrator.launch.machine.gpus import Gpu
+from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.sweep import folders
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Gpu(NamedTuple):
+    """One GPU in the output of nvidia-smi; ``bus`` as sysfs writes it: 0000:65:00.0."""
+
+    number: str
+    uuid: str
+    bus: str
+
+
+def list_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this machine, in the order of nvidia-smi; none without a driver."""
+    rows = [row for row in _rows("index,uuid,pci.bus_id") if len(row) == 3 and row[0].isdecimal()]
+    return tuple(Gpu(row[0], row[1], row[2][-12:].lower()) for row in rows)
+
+
+def visible_entries(value: str | None) -> tuple[str, ...] | None:
+    """Entries of a value of CUDA_VISIBLE_DEVICES; None where it is not set."""
+    return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
+
+
+def find_gpu(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
+    """The GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of the GPU; None for none."""
+    if entry.startswith("MIG-"):
+        parent = re.match(r"MIG-(GPU-[^/]+)/", entry)  # the older form: MIG-GPU-UUID/gi/ci
+        entry = parent[1] if parent else _parents().get(entry, entry)
+    return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
+
+
+def capability(entry: str | None) -> tuple[str | None, str]:
+    """(compute capability, the GPU in words) of the GPU that a program sees as its first.
+
+    ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The capability is None where
+    nvidia-smi does not say it, or where CUDA may number the GPUs in another order than nvidia-smi and they differ.
+    """
+    gpus = list_gpus()
+    found = {row[0]: row[1] for row in _rows("index,compute_cap") if len(row) == 2}
+    gpu = find_gpu(entry if entry is not None else "0", gpus)
+    if gpu is None or gpu.number not in found:
+        return None, f"GPU {entry or '0'}"
+    by_number = entry is None or entry.isdecimal()
+    if by_number and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(found.values())) > 1:
+        return None, f"GPU {gpu.number} (CUDA numbers unlike GPUs by speed, not as nvidia-smi does)"
+    return found[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
+
+
+def _rows(fields: str) -> list[list[str]]:
+    said = tools.ask("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+    return [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+
+
+def _parents() -> dict[str, str]:
+    """UUID of each MIG instance -> UUID of its GPU, from ``nvidia-smi --list-gpus``."""
+    found: dict[str, str] = {}
+    parent = ""
+    for line in tools.ask("nvidia-smi", "--list-gpus").splitlines():
+        named = re.search(r"\(UUID: ([^)]+)\)", line)
+        if named and line.startswith("GPU "):
+            parent = named[1]
+        elif named:
+            found[named[1]] = parent
+    return found
 
 
 def read_cores(text: str) -> frozenset[int]:
@@ -56,7 +122,6 @@ def _listed(path: Path) -> frozenset[int]:
         return frozenset()
 
 
-VISIBLE = machine_gpus.VISIBLE
 _EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
 
 
@@ -101,9 +166,9 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     pieces = tuple(piece.strip() for piece in text.split(","))
     if kind_of(text) == "cpu":
         return _core_sets(pieces)
-    gpus, visible = machine_gpus.listed(), machine_gpus.visible(os.environ.get(VISIBLE))
+    gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
     entries = [_entry(int(piece), visible, gpus) for piece in pieces]
-    cores = _near([machine_gpus.find(entry, gpus) for entry in entries], root)
+    cores = _near([find_gpu(entry, gpus) for entry in entries], root)
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi; CUDA would number GPUs by speed
     return tuple(
         Place(
@@ -119,7 +184,7 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
 
 def first_gpu() -> Place | None:
     """The GPU that a program uses by default; None when nvidia-smi lists none."""
-    gpus, visible = machine_gpus.listed(), machine_gpus.visible(os.environ.get(VISIBLE))
+    gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
     entry = visible[0] if visible else gpus[0].number
@@ -220,7 +285,7 @@ def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) 
 
 
 def _lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
-    gpu = None if entry.startswith("MIG-") else machine_gpus.find(entry, gpus)  # instances work side by side
+    gpu = None if entry.startswith("MIG-") else find_gpu(entry, gpus)  # instances work side by side
     return _GPU + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
 
 

@@ -14,7 +14,7 @@ from functools import cache
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.images.run import image_environment
-from perfctl.orchestrator.launch.machine import gpus, tools
+from perfctl.orchestrator.launch.machine import devices, tools
 
 SETS = ("flops", "fadd")
 """flops: everything to count executed FLOPs, time and DRAM traffic. fadd: only the counter of the MNIST study."""
@@ -85,13 +85,13 @@ def choose(asked: str, visible: str | None = None, within: tuple[str, ...] = ())
         return Choice((FADD,), "only the counter of the MNIST study was asked for")
     if asked != "flops":
         return Choice(tuple(asked.split(",")), "named by the user")
-    entries = gpus.visible(visible)
+    entries = devices.visible_entries(visible)
     return _flops_of(entries[0] if entries else None, within)
 
 
 @cache
 def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
-    capability, gpu = gpus.capability(entry)
+    capability, gpu = devices.capability(entry)
     chip = CHIPS.get(capability or "")
     of = f"{gpu}, compute capability {capability}" if capability else f"{gpu}, of unknown compute capability"
     failures = []
@@ -132,7 +132,7 @@ def query(words: tuple[str, ...], within: tuple[str, ...] = (), entry: str | Non
     """(base names of the counters, why there are none). ``words``: of which chip or device; ``entry``: the GPU that is
     to be device 0."""
     argv = (*within, "ncu", "--query-metrics", *words)
-    own = {} if entry is None else {gpus.VISIBLE: entry}
+    own = {} if entry is None else {devices.VISIBLE: entry}
     environment = {**os.environ, **(image_environment(own) if within else own)}
     if not within and tools.find("ncu") is None:
         return frozenset(), "ncu is not installed here"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import outcome, tool_args
+from perfctl.orchestrator.launch.profilers import base, outcome
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
@@ -58,7 +58,7 @@ class DLProf:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
-        tool_args.check("dlprof", self.extra, _NEEDED)
+        base.check("dlprof", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)

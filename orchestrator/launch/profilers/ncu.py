@@ -14,7 +14,7 @@ from typing import ClassVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.progress import Stall
-from perfctl.orchestrator.launch.profilers import counters, tool_args
+from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
@@ -238,7 +238,7 @@ class Ncu:
             )
             remedy = "Name others in `metrics`, for example dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
             raise UsageError(problem, remedy)
-        tool_args.check("ncu", self.extra, _NEEDED)
+        base.check("ncu", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         lacking = () if tools.find("ncu") else (TOOL,)
@@ -272,7 +272,7 @@ class Ncu:
             *_given("--set", self.section_set),
             *(word for section in self.section for word in ("--section", section)),
         )  # fmt: skip
-        profile = ("ncu", *tool_args.without(own, self.extra, _SHORT), *self.extra)
+        profile = ("ncu", *base.without(own, self.extra, _SHORT), *self.extra)
         ranks = None if self.all_ranks else 0
         argv = request.workload_command(annotate="nvtx", window="cuda", under=profile, only_rank=ranks)
         facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}

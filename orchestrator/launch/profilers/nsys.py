@@ -12,8 +12,8 @@ from typing import ClassVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
+from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers import tool_args
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.workloads.spec import RANK
@@ -133,7 +133,7 @@ class Nsys:
             r"(?:graph|node)(?::[a-z-]+)?", self.cuda_graph_trace
         ):
             raise UsageError(f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}")
-        tool_args.check("nsys", self.extra, _NEEDED)
+        base.check("nsys", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
@@ -162,7 +162,7 @@ class Nsys:
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
             *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
         )  # fmt: skip
-        profile = ("nsys", "profile", *tool_args.without(own, self.extra, _SHORT), *self.extra)
+        profile = ("nsys", "profile", *base.without(own, self.extra, _SHORT), *self.extra)
         argv = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none", under=profile)
         report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
         export = (

@@ -1,10 +1,11 @@
-"""The request for a sweep, the results of its runs, and the listener to its progress."""
+"""The request for a sweep, the results of its runs, and the listener to its progress. With it, the revision of the user's code."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -14,14 +15,47 @@ from typing import Any
 from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.run import Image
-from perfctl.orchestrator.launch.machine import devices
+from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunRequest
 from perfctl.orchestrator.launch.program import Program
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
-from perfctl.orchestrator.launch.sweep.revision import revision
+
+LIMIT_S = 5.0
+"""Of one question: a repository that takes longer is treated as unknown."""
+QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Options of git: neither the index is refreshed nor a program of the repository's own started."""
+
+
+def revision(folder: Path, script: Path | None = None) -> dict[str, str]:
+    """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes" or "no").
+
+    folder: where the code lies. script: a file of it that is run; one that git does not track is a change, too. Other
+    untracked files are not looked at. Empty without git, without a repository and without a commit; a fact that git does
+    not give in time is left out.
+    """
+    head = answer(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
+    commit, _, moment = (head or "").strip().partition(" ")
+    if not commit:
+        return {}
+    changed = answer(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none")
+    tracked = "" if script is None else answer(folder, "ls-files", "--", str(script.absolute()))
+    found = {"commit": commit, "commit_time": moment}
+    if changed is None or tracked is None:
+        return found
+    is_changed = bool(changed.strip()) or (script is not None and not tracked.strip())
+    return {**found, "uncommitted_changes": "yes" if is_changed else "no"}
+
+
+def answer(folder: Path, *words: str, limit_s: float = LIMIT_S) -> str | None:
+    """What git says in ``folder``; None where it is missing, refuses or takes too long."""
+    try:
+        code, lines, _ = tools.run(["git", *QUIET, "-C", str(folder), *words], limit_s)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "\n".join(lines) if code == 0 else None
 
 
 @dataclass(frozen=True, slots=True)

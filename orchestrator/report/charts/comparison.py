@@ -27,7 +27,7 @@ def host_run(profiler: str) -> str:
     return "alone" if profiler == "none" else f"under {profiler}"
 
 
-def flops_chart(name: str, layer: str, networks: Named) -> Chart | None:
+def flops_chart(layer: str, networks: Named) -> Chart | None:
     """FLOPs of the layer's forward pass on paper, counted and derived. 1 multiply-add = 2 FLOPs."""
     ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
         ("paper", lambda point: point.paper.value), ("counted", lambda point: point.counted.value),
@@ -41,7 +41,12 @@ def flops_chart(name: str, layer: str, networks: Named) -> Chart | None:
     values = [value for line in lines for value in line.values]
     wide = min(values) > 0 and max(values) > WIDE * min(values)
     svg = against_batch(
-        name, f"FLOPs of {layer} forward against batch size. {said}", lines, _flop, decades=wide, up="FLOP"
+        "comparison-flops",
+        f"FLOPs of {layer} forward against batch size. {said}",
+        lines,
+        _flop,
+        decades=wide,
+        up="FLOP",
     )
     shown = {line.label.partition(", ")[0] for line in lines}
     absent = [way for way in ("counted", "derived") if way not in shown]
@@ -52,7 +57,7 @@ def flops_chart(name: str, layer: str, networks: Named) -> Chart | None:
     return Chart(f"FLOPs of {layer} forward: paper against the hardware", svg, note)
 
 
-def clocks_chart(name: str, layer: str, networks: Named) -> Chart | None:
+def clocks_chart(layer: str, networks: Named) -> Chart | None:
     """Time of the layer's forward pass by the synchronised clock and under the profiler."""
 
     def of(spread: Spread | None) -> float | None:
@@ -68,7 +73,9 @@ def clocks_chart(name: str, layer: str, networks: Named) -> Chart | None:
     if not lines:
         return None
     said = "; ".join(f"{line.label} {_time(line.values[-1])} at batch {line.batches[-1]}" for line in lines)
-    svg = against_batch(name, f"Time of {layer} forward against batch size. {said}", lines, _time, up="time per step")
+    svg = against_batch(
+        "time-clocks", f"Time of {layer} forward against batch size. {said}", lines, _time, up="time per step"
+    )
     note = "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's report"
     return Chart(f"Time of {layer} forward, by batch size", svg, note)
 
@@ -99,7 +106,7 @@ def _time(seconds: float) -> str:
     return short(time(seconds * 1e9))
 
 
-def training_charts(key: str, runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
+def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
     """Loss, then accuracy on test data, along epochs."""
     losses: list[Course] = []
     accuracies: list[Course] = []
@@ -118,7 +125,7 @@ def training_charts(key: str, runs: Sequence[tuple[str, Run]]) -> Iterator[Chart
         ("loss", "Loss", losses, significant), ("accuracy", "Accuracy on test data", accuracies, percent),
     ):  # fmt: skip
         if lines:
-            drawing = plotted(f"{key}-{name}", lines, (epoch, show), (f"{title} by epoch", "epoch", title.lower()))
+            drawing = plotted(f"training-{name}", lines, (epoch, show), (f"{title} by epoch", "epoch", title.lower()))
             yield Chart(f"{title}, by epoch", drawing)
 
 

@@ -1,22 +1,75 @@
-"""Points of families of networks, a colour each, on two logarithmic axes: a quantity of a step against a size."""
+"""Points of families of networks, a colour each, on two logarithmic axes: a quantity of a step against a size. And the
+charts of a bench: the time of a step against each figure of the networks.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.predict import relations
-from perfctl.orchestrator.analyse.predict.bench import ALL
-from perfctl.orchestrator.analyse.predict.relations import Observation, Relation
+from perfctl.orchestrator.analyse.predict import bench
+from perfctl.orchestrator.analyse.predict.bench import ALL, FEW, Observation, Relation, correlation, figures
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
 from perfctl.orchestrator.report.numbers import short, si, size, time
+from perfctl.records.bench import BenchPoint
 
+ENOUGH = FEW
+"""Points from which on a correlation is shown without a warning: of fewer, one point decides."""
+PREFIX = "bench-"
 FEW_VALUES = 8
 """An axis with at most so many different values has them as its ticks."""
+
+
+def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
+    """name -> chart, for each figure that differs between points: "bench-flops-forward"."""
+    names = sorted({name for point in points for name in figures(point)})
+    with drawn(later=True) as found:
+        for name in names:
+            scatter(chart_name(name), name, points)
+    few = {chart_name(name): few_points([p for p in points if figures(p).get(name, 0) > 0]) for name in names}
+    return {chart.name: replace(chart, warning=few[chart.name]) for chart in found}
+
+
+def few_points(points: Sequence[BenchPoint]) -> str | None:
+    """What to say of correlations from fewer than ENOUGH points; None where there are more."""
+    counts = Counter(point.family for point in points)
+    return chance([f"{family} ({count})" for family, count in counts.items() if count < ENOUGH])
+
+
+def chart_name(feature: str) -> str:
+    """ "flops:forward" as part of a file's name."""
+    return PREFIX + "".join(letter if letter.isalnum() else "-" for letter in feature)
+
+
+def bench_label(feature: str) -> str:
+    """ "flops:forward" in words: "FLOPs, forward"."""
+    kind, _, part = feature.partition(":")
+    words = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}.get(kind, kind)
+    return f"{words}, {part}" if part else words
+
+
+def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None:
+    """One drawing as SVG; None where fewer than three values of the figure are there."""
+    shown = [point for point in points if figures(point).get(feature, 0) > 0]
+    if len({figures(point)[feature] for point in shown}) < 3:
+        return None
+    dots = [
+        Dot(point.family, f"{point.model}, batch {point.batch}", figures(point)[feature], float(point.step_ns[0]))
+        for point in shown
+    ]
+    colours = {family: place for place, family in enumerate(dict.fromkeys(point.family for point in points))}
+    ranked = {
+        family: correlation(family, feature, [p for p in shown if p.family == family]).spearman for family in colours
+    }
+    found = correlation(ALL, feature, shown)
+    said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
+    description = f"Time of a step against {bench_label(feature)}. {said} over {len(shown)} points"
+    axis = Axis(bench_label(feature), si), Axis("time of a step", time)
+    return by_family(name, description, dots, axis, colours, ranked, said)
 
 
 def whole(value: float) -> str:
@@ -28,8 +81,8 @@ SIZES: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "kernel": ("kernel size", whole), "input": ("input size (pixels a side)", whole), "batch": ("batch size", whole),
 }  # fmt: skip
 QUANTITIES: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    relations.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
-    relations.MEMORY: ("memory of a step", size), relations.FLOPS: ("FLOPs of a step", si),
+    bench.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
+    bench.MEMORY: ("memory of a step", size), bench.FLOPS: ("FLOPs of a step", si),
 }  # fmt: skip
 NOTE = "Beside each family stands Spearman's coefficient (of ranks) of its points."
 
@@ -111,7 +164,7 @@ def relation_charts(key: str, found: Sequence[Observation], rows: Iterable[Relat
     """Against every size that varies; names are KEY-time-against-depth."""
     mine = [row for row in rows if row.quantity == quantity]
     made = []
-    for wanted in relations.SIZES:
+    for wanted in bench.SIZES:
         of_size = [row for row in mine if row.size == wanted]
         if of_size and (chart := relation_chart(f"{key}-{quantity.lower()}-against-{wanted}", found, of_size)):
             made.append(chart)
@@ -120,9 +173,9 @@ def relation_charts(key: str, found: Sequence[Observation], rows: Iterable[Relat
 
 def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
     """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a warning where families have few points."""
-    rows = relations.relations(found)
+    rows = bench.relations(found)
     with drawn(later=True) as charts:
-        for quantity in relations.QUANTITIES:
+        for quantity in bench.QUANTITIES:
             relation_charts("bench", found, rows, quantity)
     few: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -133,4 +186,4 @@ def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
 
 def chance(few: Sequence[str]) -> str | None:
     """What to say of correlations from too few points. few: "vgg (4)", each family that has fewer; None without any."""
-    return f"correlations from fewer than {relations.FEW} points may be chance: {', '.join(few)}" if few else None
+    return f"correlations from fewer than {bench.FEW} points may be chance: {', '.join(few)}" if few else None

@@ -9,12 +9,11 @@ from itertools import islice
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.hardware.seen import fastest, seen_gpu
-from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
-from perfctl.orchestrator.analyse.ledger.studies import Study, studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
+from perfctl.orchestrator.analyse.ledger.timing import host_times
+from perfctl.orchestrator.analyse.usage.busy import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time

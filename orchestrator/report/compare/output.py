@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.compare.causes import Part as Alignment
-from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Pair, Row
+from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
 from perfctl.orchestrator.report.compare.page import SENTENCES, CompareTable, CompareView, compare_view, name_of
 from perfctl.orchestrator.report.compare.words import Explained, around, explained, findings, percent_change, quantity
 from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.compare import records
+from perfctl.orchestrator.analyse.compare import pairing
 from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Executed, Part
-from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
+from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import PER_REPORT
 from perfctl.orchestrator.analyse.compare.suspects import NOT_RANKED
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    Scale,
-    amount,
-    in_one_unit,
-    nothing,
-    scaled,
-    size_cell,
-    text_cell,
-    time_cell,
-)
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,
@@ -35,7 +24,21 @@ from perfctl.orchestrator.report.compare.words import (
 )
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Column, Table, dash_notes, with_values
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Scale,
+    Table,
+    amount,
+    dash_notes,
+    in_one_unit,
+    nothing,
+    scaled,
+    size_cell,
+    text_cell,
+    time_cell,
+    with_values,
+)
 
 ROWS_SHOWN, SENTENCES = 400, 7
 """Rows of one table, those that count first; findings before "more"."""
@@ -135,7 +138,7 @@ def compare_view(found: Comparison, *, made_at: str) -> CompareView:
         f"{found.b.label} against {found.a.label}", made_at, (_side("A", found), _side("B", found)),
         f"{found.gate * 100:g} %", said.banner, said.findings[:SENTENCES], said.findings[SENTENCES:], said.warnings,
         tuple(_why(pairs)), tuple(tables(found)), tuple(_differences(pairs)), tuple(_facts(found.pairs)),
-        tuple((verdict, meaning) for verdict, meaning in records.MEANING.items() if verdict in used),
+        tuple((verdict, meaning) for verdict, meaning in pairing.MEANING.items() if verdict in used),
     )  # fmt: skip
 
 
@@ -260,7 +263,7 @@ def tables(found: Comparison) -> Iterable[CompareTable]:
 
 def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: float, several: bool) -> CompareTable:
     if key in ("kernels", "layers"):
-        order = [*STYLES.values(), (), (records.NOT_JUDGED,)]  # the rest is third
+        order = [*STYLES.values(), (), (pairing.NOT_JUDGED,)]  # the rest is third
         rank = {verdict: place for place, verdicts in enumerate(order) for verdict in verdicts}
         chosen = sorted(chosen, key=lambda item: (rank.get(item[1].verdict, 3), -item[1].weight))
     shown = chosen[:ROWS_SHOWN]
@@ -275,7 +278,7 @@ def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: f
         Column("what", style="code" if key == "kernels" else "text"), Column("A", base=base), Column("B", base=base),
         Column("change"), Column("95 % interval", note="of this row alone"), Column("verdict", style="text"),
     ]  # fmt: skip
-    reasons = {row.why if row.verdict == records.NOT_JUDGED else None for _, row in chosen}
+    reasons = {row.why if row.verdict == pairing.NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
     first = 1 + several + sized
     made = [_line(pair, row, reach, several, sized, said=common is None) for pair, row in shown]
@@ -290,7 +293,7 @@ def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: f
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, said: bool) -> Line:
-    meaning = records.MEANING[row.verdict]
+    meaning = pairing.MEANING[row.verdict]
     if row.p is not None and row.adjusted is not None:
         meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
     cells = [text_cell(pair.heading)] if several else []

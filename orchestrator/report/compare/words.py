@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.compare import records
+from perfctl.orchestrator.analyse.compare import pairing
 from perfctl.orchestrator.analyse.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
@@ -22,8 +22,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Why,
     explain,
 )
-from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED
-from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
+from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
 from perfctl.orchestrator.analyse.compare.suspects import LIKELY, NOT_RANKED, Suspect, between_kernels, suspects
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
@@ -92,7 +91,7 @@ def findings(found: Comparison) -> Said:
         text = sentence(group, several)
         moved = next((words for one, part in aligned if part.row is group[0][1] and (words := moved_to(part))), None)
         rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
-    judged = (*records.WORSE, *records.BETTER)
+    judged = (*pairing.WORSE, *pairing.BETTER)
     free = [(one, part) for one, part in aligned if part.layer and (found.forced or not one.pair.blocked)]
     rest += _realigned([item for item in free if item[1].row is None or item[1].row.verdict not in judged], several)
     blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
@@ -147,7 +146,7 @@ def moved_to(part: Part) -> str:
     return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
 
 
-_CHANGED = (records.SLOWER, records.FASTER)
+_CHANGED = (pairing.SLOWER, pairing.FASTER)
 
 
 def whole_of(pair: Pair) -> Row | None:
@@ -172,8 +171,8 @@ def _untimed(found: Comparison, several: bool) -> Finding:
     if not rows:
         return Finding("Nothing was compared." if not any(pair.rows for pair in found.pairs) else "No step was timed on both sides.",
                        "differences")  # fmt: skip
-    other = sum(row.verdict == records.DIFFERS for row in rows)
-    equal = sum(row.verdict == records.EQUAL for row in rows)
+    other = sum(row.verdict == pairing.DIFFERS for row in rows)
+    equal = sum(row.verdict == pairing.EQUAL for row in rows)
     said = f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
     return Finding(f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops")
 
@@ -187,9 +186,9 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
     gate = f"{found.gate * 100:g} %"
     if row.verdict in _CHANGED:
         return f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval {around(row.interval)})."
-    if row.verdict == records.WITHIN:
+    if row.verdict == pairing.WITHIN:
         return f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of {gate}: {both}."
-    if row.verdict == records.NOT_SHOWN and row.interval is not None:
+    if row.verdict == pairing.NOT_SHOWN and row.interval is not None:
         if max(-row.interval[0], row.interval[1]) <= found.gate:
             return f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
         count = repeats_for(row, found.gate)
@@ -268,7 +267,7 @@ def because(found: Why) -> str | None:
     if (
         lead.kind in (SAME, TIMED)
         and not algorithms
-        and (not found.whole or found.verdict in (records.NOT_SHOWN, records.WITHIN))
+        and (not found.whole or found.verdict in (pairing.NOT_SHOWN, pairing.WITHIN))
     ):
         return None  # what moved most of what did not move
     weight = abs(lead.change)
@@ -411,14 +410,14 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     pair, row = group[0]
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
-    if row.verdict in (records.NEW, records.GONE):
-        number = row.b if row.verdict == records.NEW else row.a
+    if row.verdict in (pairing.NEW, pairing.GONE):
+        number = row.b if row.verdict == pairing.NEW else row.a
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
-        return f"{row.name} is {row.verdict}{places}: {records.MEANING[row.verdict]}{size}."
+        return f"{row.name} is {row.verdict}{places}: {pairing.MEANING[row.verdict]}{size}."
     assert row.a is not None and row.b is not None
     both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
-    if row.verdict == records.DIFFERS:
+    if row.verdict == pairing.DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
@@ -445,7 +444,7 @@ def _warnings(found: Comparison) -> list[str]:
     said += [f"In {side} only: {'; '.join(only)}." for side, only in (("A", found.only_a), ("B", found.only_b)) if only]
     said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
     free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
-    reasons = Counter(row.why for row in free if row.verdict == records.NOT_JUDGED)
+    reasons = Counter(row.why for row in free if row.verdict == pairing.NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
@@ -460,7 +459,7 @@ def _hidden(found: Comparison) -> list[str]:
         (pair, row)
         for pair in found.pairs
         for row in pair.rows
-        if row.key.quantity == "time" and row.verdict == records.NOT_SHOWN and row.interval is not None
+        if row.key.quantity == "time" and row.verdict == pairing.NOT_SHOWN and row.interval is not None
         and max(-row.interval[0], row.interval[1]) > found.gate
     ]  # fmt: skip
     return [

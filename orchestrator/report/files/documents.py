@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.cells import Cell
-    from perfctl.orchestrator.report.tables import Column, Table
+    from perfctl.orchestrator.report.tables import Cell, Column, Table
 
 LONG = 28
 """Characters from which on a column of words wraps in LaTeX."""

@@ -10,10 +10,10 @@ from math import log2
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
-from perfctl.orchestrator.report.cells import Cell, mark, nothing, share_cell, style_of, time_cell, why
 from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.ledger.page import ratio_cell
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
+from perfctl.orchestrator.report.tables import Cell, mark, nothing, share_cell, style_of, time_cell, why
 
 FAR = 2.0
 """log2 of the ratio with the fullest colour: a quarter, or four times."""

@@ -9,27 +9,29 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
-from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed, causes
 from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
-from perfctl.orchestrator.analyse.ledger.unattributed import causes
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.ledger.roofline import bound_cell
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
+from perfctl.orchestrator.report.tables import (
     Cell,
+    Column,
     amount,
     estimated,
     figure_cell,
     mark,
     nothing,
+    one_unit_each,
     share_cell,
     style_of,
     text_cell,
     time_cell,
     why,
+    with_carried,
+    with_values,
 )
-from perfctl.orchestrator.report.ledger.roofline import bound_cell
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
-from perfctl.orchestrator.report.tables import Column, one_unit_each, with_carried, with_values
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""

@@ -7,13 +7,22 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
-from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times, macs_of
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import Study
+from perfctl.orchestrator.analyse.ledger.timing import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.verdicts.window_rules import Window
-from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import full, ratio, short, si
 from perfctl.orchestrator.report.page.about import device_text, tools
-from perfctl.orchestrator.report.tables import Column, Table, listing
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    amount,
+    count,
+    listing,
+    nothing,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
 

@@ -12,8 +12,12 @@ from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.analyse.usage.padding import Padding
 from perfctl.orchestrator.analyse.usage.phase_layers import PartUse, PhaseParts, phase_parts, weighty
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.numbers import percent, significant, size, time
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import (
     Cell,
+    Column,
+    Table,
     amount,
     count,
     estimated,
@@ -21,12 +25,10 @@ from perfctl.orchestrator.report.cells import (
     nothing,
     share_cell,
     size_cell,
+    table,
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import percent, significant, size, time
-from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Column, Table, table
 
 MUCH_PADDING, MUCH_TIME = 1.1, 0.01
 """Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this share of a phase's kernel time."""

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.counters.caches import CACHES, LEVELS
+from perfctl.orchestrator.analyse.counters.work import CACHES, LEVELS
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, LevelPoint, Roofline, RooflinePoint, Traffic
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    amount,
-    name_cell,
-    nothing,
-    share_cell,
-    size_cell,
-    text_cell,
-    time_cell,
-)
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
 from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    amount,
+    name_cell,
+    nothing,
+    share_cell,
+    size_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 
 KERNELS_SHOWN = 20
 LABELLED = 6

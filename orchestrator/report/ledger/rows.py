@@ -11,15 +11,14 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, LedgerRow, Unattributed
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.analyse.usage.energy import why_none
 from perfctl.orchestrator.analyse.usage.training import PassUse, passes
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
-from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
+from perfctl.orchestrator.report.tables import why
 from perfctl.records.run import Run
 
 _ROOFS = (

@@ -17,10 +17,10 @@ from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBat
 from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, kernels_by_key
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
-from perfctl.orchestrator.report.cells import mark
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.page import formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time
+from perfctl.orchestrator.report.tables import mark
 from perfctl.records.run import Run
 
 KERNELS = 12

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 from perfctl.orchestrator.analyse.hardware.seen import seen_gpu
 from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study, device_label
 from perfctl.orchestrator.analyse.usage.phase_layers import phase_parts
-from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
+from perfctl.orchestrator.report.tables import RUN, Cell, Column, Table, count, listing, nothing, text_cell
 from perfctl.records.run import Run
 
 ORIGINS = {

@@ -9,15 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.ledger.studies import MODES, Study
+from perfctl.orchestrator.analyse.ledger.prepared import MODES, Study
 from perfctl.orchestrator.analyse.predict import bench as measured
 from perfctl.orchestrator.analyse.predict.bench import Correlation, correlations, fastest, figures, point_of
-from perfctl.orchestrator.report.cells import amount, nothing, share_cell, text_cell, time_cell
-from perfctl.orchestrator.report.charts.bench import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
-from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
+from perfctl.orchestrator.report.tables import (
+    ROWS_SHOWN,
+    Column,
+    Table,
+    amount,
+    nothing,
+    share_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 

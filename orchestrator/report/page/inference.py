@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.orchestrator.analyse.ledger.studies import Study
-from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, latency, least_watched
-from perfctl.orchestrator.report.cells import count, decimal_cell, rate, share_cell, text_cell, time_cell
+from perfctl.orchestrator.analyse.ledger.prepared import Study
+from perfctl.orchestrator.analyse.usage.inference import Latency, latencies, latency, least_watched
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import (
+    Column,
+    Table,
+    count,
+    decimal_cell,
+    rate,
+    share_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.run import Run
 
 FIGURES = ("images", "top1", "top5", "loss")

@@ -13,12 +13,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.report.cells import TURNING
 from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.compare.pairing import Comparison
     from perfctl.orchestrator.analyse.history.lines import History
     from perfctl.orchestrator.analyse.speedup import Speedup
     from perfctl.orchestrator.report.studies.records import StudyPage

@@ -8,26 +8,28 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.studies import MODES, heading
+from perfctl.orchestrator.analyse.ledger.prepared import MODES, heading
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
-from perfctl.orchestrator.analyse.usage.latency import LIGHTEST_FIRST, Latency, latencies, least_watched
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    count,
-    mark,
-    nothing,
-    rate,
-    style_of,
-    text_cell,
-    time_cell,
-)
+from perfctl.orchestrator.analyse.usage.inference import LIGHTEST_FIRST, Latency, latencies, least_watched
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short, time
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.usage import usage_cell
-from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, table
+from perfctl.orchestrator.report.tables import (
+    ROWS_SHOWN,
+    Cell,
+    Column,
+    count,
+    mark,
+    nothing,
+    rate,
+    style_of,
+    table,
+    text_cell,
+    time_cell,
+)
 
 COLOURS = (0, 1, 2, 3, 4, 5, 6, 9)
 """Numbers of the colors of curves; further studies are in the table only."""

@@ -9,11 +9,25 @@ from typing import Any
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.statistics import interval_too_wide
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
-from perfctl.orchestrator.report import cells
-from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell, word
+from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Column, Grid, Table, listing, long_table
+from perfctl.orchestrator.report.tables import (
+    RUN,
+    Cell,
+    Column,
+    Grid,
+    Table,
+    amount,
+    listing,
+    long_table,
+    nothing,
+    share_cell,
+    size_cell,
+    text_cell,
+    time_cell,
+    word,
+)
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
@@ -47,7 +61,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
         rows.append([
             text_cell(point.batch), _samples(point), time_cell(point.step.median if point.step else None, why, note),
             _over_repeats(point),
-            *((time_cell(each, why), cells.rate(1e9 / each if each else None, "samples/s", why)) if rates else ()),
+            *((time_cell(each, why), tables.rate(1e9 / each if each else None, "samples/s", why)) if rates else ()),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
             problems or nothing("none"),
         ])  # fmt: skip
@@ -193,7 +207,7 @@ def steps(runs: Sequence[Run]) -> Table | None:
         Column("accuracy"),
     ]  # fmt: skip
     rows = [
-        [run_label(run), item.phase, item.number, item.duration_ns, cells.decimal_cell(item.loss, "not recorded"),
+        [run_label(run), item.phase, item.number, item.duration_ns, tables.decimal_cell(item.loss, "not recorded"),
          share_cell(item.accuracy, "not recorded")]
         for run in runs
         for item in run.report.steps

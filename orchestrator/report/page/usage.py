@@ -7,19 +7,23 @@ from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
-from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, breakdown
-from perfctl.orchestrator.analyse.usage.busy import UsageShare
+from perfctl.orchestrator.analyse.usage.busy import COMMUNICATION, UsageShare, breakdown
 from perfctl.orchestrator.analyse.usage.energy import seconds
-from perfctl.orchestrator.analyse.usage.idle import CAUSES
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.analyse.usage.run_usage import CAUSES, RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.numbers import percent, significant
+from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.tables import (
+    RUN,
     Cell,
+    Column,
+    Table,
     amount,
     count,
     estimated,
+    listing,
     nothing,
     rate,
     share_cell,
@@ -27,9 +31,6 @@ from perfctl.orchestrator.report.cells import (
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import percent, significant
-from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from perfctl.orchestrator.analyse.predict import relations
-from perfctl.orchestrator.analyse.predict.bench import ALL, correlations
+from perfctl.orchestrator.analyse.predict import bench
+from perfctl.orchestrator.analyse.predict.bench import ALL, FEW, Coefficient, Observation, Relation, correlations
 from perfctl.orchestrator.analyse.predict.fit import LeftOut
-from perfctl.orchestrator.analyse.predict.relations import FEW, Coefficient, Observation, Relation
-from perfctl.orchestrator.report.cells import Cell, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
     QUANTITIES,
@@ -25,7 +23,7 @@ from perfctl.orchestrator.report.numbers import percent, time
 from perfctl.orchestrator.report.page.bench import correlation_table, points_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import Cell, Column, Table, nothing, share_cell, table, text_cell, time_cell
 from perfctl.records.bench import BenchPoint
 
 NAMES = {"vgg": "VGG", "resnet": "ResNet", "inception": "Inception", "mlp": "fully connected", ALL: "all families"}
@@ -49,8 +47,8 @@ def study_page(
     command: str | None = None,
 ) -> StudyPage:  # fmt: skip
     """points: measured; found: the same as observations; calculator: name of the page beside this one."""
-    rows = relations.relations(found)
-    chapters = [_first(found, rows), *(_quantity(points, found, rows, name) for name in relations.QUANTITIES)]
+    rows = bench.relations(found)
+    chapters = [_first(found, rows), *(_quantity(points, found, rows, name) for name in bench.QUANTITIES)]
     chapters += [*([_fit(fits)] if fits else []), _points(points)]
     links = (("The calculator: time, memory and cost of any training, offline", calculator),) if calculator else ()
     families = [NAMES.get(name, name) for name in dict.fromkeys(point.family for point in points)]
@@ -76,11 +74,11 @@ def _findings(
     points: Sequence[BenchPoint], rows: Sequence[Relation], fits: Sequence[LeftOut], calculator: str | None
 ) -> Iterator[Finding]:
     pooled = ALL if any(row.family == ALL for row in rows) else rows[0].family
-    first = next(row for row in rows if (row.family, row.quantity, row.size) == (pooled, relations.TIME, "parameters"))
+    first = next(row for row in rows if (row.family, row.quantity, row.size) == (pooled, bench.TIME, "parameters"))
     if first.ranked:
         text = f"Time against parameters, {NAMES.get(pooled, pooled)}: Spearman {_said(first.ranked)}, {first.points} points."
         yield Finding(text, "parameters")
-    for quantity in relations.QUANTITIES:
+    for quantity in bench.QUANTITIES:
         mine = [row for row in rows if row.family == pooled and row.quantity == quantity and row.ranked]
         if mine:
             yield _closest(quantity, mine)
@@ -111,7 +109,7 @@ def _said(one: Coefficient) -> str:
 
 
 def _first(found: Sequence[Observation], rows: Sequence[Relation]) -> Chapter:
-    mine = [row for row in rows if (row.quantity, row.size) == (relations.TIME, "parameters")]
+    mine = [row for row in rows if (row.quantity, row.size) == (bench.TIME, "parameters")]
     chart = relation_chart("parameters-time", found, mine)
     made = _table("Time of a step against parameters", mine)
     text = "The first thing to look at: does a model with more parameters take longer? All families in one chart."
@@ -130,9 +128,9 @@ def _quantity(
             shown.append(made)
     kinds = {point.machine.kind for point in points}
     basis = {
-        relations.TIME: "Median of the measured steps, without loading data.",
-        relations.MEMORY: "; ".join([ON_CPU] * ("cpu" in kinds) + [ON_GPU] * ("gpu" in kinds)).capitalize() + ".",
-        relations.FLOPS: "Forward and backward on paper; 1 multiply-add = 2 FLOPs. They are worked out, so nothing disturbs them.",
+        bench.TIME: "Median of the measured steps, without loading data.",
+        bench.MEMORY: "; ".join([ON_CPU] * ("cpu" in kinds) + [ON_GPU] * ("gpu" in kinds)).capitalize() + ".",
+        bench.FLOPS: "Forward and backward on paper; 1 multiply-add = 2 FLOPs. They are worked out, so nothing disturbs them.",
     }[quantity]
     few = [NAMES.get(row.family, row.family) for row in mine if row.few]
     warned = (
@@ -145,7 +143,7 @@ def _quantity(
 
 def _calculated(points: Sequence[BenchPoint], quantity: str) -> tuple[Table, ...]:
     """Time against what is worked out from the shapes (FLOPs, bytes, operations), which says more than the sizes."""
-    if quantity != relations.TIME:
+    if quantity != bench.TIME:
         return ()
     every = [row for row in correlations(points) if row.family == ALL]
     made = correlation_table("all families, figures on paper", every) if every else None

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
-from perfctl.orchestrator.analyse.ledger.host_times import host_times
-from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label, heading
+from perfctl.orchestrator.analyse.ledger.prepared import device_label, heading
+from perfctl.orchestrator.analyse.ledger.timing import host_times
 from perfctl.orchestrator.analyse.sheets.slips import explain
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.cells import Cell, text_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, step_losses, training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
@@ -19,11 +18,18 @@ from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
 from perfctl.orchestrator.report.studies import flops_tables as tables
-from perfctl.orchestrator.report.studies.flops_findings import SCATTERS, findings
-from perfctl.orchestrator.report.studies.flops_study import MORE_IN_LESS, FlopsStudy, remembered, scatter_of, trained
+from perfctl.orchestrator.report.studies.flops_findings import (
+    MORE_IN_LESS,
+    SCATTERS,
+    FlopsStudy,
+    findings,
+    remembered,
+    scatter_of,
+    trained,
+)
 from perfctl.orchestrator.report.studies.flops_tables import Points
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
 from perfctl.records.run import Run
 
 COUNTED = "counted FLOPs"
@@ -73,10 +79,10 @@ def draw(networks: Sequence[Network]) -> None:
     if layer is None:
         return
     points = _labels(tuple((one, one.points(layer)) for one in networks))
-    flops_chart("comparison-flops", layer, points)
-    clocks_chart("time-clocks", layer, points)
+    flops_chart(layer, points)
+    clocks_chart(layer, points)
     runs = [(one, run) for one in networks if (run := trained(one, one.batches[-1])) is not None]
-    tuple(training_charts("training", [(one.label if len(runs) > 1 else "", run) for one, run in runs]))
+    tuple(training_charts([(one.label if len(runs) > 1 else "", run) for one, run in runs]))
     if not runs:  # no epochs were trained
         step_losses("training-loss", [run for one in networks for run in _by_batch(one, len(networks) > 1)])
 
@@ -169,7 +175,7 @@ def _comparison(study: FlopsStudy, points: Points) -> Chapter:
             f"Some kernels belong to no layer. What was collected of them: {', '.join(names)}. "
             "Derived: all their instructions, from kernel name and shapes."
         )
-    drawn = flops_chart("comparison-flops", layer, _labels(points))
+    drawn = flops_chart(layer, _labels(points))
     return Chapter(
         "comparison", "Paper against the hardware", tuple(text), _charts(drawn),
         _kept(tables.comparison(points, layer)), _kept(tables.every_row(study.networks)),
@@ -199,7 +205,7 @@ def _time(study: FlopsStudy, points: Points) -> Chapter | None:
         )
     if any(point.host for _, found in points for point in found):
         text.append("A host clock that waits for nothing sees the launch of a kernel, not the kernel.")
-    drawn = clocks_chart("time-clocks", study.layer, _labels(points))
+    drawn = clocks_chart(study.layer, _labels(points))
     return Chapter("time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), shown)
 
 
@@ -248,9 +254,7 @@ def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
         for one, run in chosen
         if any(step.phase == "epoch" for step in run.report.steps)
     ]
-    return Chapter(
-        "training", "Training", tuple(text), tuple(training_charts("training", named)), _kept(tables.epochs(chosen))
-    )
+    return Chapter("training", "Training", tuple(text), tuple(training_charts(named)), _kept(tables.epochs(chosen)))
 
 
 def _by_network(study: FlopsStudy, made: Callable[[Sequence[RunUsage]], Table | None]) -> Iterator[Table]:
@@ -275,7 +279,7 @@ def _of_run(run: Run) -> Iterator[tuple[str, str | None]]:
         yield "driver", device.driver_version
     if run.origin == "measured":  # of a report made elsewhere it is the machine that read it
         yield "host", run.host
-    on_cpu = device_kind(run) == "cpu"
+    on_cpu = run.device_kind == "cpu"
     for key, what in ENVIRONMENT:
         if not (key in ON_GPU and on_cpu):
             yield what, run.report.environment.get(key)
@@ -356,7 +360,7 @@ def _missing(
         yield "loss and accuracy", "no run trained whole epochs: a built-in workload does with --epochs"
     figures = {item.quantity for run in runs for item in run.report.memory}
     stated = {quantity for run in runs for quantity, _, _ in tables.stated_memory(run)}
-    cpu = all(device_kind(run) in ("cpu", None) for run in runs)
+    cpu = all(run.device_kind in ("cpu", None) for run in runs)
     if not figures & {"device_free", "device_total", "allocated", "reserved"} | stated:
         yield "GPU memory", "the run used no GPU" if cpu else "the runs recorded none"
     elif not figures & {"allocated", "reserved"} | stated:

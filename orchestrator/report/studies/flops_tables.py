@@ -12,19 +12,21 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger.timing import Spread
 from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.slips import Finding as HandFinding
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.charts.comparison import host_run
+from perfctl.orchestrator.report.numbers import full, ratio, size, time
+from perfctl.orchestrator.report.tables import (
     Cell,
+    Column,
+    Table,
     count,
     decimal_cell,
     figure_cell,
     nothing,
     share_cell,
+    table,
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.charts.comparison import host_run
-from perfctl.orchestrator.report.numbers import full, ratio, size, time
-from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
 MOMENTS = {

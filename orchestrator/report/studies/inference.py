@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.statistics import FEWEST_STEPS, Ratio, ratio
 from perfctl.orchestrator.analyse.usage.busy import BUSY
-from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint, busy_from, inference_points
-from perfctl.orchestrator.analyse.usage.latency import PAYS, Latency, pays_until
+from perfctl.orchestrator.analyse.usage.inference import (
+    PAYS,
+    BusyFrom,
+    InferencePoint,
+    Latency,
+    busy_from,
+    inference_points,
+    pays_until,
+)
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import per_second, percent, size, time

@@ -8,20 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Readings, UsageShare, by_device, mean_over_time
 from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint
 from perfctl.orchestrator.analyse.usage.three_reports import iteration_rows, name_rows, summary_row
-from perfctl.orchestrator.report import cells
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report import tables
+from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
+from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.tables import (
     Cell,
+    Column,
+    Table,
     count,
     name_cell,
     nothing,
     share_cell,
     size_cell,
+    table,
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
-from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
@@ -94,7 +96,7 @@ def _throughput_table(points: Sequence[InferencePoint]) -> Table | None:
         Column("compute", base="ns", note="mean"),
     ]  # fmt: skip
     rows = [
-        [*_heads(point), cells.rate(timed.images_per_second, "images/s"), timed.step, timed.load, timed.copy, timed.compute]
+        [*_heads(point), tables.rate(timed.images_per_second, "images/s"), timed.step, timed.load, timed.copy, timed.compute]
         for point in points if (timed := point.latency) is not None
     ]  # fmt: skip
     return _made("Images per second, and the mean step they follow from", columns, rows)
@@ -195,7 +197,7 @@ def _accuracy_table(points: Sequence[InferencePoint]) -> Table | None:
         )
         rows.append([
             *_heads(point), share_cell(top1_of(point)), ends,
-            share_cell(figures.get("top5"), why(point, "top5")), cells.decimal_cell(figures.get("loss"), why(point, "loss")),
+            share_cell(figures.get("top5"), why(point, "top5")), tables.decimal_cell(figures.get("loss"), why(point, "loss")),
             images_of(point), _skipped(point),
         ])  # fmt: skip
     return _made("Top-1 and top-5", columns, rows)
@@ -409,7 +411,7 @@ def _all_table(points: Sequence[InferencePoint]) -> Table | None:
             time_cell(timed.percentiles[part], timed.why[f"p{part}"]) if timed else nothing(none) for part in (50, 95)
         )
         rows.append([
-            *_heads(point), p50, p95, cells.rate(timed.images_per_second if timed else None, "images/s", none),
+            *_heads(point), p50, p95, tables.rate(timed.images_per_second if timed else None, "images/s", none),
             _given(point.gpu), _given(point.tensor), _given(point.memory), size_cell(point.peak, point.peak_of),
             share_cell(figures.get("top1"), why(point, "top1")), share_cell(figures.get("top5"), why(point, "top5")),
             count(images_of(point) or None, why(point, "images")), _skipped(point),

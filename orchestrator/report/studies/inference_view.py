@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.ledger.prepared import Study
 from perfctl.orchestrator.analyse.usage.inference import ON_CPU, InferencePoint, busy_from, inference_points
 from perfctl.orchestrator.report.charts.inference import all_charts
 from perfctl.orchestrator.report.findings import SHOWN

@@ -9,20 +9,22 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.usage.exchange import JobTalk, LayerTalk, job_talk
 from perfctl.orchestrator.analyse.usage.ranks import Job, RankUse, jobs
-from perfctl.orchestrator.report.cells import (
+from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import (
     Cell,
+    Column,
     Scale,
+    Table,
     count,
     nothing,
     scaled,
     share_cell,
     size_cell,
+    table,
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
-from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
 MUCH_EXPOSED, MUCH_LATE, MUCH_STALLED = 0.1, 0.02, 0.1

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.speedup import Reached, Speedup, epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.tables import Cell, Column, Table, count, nothing, table, text_cell, time_cell
 from perfctl.records.run import Run
 
 WORTH = 1.05

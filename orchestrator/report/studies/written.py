@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.files.tables import lines
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.orchestrator.report.tables import Cell, Column, Table
 
 ROWS = 40
 """Rows of a table in the Markdown; the CSV file has all that the page has."""

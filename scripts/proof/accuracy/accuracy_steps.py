@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfctl.orchestrator.analyse.predict import efficiency
-from perfctl.orchestrator.analyse.predict.fit import Table, fit_table
-from perfctl.orchestrator.analyse.predict.step_model import HEADROOM
+from perfctl.orchestrator.analyse.predict.fit import HEADROOM, Table, fit_table
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""

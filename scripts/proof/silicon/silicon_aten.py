@@ -2,9 +2,10 @@
 
     python scripts/proof/silicon/silicon_aten.py [--report FILE] [--write]
 
-FILE is ncu's long CSV with FADD, FMUL and FFMA. The shapes are those of the module in it, width 256, 8 heads, 2 sequences of 20: the
-softmax has 2 x 8 x 20 rows of 20, their mean over 8 heads has 2 x 20 x 20 values. Grids are printed as one number there, and the
-reduction's block of 128 threads is 32 x 4, which the rule works out. --write adds the errors to verified.json.
+FILE is ncu's long CSV with FADD, FMUL and FFMA. The shapes are those of the module in it, width 256, 8 heads, 2
+sequences of 20: the softmax has 2 x 8 x 20 rows of 20, their mean over 8 heads has 2 x 20 x 20 values. Grids are
+printed as one number there, and the reduction's block of 128 threads is 32 x 4, which the rule works out. --write
+adds the errors to verified.json.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from perfctl.orchestrator.analyse.derived.operators import by_rows
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
-from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.kernels.names import recognise
 
 ROOT = Path(__file__).resolve().parents[3]

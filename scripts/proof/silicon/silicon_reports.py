@@ -13,11 +13,11 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.counters import sums
-from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
-from perfctl.orchestrator.analyse.derived.attention import tiles_of
+from perfctl.orchestrator.analyse.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive
+from perfctl.orchestrator.analyse.derived.tensor_cores import tiles_of
 from perfctl.orchestrator.analyse.kernels.grids import GemmShape
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.errors import ReportError

@@ -159,16 +159,16 @@ class Stores:
 
 def of_archive(path: Path) -> Snapshot:
     """Unpack it as ingest does, and read what was in it."""
-    from perfctl.orchestrator.actions.ingest import archives
+    from perfctl.orchestrator.actions.ingest import sources
     from perfctl.parsers import ReportError
 
-    archives.unpacked_bytes(path)
-    if not archives.is_archive(path):
+    sources.unpacked_bytes(path)
+    if not sources.is_archive(path):
         raise ReportError(path, "archive", "no archive", "")
     with tempfile.TemporaryDirectory() as folder:
-        archives.unpack(path, Path(folder), archives.Room(path.stat().st_size))
+        sources.unpack(path, Path(folder), sources.Room(path.stat().st_size))
         found = [one for one in sorted(Path(folder).rglob("*")) if one.is_file()]
-        archives.sha256_unpacked(found[0]) if found else None
+        sources.sha256_unpacked(found[0]) if found else None
         if any(one.is_symlink() for one in Path(folder).rglob("*")):
             raise AssertionError("a link was unpacked")
         return {"files": [snapshot_of(one)[0] for one in found]}, frozenset()

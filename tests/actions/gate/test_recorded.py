@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from perfctl.orchestrator.analyse.gate.judge import judge, with_sessions
-from perfctl.orchestrator.analyse.gate.recorded import of_runs
+from perfctl.orchestrator.analyse.gate.quantities import of_runs
 from perfctl.orchestrator.analyse.gate.records import BETTER, CHANGED, MISSING, NOT_JUDGED, TIME, WORSE, Measured
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.mcp import server, text, tools
-from perfctl.orchestrator.actions.mcp.worker import Worker
+from perfctl.orchestrator.actions.mcp.server import Worker
 from perfctl.orchestrator.errors import PerfctlError
 from tests.cli import hostile
 

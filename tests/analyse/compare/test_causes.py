@@ -23,7 +23,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
     explain,
 )
 from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.records import Side
+from perfctl.orchestrator.analyse.compare.pairing import Side
 from perfctl.orchestrator.analyse.compare.suspects import LEVELS, suspects
 from perfctl.orchestrator.analyse.kernels.names import arithmetic, of_layer
 from tests.analyse.two_sides import ENVIRONMENT

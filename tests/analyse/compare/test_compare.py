@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.records import (
+from perfctl.orchestrator.analyse.compare.pairing import (
     DIFFERS,
     EQUAL,
     FASTER,

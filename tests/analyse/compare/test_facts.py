@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, compared
-from perfctl.orchestrator.analyse.compare.records import MEANING, NOT_JUDGED, Side
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, MEANING, NOT_JUDGED, Side, compared
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 from tests.analyse.two_sides import ENVIRONMENT, H200

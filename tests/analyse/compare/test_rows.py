@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.records import (
+from perfctl.orchestrator.analyse.compare.pairing import (
     DIFFERS,
     EQUAL,
     FASTER,

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.records import Key, Observed
+from perfctl.orchestrator.analyse.compare.pairing import Key, Observed
 from perfctl.orchestrator.analyse.compare.rows import flops, observed, rows, times
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step

@@ -11,11 +11,10 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.counters.amd import dram_bytes, is_amd
-from perfctl.orchestrator.analyse.counters.flops import amd_flops, flops_by_launch, makes_flops
+from perfctl.orchestrator.analyse.counters.work import amd_flops, flops_by_launch, makes_flops
 from perfctl.orchestrator.analyse.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.records.report import Counter, Device
 
 VALU = "SQ_INSTS_VALU_{}_{}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
+from perfctl.orchestrator.analyse.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Kernel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import kernel_flops, values_by_launch
+from perfctl.orchestrator.analyse.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.analyse.figure import Figure
 
 OPERATIONS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")

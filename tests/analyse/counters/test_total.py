@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.analyse.counters.flops import compute_capability, kernel_flops, makes_flops
+from perfctl.orchestrator.analyse.counters.work import compute_capability, kernel_flops, makes_flops
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel

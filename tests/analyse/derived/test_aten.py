@@ -10,14 +10,18 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.analyse.derived.foreach import over_parameters, packed, parameters_of
-from perfctl.orchestrator.analyse.derived.functors import functor_of
-from perfctl.orchestrator.analyse.derived.pointwise import per_element, pointwise
-from perfctl.orchestrator.analyse.derived.pooling import pooled
+from perfctl.orchestrator.analyse.derived.operators import by_rows, pooled
+from perfctl.orchestrator.analyse.derived.pointwise import (
+    functor_of,
+    over_parameters,
+    packed,
+    parameters_of,
+    per_element,
+    pointwise,
+)
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
-from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import verified
-from perfctl.orchestrator.analyse.derived.works import layer_work
+from perfctl.orchestrator.analyse.derived.run import layer_work
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 

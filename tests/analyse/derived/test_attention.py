@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.derived.attention import tiles_of
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive
+from perfctl.orchestrator.analyse.derived.tensor_cores import tiles_of
 from perfctl.orchestrator.analyse.kernels.grids import Grid
 
 SHAPE = AttentionShape(batch=2, heads=4, queries=1000, keys=1000, width=64, value_width=64)

@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive
-from perfctl.orchestrator.analyse.derived.works import works_of
+from perfctl.orchestrator.analyse.derived.run import works_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 

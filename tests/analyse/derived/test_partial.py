@@ -1,7 +1,7 @@
 """Launches of which only some instructions were counted."""
 
-from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Launch, Work
+from perfctl.orchestrator.analyse.derived.run import complete
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 
 SCUDNN = Launch("volta_scudnn_128x64_relu_xregs_large_nn_v1")

@@ -12,9 +12,9 @@ from perfctl.orchestrator.analyse.derived.records import Launch
 from perfctl.orchestrator.analyse.derived.run import derived_counts
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.analyse.verdicts.judge import headlines
-from perfctl.orchestrator.report.cells import figure_cell
+from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

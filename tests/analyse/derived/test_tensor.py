@@ -9,9 +9,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive, error_of
-from perfctl.orchestrator.analyse.derived.run import as_flops
-from perfctl.orchestrator.analyse.derived.tensor import parts
-from perfctl.orchestrator.analyse.derived.works import layer_work
+from perfctl.orchestrator.analyse.derived.run import as_flops, layer_work
+from perfctl.orchestrator.analyse.derived.tensor_cores import parts
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.records.paper import OpShape
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import perfctl
-from perfctl.orchestrator.analyse.flops.types import TypeWork, work_by_type
+from perfctl.orchestrator.analyse.flops.engine import TypeWork, work_by_type
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records.paper import OpShape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, choose, meant, nearest
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, choose, meant, nearest
 
 
 def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:

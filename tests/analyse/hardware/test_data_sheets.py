@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import (
+from perfctl.orchestrator.analyse.hardware.machines import (
     BOARDS,
     GPUS,
     architecture,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import (
+from perfctl.orchestrator.analyse.hardware.machines import (
     AMD,
     ARCHITECTURES,
     BOARDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware import gpus
+from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.machines import (
     DeviceError,
     by_hand,
@@ -158,7 +158,7 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
     assert device.note is not None and device.board is not None
     assert "using A100 SXM4 40 GB (the server form (SXM) where there is one" in device.note
     others = device.note.partition("others: ")[2].split(", ")
-    meant = [board.name for board in gpus.meant("A100")]
+    meant = [board.name for board in machines.meant("A100")]
     assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
     assert device.source == f"published figures of the {device.board.gpu.name}, dense"
 

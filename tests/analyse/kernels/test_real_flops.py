@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
+from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError

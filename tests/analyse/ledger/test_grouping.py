@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label, heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import device_label, heading, studies
 from perfctl.records.report import Device, Kernel
 
 
@@ -69,7 +69,7 @@ def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s(syn
 
     def told(**changes: Any) -> tuple[str | None, str | None]:
         run = synthetic.make_run(**{"device": None, **changes})
-        return device_label(run), device_kind(run)
+        return device_label(run), run.device_kind
 
     assert told() == (None, None)
     assert told(devices=(nameless, gpu)) == ("cpu", "gpu")

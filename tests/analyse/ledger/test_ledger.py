@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, prepare, studies
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse_all
-from perfctl.orchestrator.analyse.ledger.studies import Study, studies
-from perfctl.orchestrator.analyse.verdicts.part_rules import less_time_for_more, other_gpu
+from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
+from perfctl.orchestrator.analyse.verdicts.study_rules import less_time_for_more, other_gpu
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
 from perfctl.records.run import Run

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.counters import flops
+from perfctl.orchestrator.analyse.counters import work
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
     prepare,
+    studies,
     with_whole_backward,
 )
-from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 QUESTIONS = {
     **dict.fromkeys(("kernel_keys", "kernel_steps", "layer_times", "step_time"), timing),
-    **dict.fromkeys(("values_by_launch", "flops_by_launch"), flops),
+    **dict.fromkeys(("values_by_launch", "flops_by_launch"), work),
 }
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint, memory_figures, points
 from perfctl.orchestrator.analyse.ledger.timing import spread
 from perfctl.records.report import MemoryFigure, Sample, Step

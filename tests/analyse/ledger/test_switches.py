@@ -8,8 +8,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.ledger.sweep import LayerKernels, algorithm_changes, describe
 from perfctl.records.report import Counter, Kernel
 from perfctl.records.run import Run

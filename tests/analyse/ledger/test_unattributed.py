@@ -7,10 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.ledger.unattributed import (
+from perfctl.orchestrator.analyse.ledger.ledger import (
     BETWEEN,
     COMPILED_CODE,
     NO_BACKWARD,
@@ -18,7 +15,9 @@ from perfctl.orchestrator.analyse.ledger.unattributed import (
     NO_RANGES,
     beyond_time,
     causes,
+    ledger,
 )
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import Gap, Kernel, Range
 from perfctl.records.run import Run

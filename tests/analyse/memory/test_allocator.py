@@ -6,7 +6,6 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from perfctl.orchestrator.analyse.memory.allocator import round_block, segment_size
 from perfctl.orchestrator.analyse.memory.trace import (
     CAPABILITIES,
     Peak,
@@ -15,7 +14,9 @@ from perfctl.orchestrator.analyse.memory.trace import (
     memory_of,
     peak,
     reserved,
+    round_block,
     rounded_peak,
+    segment_size,
 )
 from perfctl.records.paper import Allocation, MemoryTrace
 

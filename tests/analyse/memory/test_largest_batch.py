@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.memory.allocator import LARGE_SEGMENT, SMALL_SEGMENT, OutOfMemory, Pool
 from perfctl.orchestrator.analyse.memory.by_batch import (
     Fit,
     LinesError,
@@ -15,7 +14,14 @@ from perfctl.orchestrator.analyse.memory.by_batch import (
     largest_batch,
     runs_in,
 )
-from perfctl.orchestrator.analyse.memory.trace import LT_WORKSPACE, cublas_workspace
+from perfctl.orchestrator.analyse.memory.trace import (
+    LARGE_SEGMENT,
+    LT_WORKSPACE,
+    SMALL_SEGMENT,
+    OutOfMemory,
+    Pool,
+    cublas_workspace,
+)
 from perfctl.records.paper import Allocation, MemoryTrace
 
 MIB = 2**20

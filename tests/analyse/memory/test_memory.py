@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.memory.allocator import LARGE_SEGMENT, SMALL_SEGMENT
-from perfctl.orchestrator.analyse.memory.trace import peak, reserved
+from perfctl.orchestrator.analyse.memory.trace import LARGE_SEGMENT, SMALL_SEGMENT, peak, reserved
 from perfctl.records.paper import Allocation, MemoryTrace
 from perfctl.workloads.tracing.recorder import trace
 

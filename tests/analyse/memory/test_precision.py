@@ -10,10 +10,9 @@ import pytest
 
 from perfctl.orchestrator.analyse.cost import room_of
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.memory.allocator import SMALL
 from perfctl.orchestrator.analyse.memory.by_batch import StepMemory, lines_of, peak_at, reserve_on, runs_in
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
-from perfctl.orchestrator.analyse.memory.trace import RESERVE
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, SMALL
 from perfctl.records.paper import MemoryTrace
 from perfctl.workloads.models.plan import plan
 

@@ -8,13 +8,11 @@ from itertools import pairwise
 import pytest
 
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine
 from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network
+from perfctl.orchestrator.analyse.predict.grid import CLOSE, LARGEST, Amounts, Costs, Network, Points, amounts, costs
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, StepSpec, element_bytes, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict
-from perfctl.orchestrator.analyse.predict.published_table import CLOSE, Amounts, Costs, Points, amounts, costs
 from perfctl.orchestrator.analyse.predict.step_parts import OVERFLOW, PARTS
 from perfctl.workloads.models.plan import plan
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.fit import StepFitted
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, parts, roofline
 from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
 

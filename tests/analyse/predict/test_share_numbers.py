@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.fit import drivers, phases_of, predict_step, weighed
 from perfctl.orchestrator.analyse.predict.predict import limit_of, predict, shares
-from perfctl.orchestrator.analyse.predict.step_model import drivers, phases_of, predict_step, weighed
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, features, parts
 from tests.analyse.made_fits import CONV, CPU, Linear, case_of, fit_of
 

@@ -8,9 +8,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, table
+from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, predict_step, predict_steps, table
 from perfctl.orchestrator.analyse.predict.operations import Measured
-from perfctl.orchestrator.analyse.predict.step_model import predict_step, predict_steps
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, group_of, parts, parts_of_work
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, cases, costs, fitted, measured, network, seconds_of, with_batch

@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine
 from perfctl.orchestrator.analyse.predict import grid as step_grid
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, TOLERANCE, Curve, Knot, Network, curve_of, grid_of
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, operations_of_plan

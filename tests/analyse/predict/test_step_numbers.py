@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, Board
-from perfctl.orchestrator.analyse.hardware.machines import Machine, of_board
+from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Board, Machine, of_board
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,

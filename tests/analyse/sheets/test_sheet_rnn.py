@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfctl.orchestrator.analyse.sheets.layers import Item, Line, WorkedLayer
-from perfctl.orchestrator.analyse.sheets.rnn import recurrent
+from perfctl.orchestrator.analyse.sheets.sheet import recurrent
 from perfctl.orchestrator.analyse.sheets.slips import check
 from tests.analyse.shapes import Shape, op
 

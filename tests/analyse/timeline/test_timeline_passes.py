@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
-from perfctl.orchestrator.analyse.verdicts.timeline.passes import elements, least_bytes, read_cast
+from perfctl.orchestrator.analyse.verdicts.timeline.kernels import elements, least_bytes, read_cast
 from perfctl.orchestrator.analyse.verdicts.timeline.records import RunVerdict
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, OpCall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.breakdown import PARTS, breakdown
+from perfctl.orchestrator.analyse.usage.busy import PARTS, breakdown
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.report import Copy, Kernel
 from tests.analyse import synthetic

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.actions.schemas.outputs import schema_of
 from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.records import Side
+from perfctl.orchestrator.analyse.compare.pairing import Side
 from perfctl.orchestrator.analyse.compare.rows import observed, rows
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.usage.energy import COUNTER, POWER, Energy, energy, integral, why_none

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.idle import idle
+from perfctl.orchestrator.analyse.usage.run_usage import idle
 from perfctl.records.report import Copy, Kernel, Range
 
 US = 1000

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.roofline import wall_time
-from perfctl.orchestrator.analyse.usage.latency import latencies, latency, least_watched
+from perfctl.orchestrator.analyse.usage.inference import latencies, latency, least_watched
 from perfctl.records.report import Gap, Step, Summary
 
 MS = 1_000_000

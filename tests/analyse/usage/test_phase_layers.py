@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.usage.blocks import fold
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.usage.padding import Padding, padding
-from perfctl.orchestrator.analyse.usage.phase_layers import EITHER, PhaseParts, phase_parts
+from perfctl.orchestrator.analyse.usage.phase_layers import EITHER, PhaseParts, fold, phase_parts
 from perfctl.orchestrator.analyse.usage.served import same_sequences
 from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
 from perfctl.orchestrator.report.page.about import gaps

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.usage.busy import busy, mean_over_time, measured_window, union
-from perfctl.orchestrator.analyse.usage.idle import idle
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.analyse.usage.run_usage import RunUsage, idle
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
 

@@ -12,8 +12,7 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare, studies
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer, kernels_by_key, row_evidence
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Kernel, Step

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement, headlines, judge
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.records.run import Run

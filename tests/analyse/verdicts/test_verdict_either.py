@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvide
 from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept
 from perfctl.orchestrator.analyse.verdicts.row_rules import extra_calls
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict
-from perfctl.orchestrator.analyse.verdicts.whole_rules import whole_steps
+from perfctl.orchestrator.analyse.verdicts.study_rules import whole_steps
 from perfctl.orchestrator.analyse.verdicts.window_rules import find_window
 from tests.analyse.rows import by_place, call, case, work
 

@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.verdicts.matching import unknown_tiles
 from perfctl.orchestrator.analyse.verdicts.missing_rules import not_collected, nothing_counted
 from perfctl.orchestrator.analyse.verdicts.row_rules import extra_calls, extra_gradients, multiple
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, gap_of
-from perfctl.orchestrator.analyse.verdicts.whole_rules import whole_steps
+from perfctl.orchestrator.analyse.verdicts.study_rules import whole_steps
 from tests.analyse.rows import by_place, call, case, work
 
 PAPER = 64_000

@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
-from perfctl.orchestrator.analyse.ledger.studies import Study, studies
+from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
 from perfctl.orchestrator.analyse.ledger.timing import spread
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.window_rules import (

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster import limits
 from perfctl.orchestrator.launch.cluster.plan import Site
-from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
+from perfctl.orchestrator.launch.cluster.script import (
+    array_script,
+    gather_script,
+    grace,
+    minutes,
+    seconds_to_stop_before,
+)
 from tests.launch.cluster.test_slurm_script import FACTS, directives, plan, script
 
 CUDA = ("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer", "PyTorch/2.6-CUDA-12.4")
@@ -106,23 +111,23 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
 
 
 def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start() -> None:
-    assert limits.stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
-    assert limits.stop_before(None, "02:00:00", ["torch"]) == 60
-    assert limits.stop_before(None, None, ["ncu"]) == limits.stop_before(None, "UNLIMITED", ["ncu"]) == 300
-    assert limits.stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
-    assert limits.stop_before(200, "4", ["ncu"]) == 200
+    assert seconds_to_stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
+    assert seconds_to_stop_before(None, "02:00:00", ["torch"]) == 60
+    assert seconds_to_stop_before(None, None, ["ncu"]) == seconds_to_stop_before(None, "UNLIMITED", ["ncu"]) == 300
+    assert seconds_to_stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
+    assert seconds_to_stop_before(200, "4", ["ncu"]) == 200
     with pytest.raises(UsageError, match="`stop_before`: 240 s leave nothing of a time limit of 240 s"):
-        limits.stop_before(240, "00:04:00", ["ncu"])
+        seconds_to_stop_before(240, "00:04:00", ["ncu"])
     for seconds in (3, 20, 60, 300, 3600):
-        assert 3 <= limits.grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
+        assert 3 <= grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
 
 
 @pytest.mark.parametrize(
-    ("time", "minutes"),
+    ("time", "expected"),
     [("30", 30), ("0:30", 1), ("90:00", 90), ("01:30:00", 90), ("2-00", 2880), ("1-02:03:04", 1564)],
 )
-def test_time_limits_are_read_as_slurm_writes_them(time: str, minutes: int) -> None:
-    assert limits.minutes(time) == minutes
+def test_time_limits_are_read_as_slurm_writes_them(time: str, expected: int) -> None:
+    assert minutes(time) == expected
 
 
 def test_without_an_array_index_nothing_runs(tmp_path: Path) -> None:

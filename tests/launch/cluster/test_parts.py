@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.sweep import slurm as actions
-from perfctl.orchestrator.actions.sweep.gather import gather
-from perfctl.orchestrator.actions.sweep.slurm import PartsRequest
+from perfctl.orchestrator.actions.sweep.slurm import PartsRequest, gather
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
 

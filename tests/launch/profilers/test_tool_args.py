@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import counters, ncu, tool_args
+from perfctl.orchestrator.launch.profilers import base, counters, ncu
 from perfctl.orchestrator.launch.profilers import nsys as nsys_profiler
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
@@ -18,10 +18,10 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 
 
 def test_words_are_split_as_a_shell_splits_them():
-    assert tool_args.split("--env-var 'A=b c' -x \"$HOME\"") == ("--env-var", "A=b c", "-x", "$HOME")
-    assert tool_args.split(None) == ()
+    assert base.split_tool_args("--env-var 'A=b c' -x \"$HOME\"") == ("--env-var", "A=b c", "-x", "$HOME")
+    assert base.split_tool_args(None) == ()
     with pytest.raises(UsageError, match=r"`tool_args`.*No closing quotation"):
-        tool_args.split("--env-var 'A")
+        base.split_tool_args("--env-var 'A")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_words_are_split_as_a_shell_splits_them():
 )
 def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
     with pytest.raises(UsageError, match=f"`tool_args`.*{why}"):
-        make(extra=tool_args.split(words))
+        make(extra=base.split_tool_args(words))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
     ],
 )
 def test_everything_else_passes(make, words):
-    assert make(extra=tool_args.split(words)).extra == tool_args.split(words)
+    assert make(extra=base.split_tool_args(words)).extra == base.split_tool_args(words)
 
 
 def test_nsys_gets_the_users_trace_once(make_request):

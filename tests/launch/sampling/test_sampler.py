@@ -17,8 +17,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, SmiLog, command, words
-from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Sampling
+from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Nvml, NvmlMissing, Sampling, SmiLog, command, words
 from tests.launch.fake_nvml import FakeNvml
 from tests.launch.programs import wait_until
 

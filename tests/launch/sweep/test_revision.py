@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.launch.sweep.revision import revision
+from perfctl.orchestrator.launch.sweep.request import revision
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 MOMENT = "2026-01-02T03:04:05+00:00"

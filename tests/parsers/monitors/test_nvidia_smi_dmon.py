@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.monitors.nvidia_smi_dmon import recognise
+from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Sample, Summary
 from tests.parsers.monitor_logs import placed, read
 
@@ -66,7 +66,7 @@ def test_temp_of_older_drivers_is_the_gpu_s(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_header_names_the_gpu_and_a_known_column(line: str, is_one: bool) -> None:
-    assert recognise(["0 1", line]) is is_one
+    assert recognise_lists(["0 1", line]) is is_one
 
 
 def test_a_round_ends_where_a_gpu_comes_again_or_one_of_lower_number(tmp_path: Path) -> None:

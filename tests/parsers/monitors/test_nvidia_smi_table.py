@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.monitors.nvidia_smi_table import recognise
+from perfctl.parsers.monitors.nvidia_smi import recognise_table
 from perfctl.records.report import Device, Gap, Report, Sample, Summary
 from tests.parsers.monitor_logs import read
 
@@ -174,4 +174,4 @@ def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
-    assert recognise(["x", line]) is is_title
+    assert recognise_table(["x", line]) is is_title

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers.nsys.graphs import CREATION
+from perfctl.parsers.nsys.ranges import CREATION
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Report
 from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, rows_for_a_store

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.eager import explain
+from perfctl.parsers.kineto.graphs import explain_by_eager
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers.served import served_traces as traces
@@ -105,7 +105,7 @@ def test_against_itself_every_kernel_finds_its_layer(decode: Report) -> None:
     """The eager run is made from the capture: the same kernels with the layers of the capture, and the server's own among them."""
     (replay,) = decode.graph_launches
     bare = [one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels]
-    found = explain(bare, {replay.correlation}, list(decode.kernels), "made.json")
+    found = explain_by_eager(bare, {replay.correlation}, list(decode.kernels), "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     assert {one.launch: one.layer for one in found.kernels if one.launch in true} == true
     assert [launch.confidence for launch in found.launches] == [1]
@@ -117,7 +117,7 @@ def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(decode: Re
     (replay,) = decode.graph_launches
     bare = [one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels]
     eager = [one for at, one in enumerate(decode.kernels) if at % lost]
-    found = explain(bare, {replay.correlation}, eager, "made.json")
+    found = explain_by_eager(bare, {replay.correlation}, eager, "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     told = [(one.layer, true[one.launch]) for one in found.kernels if one.launch in true and one.layer is not None]
     right = sum(layer == truth for layer, truth in told) / len(true)

@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.ingest.ingest import ingest
 from perfctl.orchestrator.actions.plot import ChartSource, charts, drawings
-from perfctl.orchestrator.report.charts.bench import bench_charts
 from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
 from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn
-from perfctl.orchestrator.report.charts.relations import all_relation_charts
+from perfctl.orchestrator.report.charts.relations import all_relation_charts, bench_charts
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.records import MEANING, Comparison, Side
+from perfctl.orchestrator.analyse.compare.pairing import MEANING, Comparison, Side
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.ledger.prepared import prepare
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings, without_layers

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report.page.icicle import MOST, icicles
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.latency import pays_until
+from perfctl.orchestrator.analyse.usage.inference import pays_until
 from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.page.records import LONGEST, StudyView
 from perfctl.orchestrator.report.page.sections import page_view

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.cells import TURNING
 from perfctl.orchestrator.report.page.page import render
+from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
 from tests.analyse import synthetic

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.roofline import bound_cell, roofline_charts, roofline_tables, roofs_note, spoken
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.records.paper import PlanLayer
-from perfctl.workloads.models.plan import PARAMETERS, Number, canonical, plan, read_settings
-from perfctl.workloads.models.plan_families import spread
+from perfctl.workloads.models.plan import PARAMETERS, Number, canonical, plan, read_settings, spread
 from perfctl.workloads.spec import SpecError
 
 

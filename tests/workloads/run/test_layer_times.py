@@ -14,7 +14,7 @@ from perfctl.workloads.models import families
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.clock import Clock
-from perfctl.workloads.run.layer_times import MODEL, TimedRanges
+from perfctl.workloads.run.loop import MODEL, TimedRanges
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError

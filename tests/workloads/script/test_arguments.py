@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.workloads.script.counting import PATIENCE, StepMarker
 from perfctl.workloads.script.options import is_script, parse, read_command
-from perfctl.workloads.script.steps import PATIENCE, StepMarker
 from perfctl.workloads.spec import SpecError
 
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from perfctl.workloads.run.record import Record  # noqa: E402
-from perfctl.workloads.script.samples import Samples  # noqa: E402
+from perfctl.workloads.script.counting import Samples  # noqa: E402
 
 
 def stated(samples: Samples, asked: int | None) -> tuple[dict[str, float | None], list[str]]:

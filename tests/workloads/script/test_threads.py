@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.workloads.script.threads import IDLE_AFTER, Lead
+from perfctl.workloads.script.counting import IDLE_AFTER, Lead
 from tests.forked import PERFCTL, Forks
 
 torch = pytest.importorskip("torch")

@@ -26,7 +26,7 @@ from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_
 
 from perfctl.orchestrator.analyse.cost import Span, over_link
 from perfctl.orchestrator.analyse.hardware.machines import named
-from perfctl.orchestrator.analyse.predict import engines
+from perfctl.orchestrator.analyse.predict import generation
 
 FILE = "datasets/neusight/summary/summary.csv"
 AIM = 0.15
@@ -99,12 +99,12 @@ def generated() -> bool:
 
 def _inside(every: Sequence[Row], given: Sequence[Row], found: LeftOut, name: str) -> str:
     """Of a device left out: rows inside the range that the errors of the other devices give one that was not measured."""
-    fit, predicted = engines.load(), found.device
+    fit, predicted = generation.load_engines(), found.device
     spread = spread_of([row for row in every if product(row) != name], found)
     rest = replace(fit, devices=tuple(one for one in fit.devices if one != name), spread=spread)
     held = 0
     for row in given:
-        width = engines.width_of(rest, row.machine, row.kind == "first")
+        width = generation.width_of(rest, row.machine, row.kind == "first")
         held += row.seconds / width <= predicted[row.id] <= row.seconds * width
     return f"{held} of {len(given)}"
 

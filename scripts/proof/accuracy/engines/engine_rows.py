@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine, named
-from perfctl.orchestrator.analyse.predict import engines
-from perfctl.orchestrator.analyse.predict.engines import StepWork
+from perfctl.orchestrator.analyse.predict import generation
+from perfctl.orchestrator.analyse.predict.generation import StepWork
 
 FILE = Path(__file__).resolve().parents[1] / "published.csv"
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
@@ -58,7 +58,7 @@ SHAPES = {
 
 def step(shape: Shape, batch: int, tokens: int, context: float, precision: str) -> StepWork:
     """What a step does; ``tokens`` of each sequence go in, the last of which meets ``context`` tokens."""
-    item, prefill = engines.item_bytes(precision), tokens > 1
+    item, prefill = generation.item_bytes(precision), tokens > 1
     kept = batch * shape.layers * 2 * shape.cached * item
     return StepWork(
         prefill, batch, 2.0 * batch * tokens * shape.layers * shape.each, float(shape.layers * shape.each * item),
@@ -106,10 +106,12 @@ class Row:
 
     def predicted(self, costs: Mapping[str, float]) -> float:
         """Seconds, as the row counts them."""
-        return self._sum(*(engines.seconds(costs, work, self.precision, self.machine) for work in self.steps()))
+        return self._sum(
+            *(generation.engine_seconds(costs, work, self.precision, self.machine) for work in self.steps())
+        )
 
     def floor(self) -> float:
-        return self._sum(*(engines.floor(work, self.precision, self.machine) for work in self.steps()))
+        return self._sum(*(generation.engine_floor(work, self.precision, self.machine) for work in self.steps()))
 
     def _sum(self, first: float, following: float) -> float:
         whole = first + (self.generate - 1) * following
@@ -151,7 +153,7 @@ def _row(row: dict[str, str]) -> Row:
 
 def at_once(shape: Shape, precision: str, machine: Machine, tokens: int) -> int:
     """Sequences of ``tokens`` that the memory takes beside the weights."""
-    item = engines.item_bytes(precision)
+    item = generation.item_bytes(precision)
     weights = shape.layers * shape.each * item + 2 * shape.width * shape.vocabulary * 2
     room = IN_USE * ((machine.memory_bytes or 0.0) - weights - RESERVED)
     return max(1, min(MOST, int(room / (tokens * shape.layers * 2 * shape.cached * item))))

@@ -16,7 +16,7 @@ import numpy as np
 from engine_rows import Row, rows
 from scipy.optimize import least_squares
 
-from perfctl.orchestrator.analyse.predict.engines import COSTS, COVERED, FILE, FORMAT
+from perfctl.orchestrator.analyse.predict.generation import COSTS, ENGINES_COVER, FILE, FORMAT
 from perfctl.orchestrator.analyse.predict.published import product_of
 
 GUESS = (1.5, 1.15, 1.0, 1.2, 1.2, 1.5e-5, 5e-6, 3e-6)
@@ -77,7 +77,7 @@ def half_width(given: Sequence[Row], predicted: dict[str, float], prefill: bool)
     missed = np.array([abs(np.log(predicted[row.id] / row.seconds)) for row in mine])
     weight = np.array([1.0 / sum(product(one) == product(row) for one in mine) for row in mine])
     order = np.argsort(missed)
-    place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
+    place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), ENGINES_COVER))
     return float(missed[order][min(place, len(order) - 1)])
 
 

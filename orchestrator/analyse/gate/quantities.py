@@ -1,5 +1,6 @@
-"""What a gate holds of recorded runs: counts of a step, and how long each session took. FLOPs: 1 multiply-add = 2.
+"""What a gate holds of a model on paper, and of recorded runs: counts of a step, and how long each session took.
 
+FLOPs: 1 multiply-add = 2.
 Counts are held only where all repeats agree. Where nothing says how many steps a report has, they are of the whole report.
 """
 
@@ -8,11 +9,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, busy_with_others, repeats
-from perfctl.orchestrator.analyse.compare.records import Key
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, Key, busy_with_others, repeats
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived
@@ -20,17 +20,78 @@ from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm
-from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, parted, with_whole_backward
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.prepared import (
+    DerivedRun,
+    PreparedRun,
+    Study,
+    heading,
+    parted,
+    studies,
+    with_whole_backward,
+)
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
+Found = dict[Place, dict[str, Value]]
+_PASSES = ("forward", "backward")
+"""Directions whose copies are held: an optimizer copies each gradient once, to begin its state with."""
 Counts = Iterator[tuple[Place, str, Value]]
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
+
+
+def of_model(estimates: Mapping[int, Estimate]) -> Measured:
+    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order."""
+    places: Found = {}
+    unknown: dict[str, str] = {}
+    for batch, found in estimates.items():
+        whole = places.setdefault(Place(batch=batch), {"parameters": found.parameters})
+        for direction, totals in (("forward", found.forward), ("backward", found.backward)):
+            if totals.unknown:
+                names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
+                unknown[f"batch {batch}, FLOPs of {direction}"] = f"no formula for {names}: only what is known is held"
+        if found.memory is not None:
+            whole["memory_peak"] = found.memory.rounded_peak
+        for op in found.ops:
+            _add(places, Place(batch=batch, direction=op.direction), "operations", op.calls)
+            if found.memory_trace is not None and op.direction in _PASSES:
+                places[Place(batch=batch, direction=op.direction)].setdefault("copied_bytes", 0)
+        casts = found.casts
+        whole["cast_bytes"] = casts.read_bytes + casts.write_bytes
+        for made in found.memory_trace.allocations if found.memory_trace is not None else ():
+            if made.op == "aten.clone" and made.direction in _PASSES:
+                for layer in ("", made.layer or "(model)"):
+                    place = Place(batch=batch, layer=layer, direction=made.direction)
+                    _add(places, place, "copied_bytes", made.bytes)
+        for call in found.calls:
+            if fused_only(call):
+                continue
+            direction = "backward" if call.direction in BACKWARD else call.direction
+            figures = {
+                "flops": call.flops, "elementwise_flops": call.elementwise_flops,
+                "bytes": None if None in (call.read_bytes, call.write_bytes) else
+                (call.read_bytes or 0) + (call.write_bytes or 0),
+            }  # fmt: skip
+            for quantity, value in figures.items():
+                if value is None:
+                    continue
+                _add(places, Place(batch=batch, direction=direction), quantity, value)
+                if value:
+                    _add(
+                        places, Place(batch=batch, layer=call.layer or "(model)", direction=direction), quantity, value
+                    )
+    return Measured(places, unknown)
+
+
+def _add(places: Found, place: Place, quantity: str, value: int) -> None:
+    mine = places.setdefault(place, {})
+    before = mine.get(quantity, 0)
+    assert isinstance(before, int)
+    mine[quantity] = before + value
 
 
 def of_runs(runs: Sequence[Run]) -> Measured:

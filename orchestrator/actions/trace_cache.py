@@ -1,0 +1,405 @@
+"""Traces of models by their name, kept as JSON in the user's cache folder, so that a second call needs no torch.
+
+One file an entry, packed, and named by a digest of all that it depends on: the request, perfctl's own code, the
+installed packages, the environment of the libraries, and the content of the user's files. An entry is written whole
+or not at all. One that cannot be read, or that somebody else wrote, is as good as none. Safe to use from several
+processes at once. Nothing is kept where ``PERFCTL_NO_CACHE`` is set.
+
+The files that a user's factory consists of say what model it makes when the factory and the local modules it imports
+import nothing but each other, the libraries of ``VERSIONED_LIBRARIES`` and modules of Python that compute (``COMPUTING``), and
+read no file, no environment and no network.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Any, TypeVar
+
+import perfctl.workloads
+from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.actions.files import user_folder
+from perfctl.records import codec, paper
+
+COMPUTING = {
+    "__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum",
+    "fractions", "functools", "heapq", "itertools", "math", "numbers", "operator", "re", "string", "textwrap", "types",
+    "typing", "typing_extensions", "warnings", "weakref",
+}  # fmt: skip
+"""Modules of Python that give the same answers everywhere and at any time."""
+_BUILT_IN = {"__import__", "eval", "exec", "open"}
+_READS = {
+    "device_count", "environ", "from_file", "from_pretrained", "fromfile", "genfromtxt", "getenv", "hub", "is_available",
+    "load", "load_from_checkpoint", "load_state_dict_from_url", "loadtxt", "memmap", "open", "pretrained", "random",
+    "read_bytes", "read_text", "urandom",
+}  # fmt: skip
+"""Names of what reads a file, the machine or the network, or draws by chance; ``_BUILT_IN``: Python's own, or runs text."""
+VERSIONED_LIBRARIES = (
+    "torch",
+    "triton",
+    "torchvision",
+    "torchaudio",
+    "timm",
+    "transformers",
+    "diffusers",
+    "numpy",
+    "einops",
+)
+"""Packages whose code is known by their version."""
+_VARIABLES = (
+    "ATEN", "CUDA", "DIFFUSERS", "FLASH_ATTENTION", "HF_", "HUGGINGFACE", "NVIDIA", "PYTHON", "PYTORCH", "TIMM", "TORCH",
+    "TRANSFORMERS", "TRITON", "USE_", "XFORMERS",
+)  # fmt: skip
+"""Beginnings of the environment variables that these libraries read."""
+_OWN = ("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR")
+"""Environment variables that torch sets itself when it is imported."""
+_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
+_STATED = (".dist-info", ".egg-info", ".egg-link", ".pth")
+"""Ends of the names in a folder of packages that say what is installed: "torch-2.9.1.dist-info"."""
+OFF = "PERFCTL_NO_CACHE"
+"""Environment variable: anything but nothing, and nothing is kept or taken."""
+MOST_BYTES = 256 << 20
+"""Of all entries of a folder together; the ones that were not used for longest go first."""
+LARGEST = 64 << 20
+"""Bytes of one entry, and 16 times as many of its JSON."""
+_ABANDONED = 3600
+"""Seconds after which a temporary file is nobody's any more."""
+T = TypeVar("T")
+_Listed = tuple[tuple[str, str], ...]
+"""Files, each with a digest of its content."""
+
+
+def names_beside(folder: Path) -> list[str] | None:
+    """The modules and folders that a factory in ``folder`` may import; None when it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                one.name for one in entries
+                if one.name.endswith((".py", ".so", ".pyd")) or (one.is_dir() and not one.name.startswith((".", "__")))
+            )  # fmt: skip
+    except OSError:
+        return None
+
+
+def files_of(module: str) -> list[Path] | None:
+    """The local files that ``module``, which is imported, consists of; None where they do not say everything.
+
+    A file that was written since this process started may not be what was imported.
+    """
+    since, files = _started(), list[Path]()
+    waiting, seen = list(_parents(module)), set[str]()
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if name in seen or top in COMPUTING or top in VERSIONED_LIBRARIES:
+            continue
+        seen.add(name)
+        if top in sys.stdlib_module_names:
+            return None
+        found = sys.modules.get(name)
+        if found is None:
+            if top in sys.modules and name != top:  # a class or function of a module, not a module
+                continue
+            return None
+        place = getattr(found, "__file__", None)
+        if place is None and hasattr(found, "__path__"):  # a folder without __init__.py
+            continue
+        path = Path(place or "").absolute()
+        tree = _tree(path, since)
+        if tree is None:
+            return None
+        files.append(path)
+        package = getattr(found, "__package__", None) or ""
+        waiting += (part for wanted in _imports(tree, package) for part in _parents(wanted))
+    return files
+
+
+def _started() -> float:
+    """When this process did, as times of files say it. Linux tells its age to 10 ms; psutil starts from the second in which the
+    machine did, so that a file of the second before the call would be newer."""
+    with suppress(OSError, ValueError, AttributeError):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    import psutil
+
+    return float(psutil.Process().create_time())
+
+
+def _parents(name: str) -> Iterator[str]:
+    """ "a.b.c" -> "a", "a.b", "a.b.c": all of them are run."""
+    pieces = name.split(".")
+    return (".".join(pieces[: length + 1]) for length in range(len(pieces)))
+
+
+def _tree(path: Path, since: float) -> ast.Module | None:
+    """The source of a local module; None where it is not one, was just written, or reads more than its arguments."""
+    if path.suffix != ".py" or "site-packages" in path.parts or "dist-packages" in path.parts:
+        return None
+    try:
+        if path.stat().st_mtime >= since:
+            return None
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    own = set(_names_of_triton(tree))
+    return None if any(_reads(node) and not _of_triton(node, own) for node in ast.walk(tree)) else tree
+
+
+def _names_of_triton(tree: ast.Module) -> Iterator[str]:
+    """What a file calls ``triton.language``, whose ``load`` reads a GPU's memory."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.asname for one in node.names if one.name == "triton.language" and one.asname)
+        elif isinstance(node, ast.ImportFrom) and node.module == "triton" and not node.level:
+            yield from (one.asname or one.name for one in node.names if one.name == "language")
+
+
+def _of_triton(node: ast.AST, own: set[str]) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in own
+
+
+def _reads(node: ast.AST) -> bool:
+    if isinstance(node, ast.keyword) and node.arg == "pretrained":
+        return not (isinstance(node.value, ast.Constant) and not node.value.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "input":
+        return True
+    if isinstance(node, ast.ImportFrom):
+        return not _READS.isdisjoint(alias.name for alias in node.names)
+    return (isinstance(node, ast.Name) and node.id in _BUILT_IN) or (
+        isinstance(node, ast.Attribute) and node.attr in _READS
+    )
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = resolve_name("." * node.level + base, package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def surroundings() -> str | None:
+    """A digest of all that a trace depends on besides its request; None where that cannot be known.
+
+    None: a library is a checkout, or lies outside of the folders of packages, so that its version does not say its code.
+    """
+    folders = dict(_packages())
+    if not all(_is_versioned(name, folders) for name in VERSIONED_LIBRARIES):
+        return None
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES) and item[0] not in _OWN)
+    machine = (sys.version, sys.platform, platform.machine(), [name for name in _DEVICES if Path(name).exists()])
+    return digest(sorted(name for names in folders.values() for name in names), variables, machine, _own_code())
+
+
+def _packages() -> Iterator[tuple[Path, list[str]]]:
+    """Each folder of packages, with the names in it that say what is installed."""
+    for place in dict.fromkeys(filter(None, sys.path)):
+        try:
+            names = [name for name in os.listdir(place) if name.endswith(_STATED)]  # noqa: PTH208 - a hundred times faster
+        except OSError:
+            continue
+        if names:
+            yield Path(place), names
+
+
+def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
+    """Whether the package is not there at all, or lies in a folder that states its version."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return True
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else ())]
+    return bool(places) and any(Path(places[0]).parent == folder for folder in folders)
+
+
+def _own_code() -> str:
+    """A digest of the code that builds, traces and records: in a checkout it changes without perfctl's version."""
+    found = hashlib.sha256()
+    for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
+        found.update(file.read_bytes())
+    for module in (paper.__file__, codec.__file__, Path(__file__).with_name("estimate.py")):
+        found.update(Path(module).read_bytes())
+    return found.hexdigest()
+
+
+def digest(*parts: Any) -> str:
+    """SHA-256 of values that JSON can hold."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_entry(folder: Path, key: str, kind: Any) -> Any:
+    """The value of type ``kind`` that was written under ``key``; None when there is none."""
+    path = folder / f"{key}.json.gz"
+    try:
+        data = json.loads(_unpacked(path))
+        if data["key"] != key:
+            return None
+        found = codec.decode(data["value"], kind)
+        os.utime(path)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error):
+        return None
+    return found
+
+
+def write_entry(folder: Path, key: str, kind: Any, value: Any) -> None:
+    """Keep ``value``, of type ``kind``. What cannot be carried, or written, is not kept."""
+    path = folder / f"{key}.json.gz"
+    try:
+        text = json.dumps({"key": key, "value": codec.encode(value, kind)}, separators=(",", ":"))
+    except (codec.CodecError, RecursionError):
+        return
+    packing = zlib.compressobj(1, wbits=31)
+    packed = packing.compress(text.encode()) + packing.flush()
+    if len(packed) > LARGEST or len(text) > 16 * LARGEST:
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(packed)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        _make_room(folder)
+
+
+def _unpacked(path: Path) -> bytes:
+    """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's, or too large."""
+    with path.open("rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_size > LARGEST:
+            raise ValueError(f"{path} is not an entry")
+        packed = file.read(LARGEST + 1)
+    unpacking = zlib.decompressobj(wbits=31)
+    data = unpacking.decompress(packed, 16 * LARGEST)
+    if not unpacking.eof:
+        raise ValueError(f"{path} is cut off or too large")
+    return data
+
+
+def _make_room(folder: Path) -> None:
+    """Remove what was not used for longest until the rest is small enough, and what a killed process left."""
+    entries, now = [], time.time()
+    with os.scandir(folder) as found:
+        for one in found:
+            with suppress(OSError):  # removed by another process
+                facts = one.stat(follow_symlinks=False)
+                if one.name.endswith(".tmp") and now - facts.st_mtime > _ABANDONED:
+                    Path(one.path).unlink(missing_ok=True)
+                elif one.name.endswith(".json.gz"):
+                    entries.append((facts.st_mtime, facts.st_size, one.path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= MOST_BYTES:
+            return
+        Path(path).unlink(missing_ok=True)
+        total -= size
+
+
+class Kept:
+    """What is kept of one request. Safe to use from several processes at once."""
+
+    def __init__(self, folder: Path, base: str, module: str | None) -> None:
+        """``module``: of the user's factory, as it is named once it is imported; None for a model of a library."""
+        self._folder, self._base, self._module = folder, base, module
+        self._files: str | None = None
+        """A digest of the files that the model is made from; None while they are not known."""
+        listed = self._read("files", _Listed)
+        if listed is not None and all(_content(path) == found for path, found in listed):
+            self._files = digest(listed)
+
+    def get(self, kind: type[T], *what: Any) -> T | None:
+        """What was kept under ``what`` (numbers and words); None when nothing was, or the files changed since."""
+        return self._read(f"{self._files} {what}", kind) if self._files is not None else None
+
+    def put(self, kind: Any, value: Any, *what: Any) -> None:
+        """Keep ``value``, of type ``kind``. What cannot be carried, or written, is not kept."""
+        if self._files is not None:
+            self._write(f"{self._files} {what}", kind, value)
+
+    def made_from(self, files: Sequence[Path] | None) -> None:
+        """The model was built just now, from these files beside the libraries'; None: they do not say everything."""
+        files = files_of(self._module) if self._module is not None else files
+        listed = tuple((str(path), _content(path)) for path in files) if files is not None else None
+        if listed is None or not all(found for _, found in listed):
+            self._files = None
+            return
+        self._files = digest(listed)
+        self._write("files", _Listed, listed)
+
+    def _read(self, name: str, kind: Any) -> Any:
+        return read_entry(self._folder, digest(self._base, name), kind)
+
+    def _write(self, name: str, kind: Any, value: Any) -> None:
+        write_entry(self._folder, digest(self._base, name), kind, value)
+
+
+def kept_for(
+    request: Any, *, files: Sequence[Path] = (), module: str | None = None, beside: Path | None = None
+) -> Kept | None:
+    """What is kept of ``request``, a record: all its fields count. None where nothing may be.
+
+    files: those that the request itself names; module, beside: of a user's factory, and the folder it imports from.
+    """
+    if os.environ.get(OFF):
+        return None
+    with suppress(OSError, RuntimeError, codec.CodecError):  # no home folder, a field that JSON cannot carry
+        about, others = surroundings(), names_beside(beside) if beside is not None else []
+        if about is None or others is None:
+            return None
+        named = [(str(path.absolute()), _content(path)) for path in files]
+        said = digest(codec.encode(request, type(request)), about, named, str(beside and beside.absolute()), others)
+        return Kept(user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", said, module)
+    return None
+
+
+def _content(path: str | Path) -> str:
+    """A digest of a file's content; "" when it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def kept_traces(request: Request) -> Kept | None:
+    """What is kept of a request; None where its traces must be made each time.
+
+    That is where it runs with values (any device but meta), for a built-in workload that takes published weights, and
+    where nothing can say what the trace depends on.
+    """
+    from perfctl.workloads.models import torchvision
+    from perfctl.workloads.models.find import workload_of
+    from perfctl.workloads.models.libraries import LIBRARIES, config_file, split
+    from perfctl.workloads.models.plan import family_of
+
+    model, built_in = request.model, workload_of(request.model)
+    if request.device != "meta" or (built_in is not None and built_in[0] == torchvision.NAME):
+        return None
+    place, _, rest = model.partition(":")
+    if built_in is not None or family_of(model) is not None or place == "torchvision":
+        return kept_for(request)
+    config = config_file(split(rest if place in LIBRARIES else model)[0])
+    if place in LIBRARIES or config is not None:
+        return kept_for(request, files=() if config is None else (config,))
+    place = model.rpartition(":")[0]
+    if place.endswith(".py"):
+        path = Path(place)
+        return kept_for(request, module=f"perfctl_model_{path.stem}", beside=path.absolute().parent)
+    return kept_for(request, module=place, beside=Path.cwd()) if place else None

@@ -1,1 +1,0 @@
-"""Traces of models that are kept from one call to the next."""

@@ -1,1 +1,0 @@
-"""What torch.compile makes of models, on a machine without a GPU."""
