@@ -1,1 +1,2 @@
-"""Everything that runs outside the profiled process: launch, store, analyse, report, and the command line."""
+"""Everything that runs outside the profiled process: launch, store, analyse, report, and the
+command line."""

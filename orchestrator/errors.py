@@ -13,13 +13,15 @@
 
 A report that cannot be read is ``perfctl.parsers.ReportError`` (exit 1).
 
-A message names a *field* in backquotes, never an option of the command line, because Python users read it too::
+A message names a *field* in backquotes, never an option of the command line, because Python users
+read it too::
 
     raise UsageError("`gpus` must be at least 1, got 0", "Leave `gpus` out for one")
 
-The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one" (``cli.flags``): a field that the
-running command takes becomes its option, one with another name there as ``flags.OTHER_NAMES`` says. Whole commands
-(perfctl ncu --repeat 5) may stand in advice as they are.
+The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one"
+(``cli.flags``): a field that the running command takes becomes its option, one with another name
+there as ``flags.OTHER_NAMES`` says. Whole commands (perfctl ncu --repeat 5) may stand in advice as
+they are.
 """
 
 from __future__ import annotations
@@ -63,12 +65,13 @@ class StoreError(PerfctlError):
 
 
 class StoreNote(UserWarning):
-    """A warning, not an error: what the store's user changed in it, and how perfctl copes. The command line prints it once."""
+    """A warning, not an error: what the store's user changed in it, and how perfctl copes. The
+    command line prints it once."""
 
 
 class Lost(UserWarning):
-    """A warning: a run or file that perfctl had to leave out, because of an error that it did not expect. The rest is done;
-    the command line prints it and ends with exit code 4."""
+    """A warning: a run or file that perfctl had to leave out, because of an error that it did not
+    expect. The rest is done; the command line prints it and ends with exit code 4."""
 
 
 class PartlyDone(PerfctlError):

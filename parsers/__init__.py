@@ -36,15 +36,20 @@ __all__ = [
     "parse",
     "reports",
     "sniff",
-]  # fmt: skip
+]
 
 HEAD_BYTES = 65536
 """How much of a file's beginning a parser may look at to recognise it."""
 
+Version = tuple[int, int, int]
+"""Inode, size and time of change: what tells a file from another that takes its place."""
+_MOST_SNIFFED = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One format. Its module is loaded when it is first needed, so that listing commands stays fast."""
+    """One format. Its module is loaded when it is first needed, so that listing commands
+    stays fast."""
 
     name: str
     module: str
@@ -52,25 +57,36 @@ class Parser:
     has_source: bool = False
     """Whether ``parse`` takes ``source``: such files may hold counters of each instruction."""
     has_operators: bool = False
-    """Reports of this format may hold single operators: its ``parse`` takes ``single_operators``."""
+    """Reports of this format may hold single operators: its ``parse`` takes
+    ``single_operators``."""
     has_captures: bool = False
-    """Whether ``parse`` takes ``capture``: the report in which the graphs were captured that this one launches."""
+    """Whether ``parse`` takes ``capture``: the report in which the graphs were captured that this
+    one launches."""
     is_refused: bool = False
     """Whether ``parse`` only names the release that was the last to read the format."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
-        """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
+        """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
+        folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
     def parse(
-        self, path: Path, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+        self,
+        path: Path,
+        *,
+        source: bool = False,
+        single_operators: bool = True,
+        capture: Path | None = None,
     ) -> Report:
-        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file is broken."""
+        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file
+        is broken."""
         options: dict[str, Any] = {"source": True} if source and self.has_source else {}
         if capture is not None:
             if not self.has_captures:
                 reason = f"it is a report of another kind ({self.name}) than --capture tells of"
-                raise ReportError(path, "unknown", reason, "Name a Kineto trace, or leave --capture out")
+                raise ReportError(
+                    path, "unknown", reason, "Name a Kineto trace, or leave --capture out"
+                )
             options["capture"] = capture
         if self.has_operators:
             options["single_operators"] = single_operators
@@ -90,6 +106,11 @@ class Parser:
 
     def _load(self) -> Any:
         return import_module(f"perfctl.parsers.{self.module}")
+
+
+_SNIFFED: dict[tuple[Path, Version], Parser | None] = {}
+"""A folder's files are asked for again and again: what they are, which of them belong together,
+what reads them."""
 
 
 PARSERS: tuple[Parser, ...] = (
@@ -120,7 +141,8 @@ PARSERS: tuple[Parser, ...] = (
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Turn Python's cycle collector off: reports are millions of small objects without cycles, which it would scan again and again."""
+    """Turn Python's cycle collector off: reports are millions of small objects without cycles,
+    which it would scan again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -131,7 +153,8 @@ def no_collection() -> Iterator[None]:
 
 
 def sniff(path: Path | str) -> Parser | None:
-    """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
+    """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if
+    none does."""
     path = Path(path)
     if (version := version_of(path)) is None:
         return None if is_special(path) else _sniff(path, b"")
@@ -139,13 +162,6 @@ def sniff(path: Path | str) -> Parser | None:
         with path.open("rb") as file:
             remember(path, version, _sniff(path, file.read(HEAD_BYTES)))
     return _SNIFFED[path, version]
-
-
-Version = tuple[int, int, int]
-"""Inode, size and time of change: what tells a file from another that takes its place."""
-_SNIFFED: dict[tuple[Path, Version], Parser | None] = {}
-"""A folder's files are asked for again and again: what they are, which of them belong together, what reads them."""
-_MOST_SNIFFED = 1 << 17
 
 
 def version_of(path: Path) -> Version | None:
@@ -158,7 +174,8 @@ def version_of(path: Path) -> Version | None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a named pipe, a socket or a device: to read one can wait for ever, or not end."""
+    """Whether it is a named pipe, a socket or a device: to read one can wait for ever, or
+    not end."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
@@ -166,7 +183,10 @@ def refuse_special(path: Path) -> None:
     """Raises ReportError for what ``is_special``."""
     if is_special(path):
         raise ReportError(
-            path, "unknown", "this is a named pipe, socket or device, not a file", "Write it to a file first"
+            path,
+            "unknown",
+            "this is a named pipe, socket or device, not a file",
+            "Write it to a file first",
         )
 
 
@@ -174,7 +194,11 @@ def remember(path: Path, version: Version, parser: Parser | str | None) -> None:
     """What was found out of a file, perhaps by another process, which names the parser."""
     if len(_SNIFFED) >= _MOST_SNIFFED:
         _SNIFFED.clear()
-    known = next((one for one in PARSERS if one.name == parser), None) if isinstance(parser, str) else parser
+    known = (
+        next((one for one in PARSERS if one.name == parser), None)
+        if isinstance(parser, str)
+        else parser
+    )
     _SNIFFED[path, version] = known
 
 
@@ -190,11 +214,16 @@ def _sniff(path: Path, head: bytes) -> Parser | None:
 
 
 def parse(
-    path: Path | str, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+    path: Path | str,
+    *,
+    source: bool = False,
+    single_operators: bool = True,
+    capture: Path | None = None,
 ) -> Report:
-    """Read one report; ``source``: with counters of each instruction, where the file holds them and they are not
-    always read; ``op_calls`` where it has some and ``single_operators`` are wanted; ``capture``: a Kineto trace in which
-    the graphs were captured that this one launches (None: what ``execution_details.json`` beside it names).
+    """Read one report; ``source``: with counters of each instruction, where the file holds them and
+    they are not always read; ``op_calls`` where it has some and ``single_operators`` are wanted;
+    ``capture``: a Kineto trace in which the graphs were captured that this one launches (None: what
+    ``execution_details.json`` beside it names).
 
     Raises ReportError when it is missing, not recognised, or broken.
     """
@@ -213,12 +242,17 @@ def parse(
 
 
 def reports(
-    path: Path | str, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+    path: Path | str,
+    *,
+    source: bool = False,
+    single_operators: bool = True,
+    capture: Path | None = None,
 ) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
 
-    Use each report before the next: the text it was read from is kept until then. An output that stands in the file
-    twice is read once. Raises ReportError where the file is missing, not recognised, or broken as a whole.
+    Use each report before the next: the text it was read from is kept until then. An output that
+    stands in the file twice is read once. Raises ReportError where the file is missing, not
+    recognised, or broken as a whole.
     """
     from perfctl.parsers.text.doubts import Joined
 
@@ -234,10 +268,12 @@ def reports(
 
 
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
-    """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden names are left out.
+    """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden
+    names are left out.
 
-    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report. Of files
-    that are one report together (rocprofv3's CSV files) only the one that it is read from is named.
+    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as
+    one report. Of files that are one report together (rocprofv3's CSV files) only the one that it
+    is read from is named.
     """
     seen: set[Path] = set()
 
@@ -260,11 +296,16 @@ def leaders(paths: Iterable[Path]) -> list[Path]:
     """Those of the paths that are not read as part of another one of them."""
     given = list(dict.fromkeys(paths))
     known = set(given)
-    return [path for path in given if path.is_dir() or (first := leader(path)) == path or first not in known]
+    return [
+        path
+        for path in given
+        if path.is_dir() or (first := leader(path)) == path or first not in known
+    ]
 
 
 def captures(folder: Path) -> list[Path]:
-    """Traces in ``folder`` that say which modules the graphs of the other traces belong to, and are no measurement themselves."""
+    """Traces in ``folder`` that say which modules the graphs of the other traces belong to, and are
+    no measurement themselves."""
     from perfctl.records.served_names import DETAILS
 
     if not (folder / DETAILS).is_file():
@@ -274,15 +315,21 @@ def captures(folder: Path) -> list[Path]:
 
 
 def leader(path: Path) -> Path:
-    """The file that the report is read from which ``path`` belongs to; ``path`` itself where it stands alone."""
+    """The file that the report is read from which ``path`` belongs to; ``path`` itself where it
+    stands alone."""
     with suppress(OSError):
-        parser = sniff(path) if path.suffix == ".csv" and path.is_file() and path.stat().st_size else None
+        parser = (
+            sniff(path)
+            if path.suffix == ".csv" and path.is_file() and path.stat().st_size
+            else None
+        )
         return path if parser is None else parser.leader(path)
     return path
 
 
 def is_stump(path: Path) -> bool:
-    """Return whether the file is incomplete: empty, a git-LFS pointer, or an SQLite file that is cut off."""
+    """Return whether the file is incomplete: empty, a git-LFS pointer, or an SQLite file that is
+    cut off."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)

@@ -25,7 +25,15 @@ def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
     for device, readings in sorted(devices.items()):
         for at, allocated, reserved in thinned(sorted(readings, key=lambda reading: reading.at_ns)):
             unknown = (None,) * 6
-            found.append(Sample(at, *unknown, device_index=device, allocated_bytes=allocated, reserved_bytes=reserved))
+            found.append(
+                Sample(
+                    at,
+                    *unknown,
+                    device_index=device,
+                    allocated_bytes=allocated,
+                    reserved_bytes=reserved,
+                )
+            )
     return found
 
 

@@ -1,9 +1,11 @@
-"""Which range encloses a launch call: kernel -> launch call -> innermost push/pop range of its thread.
+"""Which range encloses a launch call: kernel -> launch call -> innermost push/pop range of
+its thread.
 
-Everything is arrays, one element a range or a call. Intervals of one thread are sorted by start, the
-longer first. Among those before it in that order, the nearest one that ends no earlier is the innermost
-one around it. That holds for ranges that nest and for ranges that cross (two NVTX domains), that never
-end, or that start before the report's time 0. No Python loop runs over ranges or calls.
+Everything is arrays, one element a range or a call. Intervals of one thread are sorted by start,
+the longer first. Among those before it in that order, the nearest one that ends no earlier is the
+innermost one around it. That holds for ranges that nest and for ranges that cross (two NVTX
+domains), that never end, or that start before the report's time 0. No Python loop runs over ranges
+or calls.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 else:
 
     class _Numpy:
-        """numpy, loaded when it is first used: this module is imported wherever a report is recognised."""
+        """numpy, loaded when it is first used: this module is imported wherever a report
+        is recognised."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(import_module("numpy"), name)
@@ -34,7 +37,11 @@ NEVER = 2**63 - 1
 NOBODY = -1
 """Stands for an unknown thread or process, and for "no range" in an index."""
 SLICE = 1 << 18
-"""Calls per batch: memory of arrays of this size is reused; larger ones are allocated anew each time."""
+"""Calls per batch: memory of arrays of this size is reused; larger ones are allocated anew
+each time."""
+
+_SPARSE = 8
+"""Ids are looked up in a table while it has at most this many places for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,16 @@ class Spans:
     """ns; NEVER for a range that never ended."""
 
     def take(self, index: Integers) -> Spans:
-        """Return the spans at ``index``, in its order; a negative index gives a span of no thread."""
+        """Return the spans at ``index``, in its order; a negative index gives a span of
+        no thread."""
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return Spans(nobody, nobody, zero, zero)
         known = index >= 0
         process = np.where(known, self.process[index], NOBODY)
-        return Spans(process, np.where(known, self.thread[index], NOBODY), self.start[index], self.end[index])
+        return Spans(
+            process, np.where(known, self.thread[index], NOBODY), self.start[index], self.end[index]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +82,27 @@ class Found:
 
 
 class Nest:
-    """Sorted intervals of several groups (threads or processes), to look up which one encloses another."""
+    """Sorted intervals of several groups (threads or processes), to look up which one
+    encloses another."""
 
     def __init__(self, group: Integers, start: Integers, end: Integers) -> None:
         """Equally long int64 arrays; ``end`` is never before ``start``."""
         self._order = np.lexsort((np.negative(end), start, group))
-        self._group, self._start, self._end = group[self._order], start[self._order], end[self._order]
+        self._group, self._start, self._end = (
+            group[self._order],
+            start[self._order],
+            end[self._order],
+        )
         self._rungs = _rungs(self._group, self._end)
         self._numbers = np.append(self._order, NOBODY)
-        starts = np.flatnonzero(np.append(True, self._group[1:] != self._group[:-1])) if len(group) else self._order
-        self._bounds = list(zip(self._group[starts], starts, np.append(starts, len(group))[1:], strict=True))
+        starts = (
+            np.flatnonzero(np.append(True, self._group[1:] != self._group[:-1]))
+            if len(group)
+            else self._order
+        )
+        self._bounds = list(
+            zip(self._group[starts], starts, np.append(starts, len(group))[1:], strict=True)
+        )
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
     def parents(self) -> Integers:
@@ -117,7 +138,8 @@ class Nest:
         return np.asarray(self._numbers[_climb(self._rungs, self._end, places, end)])
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
-        """Yield, for all (place, end), the innermost interval around each, then the next one outwards, until none is left.
+        """Yield, for all (place, end), the innermost interval around each, then the next one
+        outwards, until none is left.
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
@@ -130,7 +152,8 @@ class Nest:
             at = _climb(self._rungs, self._end, before, end)
 
     def only(self, among: Flags) -> Callable[[Integers, Integers], Integers]:
-        """As ``innermost``, among the marked intervals alone (in their original order); places of all stay valid."""
+        """As ``innermost``, among the marked intervals alone (in their original order); places of
+        all stay valid."""
         chosen = np.flatnonzero(among[self._order])
         numbers, ends = np.append(self._order[chosen], NOBODY), self._end[chosen]
         rungs = _rungs(self._group[chosen], ends)
@@ -147,7 +170,9 @@ class Attribution:
     Only ``push_pop`` ranges enclose anything: start/end ranges belong to no thread's stack.
     """
 
-    def __init__(self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags) -> None:
+    def __init__(
+        self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags
+    ) -> None:
         """``layer``, ``step`` and ``phase`` mark the ranges whose name says so."""
         self._ranges = ranges
         self._stack = np.flatnonzero(push_pop)
@@ -155,7 +180,11 @@ class Attribution:
         on_stack = ranges.take(self._stack)
         self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
         self._process = on_stack.process
-        self._marks = {"layer": layer[self._stack], "step": step[self._stack], "phase": phase[self._stack]}
+        self._marks = {
+            "layer": layer[self._stack],
+            "step": step[self._stack],
+            "phase": phase[self._stack],
+        }
         self._only = {name: self._nest.only(mark) for name, mark in self._marks.items()}
         self._tree: tuple[Integers, Integers] | None = None
 
@@ -173,15 +202,20 @@ class Attribution:
         return parent, depth
 
     def of_calls(self, calls: Spans, *, phases: bool = True) -> Found:
-        """Find what encloses each call. Step and phase are looked up on the call's thread, then by time (see ``_in_time``).
+        """Find what encloses each call. Step and phase are looked up on the call's thread, then by
+        time (see ``_in_time``).
 
         Without ``phases``, phases are not looked up.
         """
         count = len(calls.start)
-        slices = (np.arange(first, min(first + SLICE, count)) for first in range(0, max(count, 1), SLICE))
+        slices = (
+            np.arange(first, min(first + SLICE, count)) for first in range(0, max(count, 1), SLICE)
+        )
         parts = [self._of_calls(calls.take(part), phases) for part in slices]
         fields = ("innermost", "layer", "step", "phase")
-        return Found(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
+        return Found(
+            *(np.concatenate([getattr(part, field) for part in parts]) for field in fields)
+        )
 
     def _of_calls(self, calls: Spans, phases: bool) -> Found:
         places = self._nest.places(calls.thread, calls.start)
@@ -193,14 +227,17 @@ class Attribution:
         )
 
     def around(self, calls: Spans) -> Iterator[Integers]:
-        """Yield every range around each call, from the innermost outwards; NOBODY for calls without a further one."""
+        """Yield every range around each call, from the innermost outwards; NOBODY for calls without
+        a further one."""
         for found in self._nest.around(self._nest.places(calls.thread, calls.start), calls.end):
             yield self._numbers[found]
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
         places = self._nest.places(self._ranges.thread, self._ranges.start)
-        return self._sought(places, self._ranges, "step"), self._sought(places, self._ranges, "phase")
+        return self._sought(places, self._ranges, "step"), self._sought(
+            places, self._ranges, "phase"
+        )
 
     def _sought(self, places: Integers, spans: Spans, mark: str) -> Integers:
         if not self._marks[mark].any():
@@ -214,8 +251,9 @@ class Attribution:
     def _in_time(self, spans: Spans, among: Flags) -> Integers:
         """The marked range of the same process, on any thread, that lies around each span in time.
 
-        Autograd launches from a thread of its own, where the loop's ranges are not. The result is NOBODY for a
-        process in which several threads have such ranges: the work could belong to any of them.
+        Autograd launches from a thread of its own, where the loop's ranges are not. The result is
+        NOBODY for a process in which several threads have such ranges: the work could belong to any
+        of them.
         """
         marked = np.flatnonzero(among)
         threads = self._ranges.thread[self._stack[marked]]
@@ -235,10 +273,11 @@ def _pick(values: Integers, index: Integers) -> Integers:
 
 
 def _rungs(group: Integers, end: Integers) -> list[Integers]:
-    """Ladder over sorted intervals: rung k holds the 2**k-th interval above each one, NOBODY past the top.
+    """Ladder over sorted intervals: rung k holds the 2**k-th interval above each one, NOBODY past
+    the top.
 
-    Rung 0, the parent, starts as the interval just before and moves up while that one ends too early. What
-    it skips ends earlier still, so skipping loses nothing.
+    Rung 0, the parent, starts as the interval just before and moves up while that one ends too
+    early. What it skips ends earlier still, so skipping loses nothing.
     """
     above = np.arange(-1, len(end) - 1)
     above[1:][group[1:] != group[:-1]] = NOBODY
@@ -265,10 +304,6 @@ def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Intege
     return at
 
 
-_SPARSE = 8
-"""Ids are looked up in a table while it has at most this many places for each of them."""
-
-
 class Calls:
     """Launch calls, one per element, looked up by process and correlation id."""
 
@@ -285,7 +320,8 @@ class Calls:
             self._of[value] = calls, _Ids(correlation[calls])
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
-        """Index of the call with the same process and correlation id, the first of several; NOBODY where there is none."""
+        """Index of the call with the same process and correlation id, the first of several; NOBODY
+        where there is none."""
         found = np.full(len(process), NOBODY)
         alone = len(process) > 0 and process.min() == process.max()
         for value in process[:1].tolist() if alone else np.unique(process).tolist():
@@ -306,12 +342,14 @@ class _Ids:
         self._table = self._order = None
         number = np.int32 if len(ids) < 1 << 31 else np.int64
         if self._span <= _SPARSE * len(ids):
-            # Dense ids, as usual: one table, filled backwards so that the first of equal ids wins, and in pieces since
-            # memory of large arrays is allocated anew each time.
+            # Dense ids, as usual: one table, filled backwards so that the first of equal ids wins,
+            # and in pieces since memory of large arrays is allocated anew each time.
             self._table = np.full(self._span + 1, NOBODY, number)
             for first in reversed(range(0, len(ids), SLICE)):
                 piece = ids[first : first + SLICE]
-                self._table[piece[::-1] - self._low] = np.arange(first, first + len(piece), dtype=number)[::-1]
+                self._table[piece[::-1] - self._low] = np.arange(
+                    first, first + len(piece), dtype=number
+                )[::-1]
         else:
             self._order = np.argsort(ids, kind="stable")
             self._sorted = ids[self._order]
@@ -354,7 +392,8 @@ def _place(ids: Integers, span: int) -> Integers:
 
 
 def _nearest(ordered: Integers, wanted: Integers) -> Integers:
-    """Where each of ``wanted`` stands in the ordered values if it does; 0 for what is larger than all."""
+    """Where each of ``wanted`` stands in the ordered values if it does; 0 for what is larger
+    than all."""
     at = np.searchsorted(ordered, wanted)
     at[at == len(ordered)] = 0
     return at

@@ -1,8 +1,9 @@
 """Memory snapshots of PyTorch (``torch.cuda.memory._dump_snapshot``), as pickle or JSON.
 
-A snapshot has the segments that the allocator took from each GPU, with their blocks, and the last events of each GPU, the
-oldest of which may be lost. So the curve is worked out backwards from the end, which the segments state. An event's size is
-what a tensor asked for, and blocks are rounded up, so the curve is of requested bytes. A free counts when it is completed.
+A snapshot has the segments that the allocator took from each GPU, with their blocks, and the last
+events of each GPU, the oldest of which may be lost. So the curve is worked out backwards from the
+end, which the segments state. An event's size is what a tensor asked for, and blocks are rounded
+up, so the curve is of requested bytes. A free counts when it is completed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report
 
 TOOL = "torch"
 _REMEDY = (
-    "Write it as JSON: json.dump(torch.cuda.memory._snapshot(), open('snapshot.json', 'w'), default=str), and pass that"
+    "Write it as JSON: json.dump(torch.cuda.memory._snapshot(), open('snapshot.json', 'w'), "
+    "default=str), and pass that"
 )
 _INT64 = 1 << 63
 _REQUESTED = {"alloc": 1, "free_completed": -1, "free": -1}
@@ -35,7 +37,8 @@ _SUMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("active_size", _ACTIVE, "size"),
     ("requested_size", _ACTIVE, "requested_size"),
 )
-"""Figure of a segment -> the states of the blocks (() for all) whose sizes torch adds up to it -> which size."""
+"""Figure of a segment -> the states of the blocks (() for all) whose sizes torch adds up to it ->
+which size."""
 Json = dict[str, Any]
 
 
@@ -48,11 +51,13 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError for one that holds more than plain data, is damaged, or is no snapshot."""
+    """Read the file. Raises ReportError for one that holds more than plain data, is damaged, or is
+    no snapshot."""
     with path.open("rb") as file:
         is_pickle = file.read(1) == b"\x80"
     if is_pickle:
-        from perfctl.parsers.text.plain_pickle import read_plain  # few files are one, and every file is asked
+        # few files are one, and every file is asked
+        from perfctl.parsers.text.plain_pickle import read_plain
 
         content, steps = read_plain(path, TOOL, _REMEDY)
     else:
@@ -68,7 +73,9 @@ def parse(path: Path) -> Report:
     totals = _totals(segments)
     devices = sorted({*totals, *(device for device, events in enumerate(traces) if events)})
     readings = {
-        device: list(_curve(events, totals.get(device, {})))[::-1] for device, events in enumerate(traces) if events
+        device: list(_curve(events, totals.get(device, {})))[::-1]
+        for device, events in enumerate(traces)
+        if events
     }
     begin = min((one.at_ns for mine in readings.values() for one in mine), default=None)
     end = max((one.at_ns for mine in readings.values() for one in mine), default=None)
@@ -82,7 +89,9 @@ def parse(path: Path) -> Report:
         summaries=tuple(_summaries(segments, traces)),
         gaps=(*_gaps(devices, traces, readings), *_damage(segments, traces)),
         diagnostics=tuple(_out_of_memory(traces)),
-        started_at=None if begin is None else datetime.fromtimestamp(begin / 1e9, UTC).isoformat(timespec="seconds"),
+        started_at=None
+        if begin is None
+        else datetime.fromtimestamp(begin / 1e9, UTC).isoformat(timespec="seconds"),
         duration_ns=None if begin is None or end is None else end - begin,
     )
 
@@ -111,7 +120,11 @@ def _curve(events: Iterable[Json], totals: dict[str, int | None]) -> Iterator[Re
     """What was held after each event of one GPU, the last one first."""
     held, reserved = totals.get("requested_size"), totals.get("total_size")
     for event in reversed(list(events)):
-        action, size, at = event.get("action"), _count(event.get("size")), _count(event.get("time_us"))
+        action, size, at = (
+            event.get("action"),
+            _count(event.get("size")),
+            _count(event.get("time_us")),
+        )
         if not isinstance(action, str) or (action not in _REQUESTED and action not in _RESERVED):
             continue
         if at is not None and at < _INT64 // 1000:
@@ -133,9 +146,16 @@ def _figures(
         return ()
     last = totals.get(devices[0], {})
     names = {"allocated": "allocated_size", "reserved": "total_size", "requested": "requested_size"}
-    found = [MemoryFigure("after", name, size) for name, key in names.items() if (size := last.get(key)) is not None]
+    found = [
+        MemoryFigure("after", name, size)
+        for name, key in names.items()
+        if (size := last.get(key)) is not None
+    ]
     mine = readings.get(devices[0], [])
-    for name, values in (("requested", [one.allocated for one in mine]), ("reserved", [one.reserved for one in mine])):
+    for name, values in (
+        ("requested", [one.allocated for one in mine]),
+        ("reserved", [one.reserved for one in mine]),
+    ):
         if known := [value for value in values if value is not None]:
             found.append(MemoryFigure("peak", name, max(known)))
     return tuple(found)
@@ -149,51 +169,83 @@ def _summaries(segments: list[Json], traces: list[list[Json]]) -> Iterator[Summa
             states[str(block.get("state"))[:60]] += _count(block.get("size")) or 0
     yield from (Summary(f"blocks {state}", size, "B") for state, size in sorted(states.items()))
     actions = Counter(str(event.get("action"))[:60] for events in traces for event in events)
-    yield from (Summary(f"events {action}", number, None) for action, number in sorted(actions.items()))
+    yield from (
+        Summary(f"events {action}", number, None) for action, number in sorted(actions.items())
+    )
 
 
-def _gaps(devices: list[int], traces: list[list[Json]], readings: dict[int, list[Reading]]) -> Iterator[Gap]:
+def _gaps(
+    devices: list[int], traces: list[list[Json]], readings: dict[int, list[Reading]]
+) -> Iterator[Gap]:
     yield Gap("kernel", "not_available", "a memory snapshot holds no kernels")
     yield Gap("operation", "not_available", "a memory snapshot holds no operations")
     if len(devices) > 1:
-        reason = f"the snapshot is of {len(devices)} GPUs: the curve tells them apart, memory figures do not"
+        reason = (
+            f"the snapshot is of {len(devices)} GPUs: the curve tells them apart, memory figures "
+            "do not"
+        )
         yield Gap("memory", "ambiguous", reason)
     if not any(traces):
-        reason = "it holds no events: torch.cuda.memory._record_memory_history() was not called before"
+        reason = (
+            "it holds no events: torch.cuda.memory._record_memory_history() was not called before"
+        )
         yield Gap("sample", "not_collected", reason)
     elif not any(readings.values()):
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
 
 
 def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
-    """What a snapshot says twice: torch adds up a segment from its blocks (``snapshot()`` of c10/cuda/CUDACachingAllocator.cpp)."""
+    """What a snapshot says twice: torch adds up a segment from its blocks (``snapshot()`` of
+    c10/cuda/CUDACachingAllocator.cpp)."""
     for name in ("total_size", "allocated_size", "requested_size"):
         states = [_count(segment.get(name)) for segment in segments]
         if any(one is not None for one in states) and (lost := states.count(None)):
             yield Gap(
-                "memory", "unreadable", f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
+                "memory",
+                "unreadable",
+                f"{lost} of {len(segments)} segments have no {name}, so the sum is not known",
             )
-    whole = [segment for segment in segments if isinstance(segment.get("blocks"), list) and segment["blocks"]]
+    whole = [
+        segment
+        for segment in segments
+        if isinstance(segment.get("blocks"), list) and segment["blocks"]
+    ]
     for name, kinds, size in _SUMS:
         other = sum(_is_other_sum(segment, name, kinds, size) for segment in whole)
         if other:
-            reason = f"{other} of {len(segments)} segments have another {name} than their blocks together"
+            reason = (
+                f"{other} of {len(segments)} segments have another {name} than their blocks "
+                "together"
+            )
             yield Gap("memory", "ambiguous", reason)
     if apart := sum(map(_has_holes, whole)):
-        reason = f"{apart} of {len(segments)} segments have blocks that do not follow each other: some are missing"
+        reason = (
+            f"{apart} of {len(segments)} segments have blocks that do not follow each other: some "
+            "are missing"
+        )
         yield Gap("memory", "ambiguous", reason)
     addresses = [one for one in map(_address, segments) if one is not None]
     if twice := len(addresses) - len(set(addresses)):
         yield Gap(
             "memory",
             "ambiguous",
-            f"{twice} of {len(segments)} segments begin where another one does, and are counted again",
+            f"{twice} of {len(segments)} segments begin where another one does, and are counted "
+            "again",
         )
-    events = [event for trace in traces for event in trace if event.get("action") in (*_REQUESTED, *_RESERVED)]
-    times = [[at for one in trace if (at := _count(one.get("time_us"))) is not None] for trace in traces]
+    events = [
+        event
+        for trace in traces
+        for event in trace
+        if event.get("action") in (*_REQUESTED, *_RESERVED)
+    ]
+    times = [
+        [at for one in trace if (at := _count(one.get("time_us"))) is not None] for trace in traces
+    ]
     if back := sum(two < one for mine in times for one, two in pairwise(mine)):
         yield Gap(
-            "sample", "ambiguous", f"the times of events go back {back} times: they were moved, or the clock was set"
+            "sample",
+            "ambiguous",
+            f"the times of events go back {back} times: they were moved, or the clock was set",
         )
     for name in ("time_us", "size"):
         lost = sum(_count(event.get(name)) is None for event in events)
@@ -202,16 +254,20 @@ def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
 
 
 def _is_other_sum(segment: Json, name: str, states: tuple[str, ...], size: str) -> bool:
-    """Is what the segment states not the sum over its blocks in these states? False where either is not stated."""
+    """Is what the segment states not the sum over its blocks in these states? False where either is
+    not stated."""
     stated, blocks = _count(segment.get(name)), _dictionaries(segment["blocks"])
     mine = [block for block in blocks if not states or block.get("state") in states]
     if stated is None or not any(size in block for block in blocks):
         return False
-    return len(blocks) < len(segment["blocks"]) or stated != sum(_count(block.get(size)) or 0 for block in mine)
+    return len(blocks) < len(segment["blocks"]) or stated != sum(
+        _count(block.get(size)) or 0 for block in mine
+    )
 
 
 def _has_holes(segment: Json) -> bool:
-    """Does a block not begin where the one before it ends, or the first one where the segment does?"""
+    """Does a block not begin where the one before it ends, or the first one where the
+    segment does?"""
     end, blocks = _count(segment.get("address")), _dictionaries(segment["blocks"])
     if not any("address" in block for block in blocks):
         return False  # torch before 2.0 does not state them

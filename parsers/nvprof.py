@@ -1,9 +1,11 @@
-"""Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls, unified memory and metrics.
+"""Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls, unified memory
+and metrics.
 
-Text has five digits a number; CSV has them whole, in the units of a row below the header. Sizes are in powers of 1024
-since about CUDA 8 and were powers of 1000 before: throughput, which nvprof works out from the same size, tells which
-("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024), and else sizes with a prefix stay unknown. Starts count from the
-start of the process. Written from layouts of CUDA 5 to 12 that are printed in public; no whole file was at hand.
+Text has five digits a number; CSV has them whole, in the units of a row below the header. Sizes are
+in powers of 1024 since about CUDA 8 and were powers of 1000 before: throughput, which nvprof works
+out from the same size, tells which ("38.147MB" in "6.4049ms" is "5.8163GB/s" only by 1024), and
+else sizes with a prefix stay unknown. Starts count from the start of the process. Written from
+layouts of CUDA 5 to 12 that are printed in public; no whole file was at hand.
 """
 
 from __future__ import annotations
@@ -26,15 +28,30 @@ TOOL = "nvprof"
 TRACE, SUMMARY, UNIFIED, METRIC = "GPU trace", "summary", "unified memory", "metrics"
 _TOOL_LINE = re.compile(r"={8} (?P<text>.*)|==(?P<process>\d+)== (?P<said>.*)")
 _ANYWHERE = re.compile(
-    r"(?:={8}|==\d+==) (?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)"
+    r"(?:={8}|==\d+==) (?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) "
+    "result)"
 )
-"""nvprof's first line may follow a program's last line without a line end ("Success!==9319== Profiling ...")."""
+"""nvprof's first line may follow a program's last line without a line end ("Success!==9319==
+Profiling ...")."""
 _MESSAGE = re.compile(r"(Warning|Error|Internal error)\s*:\s*(.*)", re.IGNORECASE)
-_QUIET = ("NVPROF is profiling", "Profiling application", "Profiling result", "Generated result", "Metric result",
-          "Event result", "Unified Memory profiling result", "OpenACC", "API calls")  # fmt: skip
+_QUIET = (
+    "NVPROF is profiling",
+    "Profiling application",
+    "Profiling result",
+    "Generated result",
+    "Metric result",
+    "Event result",
+    "Unified Memory profiling result",
+    "OpenACC",
+    "API calls",
+)
 _AT_ITS_END = ("Profiling application", "Generated result")
 _KINDS = (
-    (TRACE, re.compile(r"\s*Start\s{2,}Duration\s{2,}.*\b(?:Name|Kernel)\b"), {"Start", "Duration"}),
+    (
+        TRACE,
+        re.compile(r"\s*Start\s{2,}Duration\s{2,}.*\b(?:Name|Kernel)\b"),
+        {"Start", "Duration"},
+    ),
     (
         SUMMARY,
         re.compile(r"\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls\s+Avg\s+Min\s+Max\s+Name\s*$"),
@@ -42,32 +59,120 @@ _KINDS = (
     ),
     (
         UNIFIED,
-        re.compile(r"\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$"),
+        re.compile(
+            r"\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$"
+        ),
         {"Avg Size", "Total Size", "Name"},
     ),
-    (METRIC, re.compile(r"\s*Invocations\s+(?:Metric|Event) Name\s.*\bAvg\b"), {"Invocations", "Kernel", "Avg"}),
+    (
+        METRIC,
+        re.compile(r"\s*Invocations\s+(?:Metric|Event) Name\s.*\bAvg\b"),
+        {"Invocations", "Kernel", "Avg"},
+    ),
 )
 """(kind of table, its header in text, columns that it has in CSV)"""
 _CSV_HEADERS = (
-    '"Start","Duration"', '"Type","Time(%)"', '"Time(%)","Time","Calls"', '"Device","Kernel","Invocations"',
-)  # fmt: skip
+    '"Start","Duration"',
+    '"Type","Time(%)"',
+    '"Time(%)","Time","Calls"',
+    '"Device","Kernel","Invocations"',
+)
 _BARE_HEADERS = ("Type,Time(%),Time,Calls,", "Time(%),Time,Calls,Avg,")
-"""Of sums that another program saved again: nothing is quoted (names hold commas), and units stand in the cells."""
+"""Of sums that another program saved again: nothing is quoted (names hold commas), and units stand
+in the cells."""
 _WORDS = ("NVPROF is", "Profiling ", " result", "Duration", "Time(%)", '"Invocations"')
 """One of them is in each line that ``sniff`` looks for."""
 _GLUED = re.compile(r"\d%,\d[\d.]*[num]?s,\d+,\d")
 """A row of such sums inside of a name: the line end before it is lost."""
 _IN_CELLS = "CSV with units in its cells"
 _SUMMARY_ROW = re.compile(
-    r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,18})\s+(?P<Avg>\S+)\s+"
-    r"(?P<Min>\S+)\s+(?P<Max>\S+)\s\s?(?P<Name>\S.*)\Z"
+    r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,"
+    r"18})\s+(?P<Avg>\S+)\s+(?P<Min>\S+)\s+(?P<Max>\S+)\s\s?(?P<Name>\S.*)\Z"
 )
 _DEVICE = re.compile(r'\s*Device "(?P<name>.{0,200})"\s*\Z')
 _KERNEL = re.compile(r"Kernel: (?P<name>.+)\Z")
 _GAP = re.compile(r" {2,}")
 _METRIC_COLUMNS = ["Invocations", "Name", "Description", "Min", "Max", "Avg"]
 _LINE_LIMIT = 1 << 20
-_UNITS = {"", "%", "ns", "us", "ms", "s", "B", "KB", "MB", "GB", "TB", "B/s", "KB/s", "MB/s", "GB/s", "TB/s"}
+_UNITS = {
+    "",
+    "%",
+    "ns",
+    "us",
+    "ms",
+    "s",
+    "B",
+    "KB",
+    "MB",
+    "GB",
+    "TB",
+    "B/s",
+    "KB/s",
+    "MB/s",
+    "GB/s",
+    "TB/s",
+}
+
+_NUMBER = re.compile(
+    r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:e[+-]\d{1,2})?)\s*([A-Za-z%][A-Za-z/%]{0,5})?\Z"
+)
+_TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_GRID = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)\Z")
+_ORDINAL = re.compile(r"(?P<name>.*\S)\s*\((?P<index>\d{1,4})\)\Z")
+_CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
+_OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?P<kind>.+)\]\Z")
+_MEMCPY = re.compile(r"(?:memcpy|Memcpy) (?P<kind>\w+)\Z")
+_MORE = (
+    "Start",
+    "Duration",
+    "Grid Size",
+    "Block Size",
+    "Grid X",
+    "Grid Y",
+    "Grid Z",
+    "Block X",
+    "Block Y",
+    "Block Z",
+    "Regs*",
+    "SSMem*",
+    "DSMem*",
+    "Registers Per Thread",
+    "Static SMem",
+    "Dynamic SMem",
+    "Size",
+    "Throughput",
+    "SrcMemType",
+    "DstMemType",
+    "Device",
+    "Context",
+    "Stream",
+    "Name",
+    "Kernel",
+    "Correlation_ID",
+    "Unified Memory",
+    "Virtual Address",
+    "Src Dev",
+    "Src Ctx",
+    "Dst Dev",
+    "Dst Ctx",
+    "Secondary Virtual Address",
+    "Process",
+)
+"""Columns of the trace that are not metrics."""
+_DEVICE_WIDTH = 15
+_LARGEST = 2**63 - 1
+_FIGURES: dict[str, dict[str, str | None]] = {
+    SUMMARY: {"Time(%)": "%", "Time": "ns", "Calls": None, "Avg": "ns", "Min": "ns", "Max": "ns"},
+    UNIFIED: {
+        "Count": None,
+        **dict.fromkeys(("Avg Size", "Min Size", "Max Size", "Total Size"), "byte"),
+        "Total Time": "ns",
+    },
+    METRIC: {"Invocations": None, "Min": "", "Max": "", "Avg": ""},
+}
+"""Kind of table -> its columns that become figures -> their unit; None for a count, "" for that of
+the cell."""
 
 
 class Row(NamedTuple):
@@ -75,20 +180,26 @@ class Row(NamedTuple):
 
     kind: str
     cells: dict[str, str]
-    """Column name, as nvprof prints it -> cell. Text: "Grid Size", "Regs*"; CSV: "Grid X", "Registers Per Thread"."""
+    """Column name, as nvprof prints it -> cell. Text: "Grid Size", "Regs*"; CSV: "Grid X",
+    "Registers Per Thread"."""
     units: dict[str, str]
     """Column name -> unit below the header; empty for text, whose cells have their units."""
     group: str
-    """"GPU activities", "API calls", ... of a summary; the kernel of a metric; the device of unified memory."""
+    """"GPU activities", "API calls", ... of a summary; the kernel of a metric; the device of
+    unified memory."""
 
     def cell(self, *names: str) -> tuple[str, str]:
-        """(cell, unit of the column) of the first of these columns that the row has something in."""
-        name = next((name for name in names if self.cells.get(name, "").strip() not in ("", "-")), "")
+        """(cell, unit of the column) of the first of these columns that the row has
+        something in."""
+        name = next(
+            (name for name in names if self.cells.get(name, "").strip() not in ("", "-")), ""
+        )
         return self.cells.get(name, ""), self.units.get(name, "")
 
 
 class Lines:
-    """Iterate once for the rows; then ``tables``, ``unread`` and ``diagnostics`` describe the file."""
+    """Iterate once for the rows; then ``tables``, ``unread`` and ``diagnostics`` describe
+    the file."""
 
     def __init__(self, path: Path) -> None:
         self.tables: list[str] = []
@@ -98,11 +209,13 @@ class Lines:
         self.unknown: dict[str, None] = {}
         """Headers of tables."""
         self.again: int | None = None
-        """Line of the first table that repeats a row or trace of an earlier table of its process."""
+        """Line of the first table that repeats a row or trace of an earlier table of
+        its process."""
         self.processes: dict[str, int] = {}
         """Process -> the line of its first table."""
         self.starts: list[int] = []
-        """Lines at which nvprof began again after it had printed what it had of all processes before."""
+        """Lines at which nvprof began again after it had printed what it had of all
+        processes before."""
         self._open_processes: set[str] = set()
         """Processes that nvprof said it profiles and has printed nothing of."""
         self._process = self._device = ""
@@ -155,23 +268,36 @@ class Lines:
 
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
-        return [*(Diagnostic(severity, TOOL, text) for severity, text in self._messages), *self._text.diagnostics()]
+        return [
+            *(Diagnostic(severity, TOOL, text) for severity, text in self._messages),
+            *self._text.diagnostics(),
+        ]
 
     def _begin_run(self, text: str) -> None:
-        """Does a further output of nvprof begin with this line? One of a process and its children begins once."""
+        """Does a further output of nvprof begin with this line? One of a process and its children
+        begins once."""
         if text.startswith("NVPROF is profiling"):
             if self.tables and not self._open_processes:
                 self.starts.append(self._line)
             self._open_processes.add(self._process)
-        elif text.rstrip().endswith("result:") or text.startswith(_AT_ITS_END) or _MESSAGE.match(text):
+        elif (
+            text.rstrip().endswith("result:")
+            or text.startswith(_AT_ITS_END)
+            or _MESSAGE.match(text)
+        ):
             self._open_processes.discard(self._process)
 
     def _tool_line(self, text: str) -> None:
         """A line of nvprof's own; a result line ends the table before it."""
         message = _MESSAGE.match(text)
-        said = None if text.startswith(_QUIET) or not text.strip() else ("info", text.strip()[:1000])
+        said = (
+            None if text.startswith(_QUIET) or not text.strip() else ("info", text.strip()[:1000])
+        )
         if message:
-            said = ("warning" if message[1].lower() == "warning" else "error", message[2].strip()[:1000])
+            said = (
+                "warning" if message[1].lower() == "warning" else "error",
+                message[2].strip()[:1000],
+            )
         if said and len(self._messages) < 100:
             self._messages[said] += 1
         if message:
@@ -187,7 +313,8 @@ class Lines:
         for kind, header, _ in _KINDS:
             if header.match(line):
                 names = _METRIC_COLUMNS if kind == METRIC else _GAP.split(line.strip())
-                if kind != UNIFIED or "Name" in names:  # else its columns do not stand two blanks apart
+                # else its columns do not stand two blanks apart
+                if kind != UNIFIED or "Name" in names:
                     return self._open(kind, names, is_csv=False)
         is_bare = line.startswith(_BARE_HEADERS)
         names = _csv_cells(line) if is_bare or (line.startswith('"') and "," in line) else []
@@ -210,7 +337,9 @@ class Lines:
     def _met(self, row: Row) -> Row:
         """A trace may appear once; a sum once for each device, group and name."""
         if row.kind != TRACE:
-            names = (row.cells.get(name, "") for name in ("Device", "Name", "Metric Name", "Event Name"))
+            names = (
+                row.cells.get(name, "") for name in ("Device", "Name", "Metric Name", "Event Name")
+            )
             self._once(row.kind, self._device, row.group, *names)
         return row
 
@@ -221,7 +350,9 @@ class Lines:
 
     def _csv_row(self, line: str) -> Row | None:
         """A row below a CSV header; the first may be its units. A blank line ends the table."""
-        cells = line.rstrip().split(",", len(self._names) - 1) if self._is_bare else _csv_cells(line)
+        cells = (
+            line.rstrip().split(",", len(self._names) - 1) if self._is_bare else _csv_cells(line)
+        )
         if not line.strip():
             self._kind = None
         elif self._units is None and len(cells) == len(self._names) and _UNITS.issuperset(cells):
@@ -230,8 +361,17 @@ class Lines:
             self._units = self._units or {}
             if len(cells) == len(self._names) and not (self._is_bare and _GLUED.search(cells[-1])):
                 named = dict(zip(self._names, cells, strict=True))
-                other = named.get("Kernel", "") if self._kind == METRIC else named.get("Device", self._group)
-                return Row(str(self._kind), named, self._units, named.get("Type") or other or "GPU activities")
+                other = (
+                    named.get("Kernel", "")
+                    if self._kind == METRIC
+                    else named.get("Device", self._group)
+                )
+                return Row(
+                    str(self._kind),
+                    named,
+                    self._units,
+                    named.get("Type") or other or "GPU activities",
+                )
             self._stray(line)
         return None
 
@@ -241,7 +381,11 @@ class Lines:
             self._kind = None if self._kind != METRIC else METRIC
         elif self._kind == SUMMARY and (match := _SUMMARY_ROW.match(stripped)):
             self._group = match["Type"] or self._group or "GPU activities"
-            named = {key: value for key, value in match.groupdict().items() if value and key not in ("Type", "percent")}
+            named = {
+                key: value
+                for key, value in match.groupdict().items()
+                if value and key not in ("Type", "percent")
+            }
             return Row(SUMMARY, named | {"Time(%)": match["percent"] + "%"}, {}, self._group)
         elif self._kind != SUMMARY and (kernel := _KERNEL.match(stripped)):
             self._group = kernel["name"]
@@ -252,11 +396,15 @@ class Lines:
         return None
 
     def _cells(self, line: str) -> list[str]:
-        """The cells of a row of text; [] when they do not fit the header. Two blanks at least part them."""
+        """The cells of a row of text; [] when they do not fit the header. Two blanks at least
+        part them."""
         if self._kind == METRIC:
             parts = _GAP.split(line)
-            middle = len(parts) - 3  # a description has single blanks, but may be cut into the next column
-            return [*parts[:2], " ".join(parts[2:middle]), *parts[middle:]] if len(parts) >= 6 else []
+            # a description has single blanks, but may be cut into the next column
+            middle = len(parts) - 3
+            return (
+                [*parts[:2], " ".join(parts[2:middle]), *parts[middle:]] if len(parts) >= 6 else []
+            )
         parts = _GAP.split(line, maxsplit=len(self._names) - 1)
         return parts if len(parts) == len(self._names) else []
 
@@ -267,8 +415,11 @@ class Lines:
             self.unknown[line.strip()[:60]] = None
 
     def _stray(self, line: str) -> None:
-        """Set aside a line inside a table that is not a row: notes below a trace, or the program's output."""
-        if not line.startswith(("Regs:", "SSMem:", "DSMem:", "SrcMemType:", "DstMemType:", "Total CPU Page faults")):
+        """Set aside a line inside a table that is not a row: notes below a trace, or the
+        program's output."""
+        if not line.startswith(
+            ("Regs:", "SSMem:", "DSMem:", "SrcMemType:", "DstMemType:", "Total CPU Page faults")
+        ):
             self.unread += 1
         self._text.stray(line)
 
@@ -281,35 +432,6 @@ def _csv_cells(line: str) -> list[str]:
         return []
 
 
-_NUMBER = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:e[+-]\d{1,2})?)\s*([A-Za-z%][A-Za-z/%]{0,5})?\Z")
-_TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-_PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_GRID = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)\Z")
-_ORDINAL = re.compile(r"(?P<name>.*\S)\s*\((?P<index>\d{1,4})\)\Z")
-_CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
-_OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?P<kind>.+)\]\Z")
-_MEMCPY = re.compile(r"(?:memcpy|Memcpy) (?P<kind>\w+)\Z")
-_MORE = (
-    "Start", "Duration", "Grid Size", "Block Size", "Grid X", "Grid Y", "Grid Z", "Block X", "Block Y", "Block Z",
-    "Regs*", "SSMem*", "DSMem*", "Registers Per Thread", "Static SMem", "Dynamic SMem", "Size", "Throughput",
-    "SrcMemType", "DstMemType", "Device", "Context", "Stream", "Name", "Kernel", "Correlation_ID", "Unified Memory",
-    "Virtual Address", "Src Dev", "Src Ctx", "Dst Dev", "Dst Ctx", "Secondary Virtual Address", "Process",
-)  # fmt: skip
-"""Columns of the trace that are not metrics."""
-_DEVICE_WIDTH = 15
-_LARGEST = 2**63 - 1
-_FIGURES: dict[str, dict[str, str | None]] = {
-    SUMMARY: {"Time(%)": "%", "Time": "ns", "Calls": None, "Avg": "ns", "Min": "ns", "Max": "ns"},
-    UNIFIED: {
-        "Count": None,
-        **dict.fromkeys(("Avg Size", "Min Size", "Max Size", "Total Size"), "byte"),
-        "Total Time": "ns",
-    },
-    METRIC: {"Invocations": None, "Min": "", "Max": "", "Avg": ""},
-}
-"""Kind of table -> its columns that become figures -> their unit; None for a count, "" for that of the cell."""
-
-
 class Sizes:
     """Bytes of a "KB" in one file: 1024 or 1000, or undecided."""
 
@@ -319,23 +441,31 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Sizes:
-        """Decide by the first copies whose throughput has another prefix than their size; they must agree."""
+        """Decide by the first copies whose throughput has another prefix than their size; they
+        must agree."""
         votes: Tally[int] = Tally()
         for number, row in enumerate(rows):
             if sum(votes.values()) >= 20 or (votes.total() and number > 2000):
                 break
             size, throughput = _prefixed(row, "Size"), _prefixed(row, "Throughput")
             duration = time_ns(*row.cell("Duration"))
-            if not (size and throughput and duration and size[0] and throughput[0]) or size[1] == throughput[1]:
+            if (
+                not (size and throughput and duration and size[0] and throughput[0])
+                or size[1] == throughput[1]
+            ):
                 continue
             rate = float(size[0]) / (duration / 1e9)
             for base in (1000, 1024):
                 expected = float(throughput[0]) * float(base) ** (throughput[1] - size[1])
-                votes[base] += abs(rate / expected - 1) < 0.008  # 1024/1000 is 1.024; five digits round by 0.0001
-        return cls(next((base for base in (1024, 1000) if votes[base] and not votes[2024 - base]), None))
+                # 1024/1000 is 1.024; five digits round by 0.0001
+                votes[base] += abs(rate / expected - 1) < 0.008
+        return cls(
+            next((base for base in (1024, 1000) if votes[base] and not votes[2024 - base]), None)
+        )
 
     def bytes(self, text: str, unit: str) -> int | None:
-        """Bytes of a printed size ("38.147MB", or a number in a column of that unit); None when it is none."""
+        """Bytes of a printed size ("38.147MB", or a number in a column of that unit); None when it
+        is none."""
         number = _number(text, unit)
         if number is None or not number[1].endswith("B") or number[1][:-1] not in _PREFIXES:
             return None
@@ -347,7 +477,9 @@ class Sizes:
         return value if 0 <= value <= _LARGEST else None
 
     def gaps(self) -> list[Gap]:
-        reason = f"{self._undecided} sizes: nothing in the file says whether a KB is 1000 or 1024 bytes"
+        reason = (
+            f"{self._undecided} sizes: nothing in the file says whether a KB is 1000 or 1024 bytes"
+        )
         gaps = [Gap(what, "ambiguous", reason) for what in ("copy.bytes", "kernel.shared_bytes")]
         return gaps if self._undecided else []
 
@@ -367,7 +499,8 @@ class Trace:
         self._times: Tally[str] = Tally()
 
     def take(self, row: Row) -> None:
-        """One row: a kernel has a grid, a copy a bracketed name; all else is a call and is counted by name."""
+        """One row: a kernel has a grid, a copy a bracketed name; all else is a call and is counted
+        by name."""
         cells = row.cells
         name = cells.get("Name", cells.get("Kernel", "")).strip()
         times = (time_ns(*row.cell("Start")), time_ns(*row.cell("Duration")))
@@ -384,7 +517,15 @@ class Trace:
                 self._sizes.bytes(*row.cell(*names))
                 for names in (("SSMem*", "Static SMem"), ("DSMem*", "Dynamic SMem"))
             ]
-            numbers = [None, *place, *grid, *(_axes(cells, "Block") or [None] * 3), registers, *shared, *times]
+            numbers = [
+                None,
+                *place,
+                *grid,
+                *(_axes(cells, "Block") or [None] * 3),
+                registers,
+                *shared,
+                *times,
+            ]
             self.kernels.append(
                 Kernel(launch, _CORRELATION.sub("", name), None, None, None, None, None, *numbers)  # type: ignore[arg-type]
             )
@@ -400,7 +541,9 @@ class Trace:
                     self.unknown[metric] = None
                 number = _number(text, row.units.get(metric, ""))
                 value, unit = (_whole(number[0]), number[1] or None) if number else (None, None)
-                self.counters.append(Counter(launch, metric, value, unit, text=None if number else text or None))
+                self.counters.append(
+                    Counter(launch, metric, value, unit, text=None if number else text or None)
+                )
 
     def _device(self, text: str) -> int | None:
         """The ordinal in "Tesla T4 (0)"; None where the name alone is printed."""
@@ -417,29 +560,48 @@ class Trace:
 
     def gaps(self) -> list[Gap]:
         gaps = [
-            Gap("device.name", "unreadable", f"nvprof cut the name to {_DEVICE_WIDTH} characters: '{name}'")
+            Gap(
+                "device.name",
+                "unreadable",
+                f"nvprof cut the name to {_DEVICE_WIDTH} characters: '{name}'",
+            )
             for name, index in self._devices.items()
             if index is None and len(name) >= _DEVICE_WIDTH - 1
         ]
         if None in self._devices.values():
-            gaps.append(Gap("kernel.device_index", "not_available", "the trace names the GPU without its number"))
+            gaps.append(
+                Gap(
+                    "kernel.device_index",
+                    "not_available",
+                    "the trace names the GPU without its number",
+                )
+            )
         return gaps
 
     def summaries(self) -> list[Summary]:
         """Calls and page faults of the trace, by name."""
-        calls = ((name.strip("[]"), float(count), float(self._times[name])) for name, count in self._others.items())
+        calls = (
+            (name.strip("[]"), float(count), float(self._times[name]))
+            for name, count in self._others.items()
+        )
         return [
             figure
             for label, count, time in calls
-            for figure in (Summary(f"{label}: Calls", count, None), Summary(f"{label}: Time", time, "ns"))
+            for figure in (
+                Summary(f"{label}: Calls", count, None),
+                Summary(f"{label}: Time", time, "ns"),
+            )
         ]
 
 
 def figures(row: Row, sizes: Sizes) -> list[Summary]:
-    """Figures of a sum by name: "GPU activities: name: Time", "Unified Memory, device: direction: Count", a metric's Avg."""
+    """Figures of a sum by name: "GPU activities: name: Time", "Unified Memory, device: direction:
+    Count", a metric's Avg."""
     cells = row.cells
     name = cells.get("Metric Name") or cells.get("Event Name") or cells.get("Name", "")
-    label = f"{row.group}: {name}" if row.kind == METRIC else f"{row.group}: {cells['Name'].strip()}"
+    label = (
+        f"{row.group}: {name}" if row.kind == METRIC else f"{row.group}: {cells['Name'].strip()}"
+    )
     found = []
     for key, stated in _FIGURES[row.kind].items():
         text, unit = cells.get(key, ""), row.units.get(key, "")
@@ -462,7 +624,8 @@ def figures(row: Row, sizes: Sizes) -> list[Summary]:
 
 
 def time_ns(text: str, unit: str) -> int | None:
-    """Nanoseconds of "438.61ms", or of a number in a column of that unit; None for "-" and for anything that is not a time."""
+    """Nanoseconds of "438.61ms", or of a number in a column of that unit; None for "-" and for
+    anything that is not a time."""
     number = _number(text, unit)
     if number is None or number[1] not in _TIMES:
         return None
@@ -483,18 +646,27 @@ def _number(text: str, unit: str) -> tuple[Decimal, str] | None:
 
 
 def _whole(number: Decimal) -> int | float:
-    return int(number) if number == number.to_integral_value() and abs(number) <= _LARGEST else float(number)
+    return (
+        int(number)
+        if number == number.to_integral_value() and abs(number) <= _LARGEST
+        else float(number)
+    )
 
 
 def _prefixed(row: Row, column: str) -> tuple[Decimal, int] | None:
     """(number, power of its prefix) of a size or a throughput."""
     number = _number(*row.cell(column))
     prefix = number[1].removesuffix("/s").removesuffix("B") if number and "B" in number[1] else None
-    return (number[0], _PREFIXES[prefix]) if number and prefix in _PREFIXES and prefix is not None else None
+    return (
+        (number[0], _PREFIXES[prefix])
+        if number and prefix in _PREFIXES and prefix is not None
+        else None
+    )
 
 
 def _axes(cells: dict[str, str], what: str) -> list[int | None] | None:
-    """The three sizes of a grid or block, "(39063 1 1)" or three columns; None when the row has none."""
+    """The three sizes of a grid or block, "(39063 1 1)" or three columns; None when the row
+    has none."""
     match = _GRID.match(cells.get(f"{what} Size", "").strip())
     if match:
         return [int(match[n]) for n in (1, 2, 3)]
@@ -531,13 +703,20 @@ def parse(path: Path) -> Report:
                 elif row.kind == UNIFIED:
                     sums.add_unified(row.group, row.cells, row.units)
     if not source.tables:
-        messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
-        raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")
+        messages = (
+            "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
+        )
+        raise ReportError(
+            path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages"
+        )
     if source.starts:
         raise several(path, TOOL, source.starts)
     if source.again is not None:
         raise repeated(path, TOOL, "a table of one process", source.again)
-    rounded = "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all digits)"
+    rounded = (
+        "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all "
+        "digits)"
+    )
     return Report(
         tool=TOOL,
         path=path,
@@ -555,7 +734,9 @@ def parse(path: Path) -> Report:
                 if any(table.endswith(("text", _IN_CELLS)) for table in source.tables)
                 else ()
             ),
-            *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
+            *not_understood(
+                {"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"
+            ),
             *sums.doubts(),
             *joined("the tables of further processes", [*source.processes.values()][1:]),
         ),
@@ -573,7 +754,12 @@ def _gaps(source: Lines, trace: Trace) -> Iterator[Gap]:
         reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
         yield Gap("kernel.layer", "not_available", reason)
     if source.cut_message:
-        reason = f"the last line, '{source.cut_message[:60]}', has no line end: what stood below it may be cut off"
+        reason = (
+            f"the last line, '{source.cut_message[:60]}', has no line end: what stood below it may "
+            "be cut off"
+        )
         yield Gap("nvprof row", "unreadable", reason)
     if source.unread:
-        yield Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read")
+        yield Gap(
+            "nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read"
+        )

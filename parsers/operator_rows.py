@@ -1,7 +1,9 @@
-"""The operators of a trace that multiply, as rows: which of nested ones counts, whose kernels are theirs, how often a step runs them.
+"""The operators of a trace that multiply, as rows: which of nested ones counts, whose kernels are
+theirs, how often a step runs them.
 
-Of nested operators the outermost counts (aten::convolution, not the cudnn_convolution that it calls). Outside of modules an
-operator gives its launches a row of its own, named by its shapes. A backward belongs to the row of its forward.
+Of nested operators the outermost counts (aten::convolution, not the cudnn_convolution that it
+calls). Outside of modules an operator gives its launches a row of its own, named by its shapes. A
+backward belongs to the row of its forward.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class OperatorRows:
             parent, name = spans.parents[index], spans.names[index]
             outer = self.owners[parent] if parent >= 0 else -1
             self.inside[index] = (
-                (parent >= 0 and self.inside[parent]) or index in spans.backward or name.startswith(ENGINE)
+                (parent >= 0 and self.inside[parent])
+                or index in spans.backward
+                or name.startswith(ENGINE)
             )
             self.owners[index] = outer
             if name in GRADIENT_OF:
@@ -95,16 +99,21 @@ class OperatorRows:
                     masks.setdefault(outer, [False] * 3)[GRADIENT_OF[name]] = True
             elif index in spans.calls:
                 around = spans.names[outer] if outer >= 0 else None
-                if around is None or around in COMPOSITE or around == name:  # autocast calls the operator once more
+                # autocast calls the operator once more
+                if around is None or around in COMPOSITE or around == name:
                     self.owners[index] = index
                     replaced.setdefault(outer, index)
-        # A network repeats the same few calls in every step: what follows from one is worked out once, and shared.
-        every = {owner: self._read(owner, masks.get(owner)) for owner in sorted(set(self.owners) - {-1})}
+        # A network repeats the same few calls in every step: what follows from one is worked out
+        # once, and shared.
+        every = {
+            owner: self._read(owner, masks.get(owner)) for owner in sorted(set(self.owners) - {-1})
+        }
         self._learn_outputs(every)
         alike = {(spans.names[owner], id(op)): op for owner, op in every.items()}
         labels = {(name, number): label(name, op) for (name, number), op in alike.items()}
         self.labels = {owner: labels[spans.names[owner], id(op)] for owner, op in every.items()}
-        for owner in sorted(replaced.keys() & every.keys(), reverse=True):  # its casts are work of the operator inside
+        # its casts are work of the operator inside
+        for owner in sorted(replaced.keys() & every.keys(), reverse=True):
             self.labels[owner] = self.labels[replaced[owner]]
         self.shapes = {owner: op for owner, op in every.items() if owner not in replaced}
         """Of each operator that counts."""
@@ -120,12 +129,23 @@ class OperatorRows:
         op = None if call is None else operator(name, call)
         if op is None:
             bare = name.replace("::", ".")
-            return OpShape("", "", bare, "forward", (), (), (), {"missed": "the trace does not have its shapes"})
-        return with_mask(op, mask) if mask is not None and op.op == "aten.convolution_backward" else op
+            return OpShape(
+                "",
+                "",
+                bare,
+                "forward",
+                (),
+                (),
+                (),
+                {"missed": "the trace does not have its shapes"},
+            )
+        return (
+            with_mask(op, mask) if mask is not None and op.op == "aten.convolution_backward" else op
+        )
 
     def _learn_outputs(self, every: dict[int, OpShape]) -> None:
-        """A convolution's output has the shape of the gradient that comes back for the same input and weight, or of what the
-        next operator takes."""
+        """A convolution's output has the shape of the gradient that comes back for the same input
+        and weight, or of what the next operator takes."""
         told: dict[tuple[object, ...], set[tuple[int, ...] | None]] = defaultdict(set)
         for op in every.values():
             if op.op == "aten.convolution_backward":
@@ -143,7 +163,8 @@ class OperatorRows:
                 every[index] = with_outputs[alike]
 
     def named(self, is_free: Callable[[int], bool]) -> Iterator[tuple[int, str]]:
-        """(span, row) of the spans inside operators for which ``is_free``: they lie in no other row."""
+        """(span, row) of the spans inside operators for which ``is_free``: they lie in no
+        other row."""
         for index, owner in enumerate(self.owners):
             if owner >= 0 and is_free(index):
                 yield index, self.labels[owner]
@@ -155,14 +176,20 @@ class OperatorRows:
                 yield index
 
     def collect(
-        self, place_of: Callable[[int], Place], steps: Collection[int], launchers: Iterable[int] | None
+        self,
+        place_of: Callable[[int], Place],
+        steps: Collection[int],
+        launchers: Iterable[int] | None,
     ) -> Operators:
-        """The shapes with their rows. ``steps``: those that the kernels say; only their operators count.
+        """The shapes with their rows. ``steps``: those that the kernels say; only their
+        operators count.
 
-        ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator that launched none ran on
-        the CPU, or while a CUDA graph was recorded, and does not count.
+        ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator
+        that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.
         """
-        launched = None if launchers is None else {self.owners[index] for index in launchers if index >= 0}
+        launched = (
+            None if launchers is None else {self.owners[index] for index in launchers if index >= 0}
+        )
         idle = 0
         calls: dict[tuple[object, ...], Counter[int | None]] = defaultdict(Counter)
         first: dict[tuple[object, ...], OpShape] = {}
@@ -177,7 +204,14 @@ class OperatorRows:
             one = (id(op), place.layer, place.direction, place.optimizer)
             if one not in keys:
                 placed = _placed(op, place, own_row=place.layer in rows)
-                key = (placed.layer, placed.op, placed.direction, placed.inputs, placed.outputs, str(placed.attributes))
+                key = (
+                    placed.layer,
+                    placed.op,
+                    placed.direction,
+                    placed.inputs,
+                    placed.outputs,
+                    str(placed.attributes),
+                )
                 first.setdefault(key, replace(placed, position=len(first)))
                 keys[one] = key
             calls[keys[one]][place.step] += 1
@@ -189,9 +223,11 @@ class OperatorRows:
             counts = {key: tally.total() for key, tally in calls.items()}
         ops = tuple(replace(op, calls=counts[key]) for key, op in first.items() if counts[key])
         return Operators(
-            ops, {} if alike or not ops else {COVERS: WHOLE_CAPTURE}, tuple(_gaps(ops, alike=alike, steps=len(steps), idle=idle)),
+            ops,
+            {} if alike or not ops else {COVERS: WHOLE_CAPTURE},
+            tuple(_gaps(ops, alike=alike, steps=len(steps), idle=idle)),
             _precision(ops),
-        )  # fmt: skip
+        )
 
 
 def _placed(op: OpShape, place: Place, *, own_row: bool) -> OpShape:
@@ -204,7 +240,8 @@ def _placed(op: OpShape, place: Place, *, own_row: bool) -> OpShape:
     elif direction not in ("forward", "recompute") and not op.op.endswith("_backward"):
         attributes["role"] = "backward"
     if own_row:
-        attributes |= {"functional": op.op, "row": True}  # the row is the operator, not a layer that has a forward
+        # the row is the operator, not a layer that has a forward
+        attributes |= {"functional": op.op, "row": True}
     side = "forward" if direction in ("forward", "recompute") else "backward"
     kind = "" if own_row else _INSTANCE.sub("", layer.rpartition(".")[2])
     return replace(op, layer=layer, kind=kind, direction=side, attributes=attributes)
@@ -212,7 +249,9 @@ def _placed(op: OpShape, place: Place, *, own_row: bool) -> OpShape:
 
 def _precision(ops: Iterable[OpShape]) -> str | None:
     kinds = {op.dtypes[0] if op.dtypes else None for op in ops if "missed" not in op.attributes}
-    return {"bfloat16": "bf16", "float16": "fp16"}.get(kinds.pop() or "") if len(kinds) == 1 else None
+    return (
+        {"bfloat16": "bf16", "float16": "fp16"}.get(kinds.pop() or "") if len(kinds) == 1 else None
+    )
 
 
 def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iterator[Gap]:
@@ -223,11 +262,18 @@ def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iter
     if idle:
         where = "on the CPU, into a CUDA graph, or before the recording began"
         reason = (
-            f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel ({where}): left out"
+            f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel "
+            f"({where}): left out"
         )
         yield Gap("op_shape", "not_available", reason)
     if not ops:
         return
     if not alike:
-        unlike = f"its {steps} steps run different operators" if steps else "no range names a step (ProfilerStep#N)"
-        yield Gap("step", "not_available", f"{unlike}: the ledger takes the whole capture as one step")
+        unlike = (
+            f"its {steps} steps run different operators"
+            if steps
+            else "no range names a step (ProfilerStep#N)"
+        )
+        yield Gap(
+            "step", "not_available", f"{unlike}: the ledger takes the whole capture as one step"
+        )

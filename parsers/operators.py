@@ -1,9 +1,12 @@
-"""PyTorch's own operators as traces name them: matrix products, convolutions and attention as OpShape records.
+"""PyTorch's own operators as traces name them: matrix products, convolutions and attention as
+OpShape records.
 
-A trace gives the shapes of an operator's inputs, and mostly its types and the values of its other arguments ("Concrete
-Inputs"). Output shapes follow from these. What a formula needs and the trace lacks is said under ``missed``.
+A trace gives the shapes of an operator's inputs, and mostly its types and the values of its other
+arguments ("Concrete Inputs"). Output shapes follow from these. What a formula needs and the trace
+lacks is said under ``missed``.
 
-Argument orders: PyTorch's ``aten/src/ATen/native/native_functions.yaml`` (2.9), and the versions of 2021 for cuDNN's operators.
+Argument orders: PyTorch's ``aten/src/ATen/native/native_functions.yaml`` (2.9), and the versions of
+2021 for cuDNN's operators.
 """
 
 from __future__ import annotations
@@ -20,6 +23,54 @@ from perfctl.records.paper import OpShape
 
 Shape = tuple[int, ...]
 
+NO_STRIDE = (
+    "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
+    "output's shape"
+)
+_ORDERS = {
+    "convolution": (2, 3, 4, 5, 6, 7, 8),
+    "_convolution": (2, 3, 4, 5, 6, 7, 8),
+    "convolution_overrideable": (2, 3, 4, 5, 6, 7, 8),
+    "cudnn_convolution": (-1, 3, 2, 4, -1, -1, 5),
+    "cudnn_convolution_relu": (2, 3, 4, 5, -1, -1, 6),
+    "cudnn_convolution_add_relu": (4, 5, 6, 7, -1, -1, 8),
+    "cudnn_convolution_transpose": (-1, 4, 2, 5, -2, 3, 6),
+    "miopen_convolution": (2, 4, 3, 5, -1, -1, 6),
+    "miopen_convolution_transpose": (2, 5, 3, 6, -2, 4, 7),
+    "miopen_depthwise_convolution": (2, 4, 3, 5, -1, -1, 6),
+    "_conv_depthwise2d": (3, 4, 5, 6, -1, -1, -1),
+    "mkldnn_convolution": (2, 4, 3, 5, -1, -1, 6),
+    "conv1d": (2, 3, 4, 5, -1, -1, 6),
+    "conv2d": (2, 3, 4, 5, -1, -1, 6),
+    "conv3d": (2, 3, 4, 5, -1, -1, 6),
+}
+"""Where bias, stride, padding, dilation, transposed, output padding and groups stand; -1: nowhere
+(transposed: -2 is yes)."""
+
+WHICH = "the trace does not say which gradients were computed (Concrete Inputs)"
+
+_VARLEN = "sequences of several lengths are packed, and the trace does not say how long each is"
+
+FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
+COMPOSITE = frozenset({"aten::linear"})
+"""Operators that count only where no other of ``READERS`` is inside: elsewhere it calls addmm
+or mm."""
+GRADIENT_OF = {
+    "aten::cudnn_convolution_backward_input": 0,
+    "aten::cudnn_convolution_backward_weight": 1,
+}
+"""Operators inside cuDNN's backward of a convolution (until 2021) -> which gradient
+they compute."""
+RUNS_AGAIN = (
+    "aten.convolution",
+    "aten.linear",
+    "aten._scaled_dot_product_flash_attention",
+    "aten._scaled_dot_product_efficient_attention",
+    "aten._scaled_dot_product_cudnn_attention",
+)
+"""A forward that runs in backward is computed again (checkpointing); products may be
+gradients there."""
+
 
 class Call(NamedTuple):
     """One operator's arguments as a trace has them, by position."""
@@ -27,7 +78,8 @@ class Call(NamedTuple):
     shapes: tuple[Shape | None, ...]
     """None for what is not a tensor, where types are known; else ()."""
     types: tuple[str, ...] = ()
-    """Of each argument, torch's short names ("float32"); "" for what is not a tensor; empty when the trace has none."""
+    """Of each argument, torch's short names ("float32"); "" for what is not a tensor; empty when
+    the trace has none."""
     values: tuple[str, ...] = ()
     """As text: "[16, 16]", "False", ""; empty when the trace has none."""
 
@@ -50,12 +102,30 @@ class Call(NamedTuple):
         return tuple(found) if shape_in(found) is not None and isinstance(found, list) else None
 
 
+Reader = Callable[[str, Call], OpShape]
+"""The operator's name and arguments in, its shapes out; raises IndexError where arguments
+are missing."""
+
+
 TYPES = {
-    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
-    "long": "int64", "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
-    "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2", "c10::Float8_e4m3fnuz": "float8_e4m3fnuz", "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
-}  # fmt: skip
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
+    "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
+}
 """C++ names of element types -> torch's."""
 
 
@@ -76,20 +146,30 @@ def read_call(dims: object, types: object, values: object) -> Call | None:
         return None
     given = types if isinstance(types, list) and len(types) == len(dims) else []
     named = tuple(TYPES.get(item, "") if isinstance(item, str) else "" for item in given)
-    shapes = [shape_in(sizes) if not named or named[place] else None for place, sizes in enumerate(dims)]
+    shapes = [
+        shape_in(sizes) if not named or named[place] else None for place, sizes in enumerate(dims)
+    ]
     told = values if isinstance(values, list) and len(values) == len(dims) else []
     return Call(tuple(shapes), named, tuple(item if isinstance(item, str) else "" for item in told))
 
 
-Reader = Callable[[str, Call], OpShape]
-"""The operator's name and arguments in, its shapes out; raises IndexError where arguments are missing."""
-
-
-def _op(name: str, call: Call, places: Sequence[int], outputs: Sequence[Shape | None], **attributes: object) -> OpShape:
+def _op(
+    name: str,
+    call: Call,
+    places: Sequence[int],
+    outputs: Sequence[Shape | None],
+    **attributes: object,
+) -> OpShape:
     """``places``: which arguments the formula takes, in its order."""
-    inputs = tuple(call.shapes[place] if 0 <= place < len(call.shapes) else None for place in places)
+    inputs = tuple(
+        call.shapes[place] if 0 <= place < len(call.shapes) else None for place in places
+    )
     types = (
-        tuple(call.types[place] for place, shape in zip(places, inputs, strict=True) if shape is not None)
+        tuple(
+            call.types[place]
+            for place, shape in zip(places, inputs, strict=True)
+            if shape is not None
+        )
         if call.types
         else ()
     )
@@ -128,19 +208,6 @@ def _grouped(name: str, call: Call) -> OpShape:
     return _op(name, call, (0, 1, 2), (output,))
 
 
-NO_STRIDE = "the trace has no stride and padding (Concrete Inputs), and no backward that tells the output's shape"
-_ORDERS = {
-    "convolution": (2, 3, 4, 5, 6, 7, 8), "_convolution": (2, 3, 4, 5, 6, 7, 8), "convolution_overrideable": (2, 3, 4, 5, 6, 7, 8),
-    "cudnn_convolution": (-1, 3, 2, 4, -1, -1, 5), "cudnn_convolution_relu": (2, 3, 4, 5, -1, -1, 6),
-    "cudnn_convolution_add_relu": (4, 5, 6, 7, -1, -1, 8), "cudnn_convolution_transpose": (-1, 4, 2, 5, -2, 3, 6),
-    "miopen_convolution": (2, 4, 3, 5, -1, -1, 6), "miopen_convolution_transpose": (2, 5, 3, 6, -2, 4, 7),
-    "miopen_depthwise_convolution": (2, 4, 3, 5, -1, -1, 6), "_conv_depthwise2d": (3, 4, 5, 6, -1, -1, -1),
-    "mkldnn_convolution": (2, 4, 3, 5, -1, -1, 6),
-    "conv1d": (2, 3, 4, 5, -1, -1, 6), "conv2d": (2, 3, 4, 5, -1, -1, 6), "conv3d": (2, 3, 4, 5, -1, -1, 6),
-}  # fmt: skip
-"""Where bias, stride, padding, dilation, transposed, output padding and groups stand; -1: nowhere (transposed: -2 is yes)."""
-
-
 def _convolution(name: str, call: Call) -> OpShape:
     bias, stride, padding, dilation, transposed, extra, groups = _ORDERS[name]
     data, weight = call.shape(0), call.shape(1)
@@ -152,12 +219,25 @@ def _convolution(name: str, call: Call) -> OpShape:
     output = None
     if all(item is not None for item in window):
         more = _each(call.numbers(extra), rank) or (0,) * rank
-        output = _output(data, weight, [item or () for item in window], is_transposed, more, call.value(groups))
-    given = {key: list(item) for key, item in zip(("stride", "padding", "dilation"), window, strict=True) if item}
+        output = _output(
+            data, weight, [item or () for item in window], is_transposed, more, call.value(groups)
+        )
+    given = {
+        key: list(item)
+        for key, item in zip(("stride", "padding", "dilation"), window, strict=True)
+        if item
+    }
     return _op(
-        "convolution", call, (0, 1, bias), (output,), **given, transposed=is_transposed, groups=call.value(groups),
-        bias=bias >= 0 and bool(call.shape(bias)), missed=NO_STRIDE if output is None else None,
-    )  # fmt: skip
+        "convolution",
+        call,
+        (0, 1, bias),
+        (output,),
+        **given,
+        transposed=is_transposed,
+        groups=call.value(groups),
+        bias=bias >= 0 and bool(call.shape(bias)),
+        missed=NO_STRIDE if output is None else None,
+    )
 
 
 def _each(numbers: tuple[int, ...] | None, rank: int) -> tuple[int, ...] | None:
@@ -165,9 +245,15 @@ def _each(numbers: tuple[int, ...] | None, rank: int) -> tuple[int, ...] | None:
 
 
 def _output(
-    data: Shape, weight: Shape, window: Sequence[Shape], transposed: bool, more: Shape, groups: object
+    data: Shape,
+    weight: Shape,
+    window: Sequence[Shape],
+    transposed: bool,
+    more: Shape,
+    groups: object,
 ) -> Shape | None:
-    """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6 and 14, with dilation."""
+    """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6
+    and 14, with dilation."""
     sides = data[-(len(weight) - 2) :]
     each = list(zip(sides, weight[2:], *window, more, strict=True))
     if transposed:
@@ -181,9 +267,14 @@ def _output(
 
 
 def next_input(op: OpShape, shape: Shape | None) -> Shape | None:
-    """What the next operator takes, where it can be this convolution's output: same images, its channels, as many dimensions."""
+    """What the next operator takes, where it can be this convolution's output: same images, its
+    channels, as many dimensions."""
     data, weight = (op.inputs[place] or () for place in (0, 1))
-    fits = shape is not None and len(shape) == len(data) == len(weight) and (shape[0], shape[1]) == (data[0], weight[0])
+    fits = (
+        shape is not None
+        and len(shape) == len(data) == len(weight)
+        and (shape[0], shape[1]) == (data[0], weight[0])
+    )
     return shape if fits else None
 
 
@@ -196,11 +287,11 @@ def with_output(op: OpShape, output: Shape) -> OpShape:
     """The convolution with its output's shape, which another operator has told."""
     attributes = {key: value for key, value in op.attributes.items() if key != "missed"}
     return replace(
-        op, outputs=(output,), dtypes=(*op.dtypes, *op.dtypes[:1])[: 3 + len(op.inputs)], attributes=attributes
+        op,
+        outputs=(output,),
+        dtypes=(*op.dtypes, *op.dtypes[:1])[: 3 + len(op.inputs)],
+        attributes=attributes,
     )
-
-
-WHICH = "the trace does not say which gradients were computed (Concrete Inputs)"
 
 
 def _convolution_backward(name: str, call: Call) -> OpShape:
@@ -218,12 +309,18 @@ def _convolution_backward(name: str, call: Call) -> OpShape:
     mask = mask if isinstance(mask, list) else None
     sizes = [data, weight, (weight[1] if transposed else weight[0],)]
     outputs = [
-        size if mask is None or (place < len(mask) and mask[place]) else None for place, size in enumerate(sizes)
+        size if mask is None or (place < len(mask) and mask[place]) else None
+        for place, size in enumerate(sizes)
     ]
     return _op(
-        "convolution_backward", call, order, outputs, transposed=bool(transposed), output_mask=mask,
+        "convolution_backward",
+        call,
+        order,
+        outputs,
+        transposed=bool(transposed),
+        output_mask=mask,
         missed=WHICH if mask is None else None,
-    )  # fmt: skip
+    )
 
 
 def with_mask(op: OpShape, mask: Sequence[bool]) -> OpShape:
@@ -242,10 +339,8 @@ class _Attention(NamedTuple):
     rows_first: bool = False
     """Layout B x S x h x D, and not B x h x S x D."""
     lengths: int | None = None
-    """Place of the cumulative lengths of a packed batch, whose shapes do not say how long each sequence is."""
-
-
-_VARLEN = "sequences of several lengths are packed, and the trace does not say how long each is"
+    """Place of the cumulative lengths of a packed batch, whose shapes do not say how long each
+    sequence is."""
 
 
 def _attention(what: _Attention, name: str, call: Call) -> OpShape:
@@ -265,9 +360,13 @@ def _attention(what: _Attention, name: str, call: Call) -> OpShape:
     backward = "_backward" if what.first else ""
     outputs = shapes if what.first else [(*shapes[0][:-1], shapes[2][-1])]
     return _op(
-        f"_scaled_dot_product_{what.kind}_attention{backward}", call, range(what.first + 3), outputs,
-        is_causal=bool(causal), missed=missed,
-    )  # fmt: skip
+        f"_scaled_dot_product_{what.kind}_attention{backward}",
+        call,
+        range(what.first + 3),
+        outputs,
+        is_causal=bool(causal),
+        missed=missed,
+    )
 
 
 def _unread(why: str, name: str, call: Call) -> OpShape:
@@ -279,27 +378,46 @@ def _called(name: str, reader: Reader, _: str, call: Call) -> OpShape:
     return reader(name, call)
 
 
-FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
 _A = _Attention
 READERS: dict[str, Reader] = {
-    **{f"aten::{name}": partial(_product, 0) for name in ("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm")},
-    **{f"aten::{name}": partial(_product, 1) for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")},
+    **{
+        f"aten::{name}": partial(_product, 0)
+        for name in ("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm")
+    },
+    **{
+        f"aten::{name}": partial(_product, 1)
+        for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")
+    },
     **{f"aten::{name}": _convolution for name in _ORDERS if name not in FUNCTIONAL},
     **{f"torch.nn.functional.{name}": partial(_called, name, _convolution) for name in FUNCTIONAL},
     "torch.nn.functional.linear": partial(_called, "linear", _linear),
-    **{f"torch.{name}": partial(_called, name, partial(_product, name in ("addmm", "baddbmm")))
-       for name in ("mm", "bmm", "addmm", "baddbmm")},
-    **{f"aten::{name}": _convolution_backward for name in (
-        "convolution_backward", "cudnn_convolution_backward", "cudnn_convolution_transpose_backward",
-    )},
-    "aten::linear": _linear, "aten::_grouped_mm": _grouped,
-    "aten::_cudnn_rnn": partial(_unread, "cuDNN's packed recurrent networks are not read from traces"),
-    "aten::_cudnn_rnn_backward": partial(_unread, "cuDNN's packed recurrent networks are not read from traces"),
+    **{
+        f"torch.{name}": partial(_called, name, partial(_product, name in ("addmm", "baddbmm")))
+        for name in ("mm", "bmm", "addmm", "baddbmm")
+    },
+    **{
+        f"aten::{name}": _convolution_backward
+        for name in (
+            "convolution_backward",
+            "cudnn_convolution_backward",
+            "cudnn_convolution_transpose_backward",
+        )
+    },
+    "aten::linear": _linear,
+    "aten::_grouped_mm": _grouped,
+    "aten::_cudnn_rnn": partial(
+        _unread, "cuDNN's packed recurrent networks are not read from traces"
+    ),
+    "aten::_cudnn_rnn_backward": partial(
+        _unread, "cuDNN's packed recurrent networks are not read from traces"
+    ),
     "aten::_scaled_dot_product_flash_attention": partial(_attention, _A("flash", 0, 4)),
     "aten::_scaled_dot_product_efficient_attention": partial(_attention, _A("efficient", 0, 6)),
     "aten::_scaled_dot_product_cudnn_attention": partial(_attention, _A("cudnn", 0, 6)),
     "aten::_scaled_dot_product_flash_attention_backward": partial(_attention, _A("flash", 1, 11)),
-    "aten::_scaled_dot_product_efficient_attention_backward": partial(_attention, _A("efficient", 1, 11)),
+    "aten::_scaled_dot_product_efficient_attention_backward": partial(
+        _attention, _A("efficient", 1, 11)
+    ),
     "aten::_scaled_dot_product_cudnn_attention_backward": partial(_attention, _A("cudnn", 1, 14)),
     "aten::_flash_attention_forward": partial(_attention, _A("flash", 0, 8, True, 3)),
     "aten::_flash_attention_backward": partial(_attention, _A("flash", 1, 11, True, 6)),
@@ -309,19 +427,14 @@ READERS: dict[str, Reader] = {
     "flash_attn::_flash_attn_backward": partial(_attention, _A("flash", 1, 11, True)),
     "flash_attn::_flash_attn_varlen_forward": partial(_unread, _VARLEN),
     "flash_attn::_flash_attn_varlen_backward": partial(_unread, _VARLEN),
-}  # fmt: skip
-"""Operators whose work is a product, as traces name them. Of nested ones the outermost counts: what it calls is its own doing."""
-COMPOSITE = frozenset({"aten::linear"})
-"""Operators that count only where no other of ``READERS`` is inside: elsewhere it calls addmm or mm."""
-GRADIENT_OF = {"aten::cudnn_convolution_backward_input": 0, "aten::cudnn_convolution_backward_weight": 1}
-"""Operators inside cuDNN's backward of a convolution (until 2021) -> which gradient they compute."""
-RUNS_AGAIN = ("aten.convolution", "aten.linear", "aten._scaled_dot_product_flash_attention",
-              "aten._scaled_dot_product_efficient_attention", "aten._scaled_dot_product_cudnn_attention")  # fmt: skip
-"""A forward that runs in backward is computed again (checkpointing); products may be gradients there."""
+}
+"""Operators whose work is a product, as traces name them. Of nested ones the outermost counts: what
+it calls is its own doing."""
 
 
 def operator(name: str, call: Call) -> OpShape | None:
-    """The shapes of an operator of READERS; None where its arguments are not those that it should have."""
+    """The shapes of an operator of READERS; None where its arguments are not those that it
+    should have."""
     reader = READERS.get(name)
     try:
         return None if reader is None else reader(name.rpartition("::")[2], call)
@@ -343,12 +456,19 @@ def label(name: str, op: OpShape) -> str:
         return f"{name} {_times(first)} {_times(second)}{stride}"
     if "attention" in bare and len(shapes) >= 3:
         query, key = shapes[-3:-1]
-        return f"{name} {_times((*query[:-1], key[-2], query[-1]))}" if len(query) > 1 < len(key) else name
+        return (
+            f"{name} {_times((*query[:-1], key[-2], query[-1]))}"
+            if len(query) > 1 < len(key)
+            else name
+        )
     if bare == "linear":
         return f"{name} {_times((prod(shapes[0][:-1]), *reversed(shapes[1])))}"
     if re.match(r"(_?b?addb?mm|addmv)", bare) and len(shapes) >= 3:
         shapes = shapes[1:]
-    return f"{name} {_times((*shapes[0], *shapes[1][-1:])) if len(shapes[1]) > 1 else _times(shapes[0])}"
+    return (
+        f"{name} "
+        f"{_times((*shapes[0], *shapes[1][-1:])) if len(shapes[1]) > 1 else _times(shapes[0])}"
+    )
 
 
 def _times(sizes: Sequence[object]) -> str:

@@ -1,9 +1,10 @@
 """Profiles of Triton's Proton (``.hatchet``): a JSON list of a call tree and the devices.
 
-A node has a frame (its name), metrics and children. Nodes with "time (ns)" and "count" are kernels, summed over their
-launches; the others are scopes of the program, whose metrics are what it stated (``flops8`` to ``flops64`` or ``flops``,
-and ``bytes``: totals over all calls) or nothing. A kernel of one name counts once for each scope that launched it; here it
-is one operation. Proton states no times of single launches.
+A node has a frame (its name), metrics and children. Nodes with "time (ns)" and "count" are kernels,
+summed over their launches; the others are scopes of the program, whose metrics are what it stated
+(``flops8`` to ``flops64`` or ``flops``, and ``bytes``: totals over all calls) or nothing. A kernel
+of one name counts once for each scope that launched it; here it is one operation. Proton states no
+times of single launches.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Node(NamedTuple):
     metrics: Json
     is_kernel: bool
     only_kernel: bool
-    """A scope directly around one kernel and nothing else: what it states belongs to that kernel."""
+    """A scope directly around one kernel and nothing else: what it states belongs to
+    that kernel."""
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -43,20 +45,33 @@ def sniff(path: Path, head: bytes) -> bool:
     if path.is_dir():
         return False
     text = peek(head).lstrip()
-    return text.startswith("[") and '"children"' in text and ('"frame"' in text or '"metrics"' in text)
+    return (
+        text.startswith("[") and '"children"' in text and ('"frame"' in text or '"metrics"' in text)
+    )
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or no tree of nodes."""
     content = read_whole(path, TOOL, _REMEDY)
-    roots = [one for one in content if isinstance(one, dict) and "frame" in one] if isinstance(content, list) else []
+    roots = (
+        [one for one in content if isinstance(one, dict) and "frame" in one]
+        if isinstance(content, list)
+        else []
+    )
     if not roots:
         raise ReportError(path, TOOL, "it holds no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk(root, (), path)]
     listed = [one for one in content if isinstance(one, dict) and "frame" not in one]
     operations = _operations(nodes)
     figures = tuple(_figures(nodes))
-    others = sorted({name for node in nodes for name in node.metrics if name not in _KNOWN and not _FLOPS.match(name)})
+    others = sorted(
+        {
+            name
+            for node in nodes
+            for name in node.metrics
+            if name not in _KNOWN and not _FLOPS.match(name)
+        }
+    )
     return Report(
         tool=TOOL,
         path=path,
@@ -65,7 +80,13 @@ def parse(path: Path) -> Report:
         operations=operations,
         summaries=figures,
         gaps=tuple(_gaps(operations, nodes)),
-        diagnostics=(Diagnostic("info", "perfctl", f"further metrics of scopes, kept as figures: {', '.join(others)}"),)
+        diagnostics=(
+            Diagnostic(
+                "info",
+                "perfctl",
+                f"further metrics of scopes, kept as figures: {', '.join(others)}",
+            ),
+        )
         if others
         else (),
     )
@@ -78,7 +99,12 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
     name = str(frame.get("name", "")) if isinstance(frame, dict) else ""
     below = node.get("children") or []
     if not isinstance(below, list):
-        raise ReportError(file, TOOL, f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list", _REMEDY)
+        raise ReportError(
+            file,
+            TOOL,
+            f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list",
+            _REMEDY,
+        )
     children = [child for child in below if isinstance(child, dict)]
     found: Json = metrics if isinstance(metrics, dict) else {}
     here = above if not above and name == "ROOT" else (*above, name)
@@ -92,17 +118,26 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
 
 def _number(metrics: Json, name: str) -> float | None:
     value = metrics.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63 else None
+    return (
+        value
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
+        else None
+    )
 
 
 def _flops(metrics: Json) -> float | None:
     """FLOPs of all widths together; None where none is stated."""
-    stated = [value for name in metrics if _FLOPS.match(name) and (value := _number(metrics, name)) is not None]
+    stated = [
+        value
+        for name in metrics
+        if _FLOPS.match(name) and (value := _number(metrics, name)) is not None
+    ]
     return sum(stated) if stated else None
 
 
 def _operations(nodes: list[Node]) -> list[Operation]:
-    """One for each kernel name: launches, time, and FLOPs where all of its launches have them stated."""
+    """One for each kernel name: launches, time, and FLOPs where all of its launches have
+    them stated."""
     around = {node.path: node.metrics for node in nodes if node.only_kernel}
     sums: dict[str, list[float | None]] = {}
     for node in nodes:
@@ -170,7 +205,9 @@ def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
 def _device(kind: str, index: int, facts: Json) -> Device:
     arch, clock = str(facts.get("arch", "")), _number(facts, "clock_rate")
     memory, width = _number(facts, "memory_clock_rate"), _number(facts, "bus_width")
-    capability = f"{arch[:-1]}.{arch[-1]}" if kind == "CUDA" and arch.isdecimal() and len(arch) > 1 else None
+    capability = (
+        f"{arch[:-1]}.{arch[-1]}" if kind == "CUDA" and arch.isdecimal() and len(arch) > 1 else None
+    )
     if arch.startswith("gfx"):
         capability = arch.split(":")[0]
     sms = _number(facts, "num_sms")
@@ -181,7 +218,9 @@ def _device(kind: str, index: int, facts: Json) -> Device:
         compute_capability=capability,
         sm_count=round(sms) if sms else None,
         # two transfers a cycle of the memory's clock
-        memory_bandwidth_bps=round(2 * memory * 1000 * width / 8) if memory and width and kind == "CUDA" else None,
+        memory_bandwidth_bps=round(2 * memory * 1000 * width / 8)
+        if memory and width and kind == "CUDA"
+        else None,
         clock_hz=round(clock * 1000) if clock else None,
     )
 
@@ -193,7 +232,11 @@ def _gaps(operations: list[Operation], nodes: list[Node]) -> Iterator[Gap]:
         "Proton sums kernels over their launches: no single launch, start or grid is in the file",
     )
     yield Gap("copy", "not_available", "Proton records no copies")
-    yield Gap("device.name", "not_available", "Proton names no GPU; give it with perfctl ingest --device-name")
+    yield Gap(
+        "device.name",
+        "not_available",
+        "Proton names no GPU; give it with perfctl ingest --device-name",
+    )
     if not operations:
         yield Gap("operation", "not_collected", "the tree has no kernel")
     stated = sum(operation.flops is not None for operation in operations)
@@ -203,4 +246,8 @@ def _gaps(operations: list[Operation], nodes: list[Node]) -> Iterator[Gap]:
             if not stated
             else f"the program stated them for {stated} of {len(operations)} kernels"
         )
-        yield Gap("operation.flops", "not_available", f"{reason} around a kernel alone (proton.scope with flops16=...)")
+        yield Gap(
+            "operation.flops",
+            "not_available",
+            f"{reason} around a kernel alone (proton.scope with flops16=...)",
+        )

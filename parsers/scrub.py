@@ -1,7 +1,8 @@
 """Copies a report without its process environments and secrets: the only parser module that writes.
 
-It writes only that copy, under a temporary name until it is complete and has been checked again. Databases are rewritten by
-``scrub_database``; elsewhere secrets and names of home folders become "(removed)".
+It writes only that copy, under a temporary name until it is complete and has been checked again.
+Databases are rewritten by ``scrub_database``; elsewhere secrets and names of home folders become
+"(removed)".
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Scrubbed:
 
 
 def scrub(path: Path, target: Path) -> Scrubbed:
-    """Write the copy, replacing ``target``. Raises ReportError when the result cannot be verified."""
+    """Write the copy, replacing ``target``. Raises ReportError when the result cannot
+    be verified."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     names: set[str] = set()
     found: Counter[str] = Counter()
@@ -83,11 +85,17 @@ def scrub(path: Path, target: Path) -> Scrubbed:
         reason = f"the database or its text is damaged or cut off ({error})"
         raise ReportError(path, "unknown", reason, EXPORT_AGAIN) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ReportError(path, "unknown", f"the gzip file is cut off or damaged ({error})", "Copy it again") from error
+        raise ReportError(
+            path, "unknown", f"the gzip file is cut off or damaged ({error})", "Copy it again"
+        ) from error
     except OSError as error:
         reason = f"no copy could be made ({error.strerror or error})"
-        raise ReportError(path, "unknown", reason, "Check the permissions and the free disk space") from error
-    names.update(name for name in found if name not in (*KINDS, "a process environment", "an argument"))
+        raise ReportError(
+            path, "unknown", reason, "Check the permissions and the free disk space"
+        ) from error
+    names.update(
+        name for name in found if name not in (*KINDS, "a process environment", "an argument")
+    )
     return Scrubbed(target, tuple(sorted(names)), rows, dict(sorted(found.items())))
 
 
@@ -116,7 +124,11 @@ def _scrub_text(path: Path, part: Path, found: Counter[str]) -> None:
         first = source.read(4)
         coding = UTF_16.get(first[:2])
         for piece in _replaced(_pieces(source, first, coding), found):
-            out.write(piece.decode("utf-8", "surrogatepass").encode(coding, "surrogatepass") if coding else piece)
+            out.write(
+                piece.decode("utf-8", "surrogatepass").encode(coding, "surrogatepass")
+                if coding
+                else piece
+            )
 
 
 def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[bytes]:
@@ -130,7 +142,8 @@ def _pieces(source: IO[bytes], first: bytes, coding: str | None) -> Iterator[byt
 
 
 def _replaced(pieces: Iterator[bytes], counted: Counter[str]) -> Iterator[bytes]:
-    """The text again without secrets, cut elsewhere: never inside of a secret, of its name or of a character."""
+    """The text again without secrets, cut elsewhere: never inside of a secret, of its name or of
+    a character."""
     rest, nobody = b"", People()
     for piece in chain(pieces, [None]):  # None: the end
         rest += piece or b""
@@ -141,7 +154,9 @@ def _replaced(pieces: Iterator[bytes], counted: Counter[str]) -> Iterator[bytes]
         while 0 < cut < len(rest) and rest[cut] & 0xC0 == 0x80:
             cut -= 1
         if cut > 0:
-            before = [secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut]
+            before = [
+                secret._replace(end=min(secret.end, cut)) for secret in found if secret.start < cut
+            ]
             counted.update(secret.name for secret in before)
             yield redact.without(rest[:cut], before)
             rest = rest[cut:]
@@ -167,4 +182,6 @@ def _check_clean(path: Path, part: Path, database: bool) -> None:
             left.add("a process environment")
     if left:
         reason = f"the copy would still hold {', '.join(sorted(left))}, so none was made"
-        raise ReportError(path, "unknown", reason, "Do not share the report, and report this as a bug in perfctl")
+        raise ReportError(
+            path, "unknown", reason, "Do not share the report, and report this as a bug in perfctl"
+        )

@@ -1,7 +1,8 @@
-"""Rewrites a copy of a profiler's database without environments, secrets, and the names of hosts, users and home folders.
+"""Rewrites a copy of a profiler's database without environments, secrets, and the names of hosts,
+users and home folders.
 
-An nsys export loses its environments, the program's output, and strings that nothing refers to; a database of rocprofv3 loses
-its environments and the host's names.
+An nsys export loses its environments, the program's output, and strings that nothing refers to; a
+database of rocprofv3 loses its environments and the host's names.
 """
 
 from __future__ import annotations
@@ -18,12 +19,23 @@ from perfctl.parsers.nsys.tables import STRINGS
 from perfctl.parsers.text.sqlite import connect
 from perfctl.redact.people import People, is_environment
 
-HOST_FACTS = ("CpuDescription", "CpuCores", "CpuArchitecture", "OsDescription", "CudaDriverVersion", "NvDriverVersion")
+HOST_FACTS = (
+    "CpuDescription",
+    "CpuCores",
+    "CpuArchitecture",
+    "OsDescription",
+    "CudaDriverVersion",
+    "NvDriverVersion",
+)
 """Rows of TARGET_INFO_SYSTEM_ENV that stay: facts about the machine."""
-_WHO = " OR ".join(f"name LIKE '%{part}%'" for part in ("HOST", "USER", "DISPLAY_NAME", "WORKING_DIR", "_PATH"))
+_WHO = " OR ".join(
+    f"name LIKE '%{part}%'" for part in ("HOST", "USER", "DISPLAY_NAME", "WORKING_DIR", "_PATH")
+)
 """Facts of a capture or an export that say who made it, where."""
 DELETED = {
-    "TARGET_INFO_SYSTEM_ENV": f"name IS NULL OR name NOT IN ({', '.join(repr(name) for name in HOST_FACTS)})",
+    "TARGET_INFO_SYSTEM_ENV": (
+        f"name IS NULL OR name NOT IN ({', '.join(repr(name) for name in HOST_FACTS)})"
+    ),
     "META_DATA_CAPTURE": f"name LIKE '%ENV%' OR value GLOB '[A-Z_]*=*' OR {_WHO}",
     "META_DATA_EXPORT": _WHO,
     "EXPORT_META_DATA": _WHO,
@@ -36,32 +48,42 @@ EMPTIED = {
         "environment": "'{}'",
         "extdata": "'{}'",
     },  # extdata: where the output went, by the host's name
-    "rocpd_info_node": {"hostname": "NULL", "domain_name": "NULL", "machine_id": "'(removed) ' || id"},
+    "rocpd_info_node": {
+        "hostname": "NULL",
+        "domain_name": "NULL",
+        "machine_id": "'(removed) ' || id",
+    },
 }
-"""Beginning of a table of rocprofv3, which goes on with the run's GUID -> columns to empty, and what they hold then."""
+"""Beginning of a table of rocprofv3, which goes on with the run's GUID -> columns to empty, and
+what they hold then."""
 ENVIRONMENT = re.compile(
-    rb"(?:PATH|HOME|PWD|OLDPWD|USER|USERNAME|LOGNAME|SHELL|SHLVL|HOSTNAME|LANG|TERM|MAIL|EDITOR|DISPLAY|TMPDIR|_|PS1"
-    rb"|LD_[A-Z_]+|LC_[A-Z]+|LS_COLORS|SSH_[A-Z_]+|XDG_[A-Z_]+|CUDA_[A-Z_]+|CONDA_[A-Z_0-9]+|PYTHON[A-Z]+"
-    rb"|SLURM_[A-Z_0-9]+|AWS_[A-Z_]+|GIT_[A-Z_]+|DBUS_[A-Z_]+|KUBERNETES_[A-Z_0-9]+|VIRTUAL_ENV|[A-Z_]*PROXY"
+    b"(?:PATH|HOME|PWD|OLDPWD|USER|USERNAME|LOGNAME|SHELL|SHLVL|HOSTNAME|LANG|TERM|MAIL|EDITOR|"
+    b"DISPLAY|TMPDIR|_|PS1|LD_[A-Z_]+|LC_[A-Z]+|LS_COLORS|SSH_[A-Z_]+|XDG_[A-Z_]+|CUDA_[A-Z_]+|"
+    b"CONDA_[A-Z_0-9]+|PYTHON[A-Z]+|SLURM_[A-Z_0-9]+|AWS_[A-Z_]+|GIT_[A-Z_]+|DBUS_[A-Z_]+|"
+    b"KUBERNETES_[A-Z_0-9]+|VIRTUAL_ENV|[A-Z_]*PROXY"
     rb"|BASH_FUNC_[^=]*)=(?!\(removed\))"
 )
 """How strings begin that are variables of an environment."""
 
 _REFERS = re.compile(
-    r"(?:\w*(?:name|text|string|content|symbol|module|label|message|title|description|path|json)Id|apiCallId"
+    r"(?:\w*(?:name|text|string|content|symbol|module|label|message|title|description|path|json)Id|"
+    "apiCallId"
     r"|symbol|module|\w+Name)\Z",
     re.IGNORECASE,
 )
-"""Columns that hold numbers of strings (2020.3 to 2026.1). From 2021 on comments in the schema say so, too."""
+"""Columns that hold numbers of strings (2020.3 to 2026.1). From 2021 on comments in the schema say
+so, too."""
 _COMMENT = re.compile(r"^\s*(\w+)\s.*--\s*REFERENCES\s+StringIds", re.MULTILINE)
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _ARGUMENT = re.compile(r"(.*ARGUMENT_)(\d{1,6})\Z")
 _SETTINGS = ("journal_mode=OFF", "secure_delete=ON", "trusted_schema=OFF", "foreign_keys=OFF")
-"""Without a journal nothing of the old content is written anywhere else; a copy that fails is thrown away."""
+"""Without a journal nothing of the old content is written anywhere else; a copy that fails is
+thrown away."""
 
 
 def rewrite(part: Path, found: Counter[str]) -> dict[str, int]:
-    """Rewrite the copy; counts what was replaced in ``found``. Gives the rows that went, by table. Raises sqlite3.Error."""
+    """Rewrite the copy; counts what was replaced in ``found``. Gives the rows that went, by table.
+    Raises sqlite3.Error."""
     with closing(sqlite3.connect(part, isolation_level=None)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         (coding,) = connection.execute("PRAGMA encoding").fetchone()
@@ -70,7 +92,9 @@ def rewrite(part: Path, found: Counter[str]) -> dict[str, int]:
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
-        for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        for (trigger,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
             connection.execute(f"DROP TRIGGER {_quoted(trigger)}")
         tables: dict[str, str] = dict(connection.execute(_TABLES))
         people = people_in(connection, tables)
@@ -94,10 +118,13 @@ def people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> People:
         has = _columns(connection, table).keys() if table in tables else ()
         if table == STRINGS and "value" in has:
             rows = connection.execute(
-                f"SELECT '', value FROM {STRINGS} WHERE value GLOB 'USER=*' OR value GLOB 'HOSTNAME=*'"
+                f"SELECT '', value FROM {STRINGS} WHERE value GLOB 'USER=*' OR value GLOB "
+                "'HOSTNAME=*'"
             )
         elif {"name", "value"}.issubset(has):
-            rows = connection.execute(f"SELECT name, value FROM {_quoted(table)} WHERE typeof(value) = 'text'")
+            rows = connection.execute(
+                f"SELECT name, value FROM {_quoted(table)} WHERE typeof(value) = 'text'"
+            )
         else:
             continue
         for name, value in rows:
@@ -118,15 +145,25 @@ def people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> People:
 
 
 def environment_in(part: Path) -> bool:
-    """Is a variable of an environment left, among the strings of nsys or in a column of rocprofv3?"""
+    """Is a variable of an environment left, among the strings of nsys or in a column
+    of rocprofv3?"""
     with closing(connect(part)) as connection:
-        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            if table.startswith("rocpd_info_process") and "environment" in _columns(connection, table):
-                query = f"SELECT 1 FROM {_quoted(table)} WHERE CAST(environment AS TEXT) NOT IN ('{{}}', '[]', '')"
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
+            if table.startswith("rocpd_info_process") and "environment" in _columns(
+                connection, table
+            ):
+                query = (
+                    f"SELECT 1 FROM {_quoted(table)} WHERE CAST(environment AS TEXT) NOT IN "
+                    f"('{{}}', '[]', '')"
+                )
                 if connection.execute(query).fetchone():
                     return True
         connection.text_factory = bytes
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (STRINGS,)).fetchone():
+        if not connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = ?", (STRINGS,)
+        ).fetchone():
             return False
         values = connection.execute(f"SELECT CAST(value AS BLOB) FROM {STRINGS}")
         return any(ENVIRONMENT.match(value) for (value,) in values if value)
@@ -140,11 +177,14 @@ def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
 def _delete(connection: sqlite3.Connection, table: str) -> int:
     """Delete the rows; all of them where the table lacks its usual columns."""
     known = _columns(connection, table).keys() >= {"name", "value"}
-    return connection.execute(f"DELETE FROM {table} WHERE {DELETED[table] if known else '1'}").rowcount
+    return connection.execute(
+        f"DELETE FROM {table} WHERE {DELETED[table] if known else '1'}"
+    ).rowcount
 
 
 def _empty(connection: sqlite3.Connection, table: str) -> int:
-    """Empty what a table of rocprofv3 says about the user's machine. Gives the rows that changed."""
+    """Empty what a table of rocprofv3 says about the user's machine. Gives the rows
+    that changed."""
     changed = 0
     for start, columns in EMPTIED.items():
         present = _columns(connection, table) if table.startswith(start) else {}
@@ -156,16 +196,20 @@ def _empty(connection: sqlite3.Connection, table: str) -> int:
 
 
 def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int:
-    """Delete the strings that no column refers to: every process's environment stands there, and nothing names it."""
+    """Delete the strings that no column refers to: every process's environment stands there, and
+    nothing names it."""
     connection.execute("CREATE TEMP TABLE kept_string (id INTEGER PRIMARY KEY)")
     for table, sql in tables.items():
         stated = set(_COMMENT.findall(sql or ""))
         for column in _columns(connection, table):
             if table != STRINGS and (column in stated or _REFERS.match(column)):
                 name = _quoted(column)
-                numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"  # so never NULL
+                # so never NULL
+                numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
-    gone = connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)").rowcount
+    gone = connection.execute(
+        f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)"
+    ).rowcount
 
     def emptied(raw: bytes) -> bytes | None:  # a variable of an environment, without its value
         return raw[: raw.index(b"=") + 1] + redact.REMOVED if ENVIRONMENT.match(raw) else None
@@ -174,9 +218,13 @@ def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int
     return gone
 
 
-def _mask_arguments(connection: sqlite3.Connection, tables: Iterable[str], found: Counter[str]) -> None:
+def _mask_arguments(
+    connection: sqlite3.Connection, tables: Iterable[str], found: Counter[str]
+) -> None:
     """The program's arguments, of which nsys writes each in a row of its own."""
-    if "META_DATA_CAPTURE" not in tables or not _columns(connection, "META_DATA_CAPTURE").keys() >= {"name", "value"}:
+    if "META_DATA_CAPTURE" not in tables or not _columns(
+        connection, "META_DATA_CAPTURE"
+    ).keys() >= {"name", "value"}:
         return
     rows = connection.execute(
         "SELECT rowid, name, value FROM META_DATA_CAPTURE WHERE name LIKE '%ARGUMENT@_%' ESCAPE '@'"
@@ -191,10 +239,14 @@ def _mask_arguments(connection: sqlite3.Connection, tables: Iterable[str], found
         for (_, row, value), word in zip(arguments, words, strict=True):
             if redact.REMOVED_TEXT in word and word != value:
                 found["an argument"] += 1
-                connection.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?", (word, row))
+                connection.execute(
+                    "UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?", (word, row)
+                )
 
 
-def _replace_in(connection: sqlite3.Connection, table: str, people: People, found: Counter[str]) -> None:
+def _replace_in(
+    connection: sqlite3.Connection, table: str, people: People, found: Counter[str]
+) -> None:
     """Replace secrets in every text of a table; numbers, and texts without one, stay untouched."""
 
     def clean(raw: bytes) -> bytes | None:
@@ -210,8 +262,11 @@ def _replace_in(connection: sqlite3.Connection, table: str, people: People, foun
             _rewrite(connection, table, column, clean)
 
 
-def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]) -> None:
-    """Replace each text or blob by the result of ``change``, asked once each; None leaves it. On bytes: not all are UTF-8."""
+def _rewrite(
+    connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]
+) -> None:
+    """Replace each text or blob by the result of ``change``, asked once each; None leaves it. On
+    bytes: not all are UTF-8."""
     last: list[bytes | None] = [None]
     raised: list[BaseException] = []
 
@@ -227,7 +282,10 @@ def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Ca
     connection.create_function("changed", 0, lambda: last[0])
     name = _quoted(column)
     key = "rowid" if _has_rowid(connection, table) else ""
-    query = f"SELECT {key or name}, typeof({name}), changed() FROM {_quoted(table)} WHERE typeof({name}) IN ('text', 'blob')"
+    query = (
+        f"SELECT {key or name}, typeof({name}), changed() FROM {_quoted(table)} WHERE "
+        f"typeof({name}) IN ('text', 'blob')"
+    )
     try:
         rows = connection.execute(f"{query} AND is_changed(CAST({name} AS BLOB))").fetchall()
     except sqlite3.OperationalError as error:
@@ -237,7 +295,9 @@ def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Ca
         raise (raised or [KeyboardInterrupt()])[0] from None
     for place, kind, new in rows:
         value = "CAST(? AS TEXT)" if kind == "text" else "?"
-        connection.execute(f"UPDATE {_quoted(table)} SET {name} = {value} WHERE {key or name} = ?", (new, place))
+        connection.execute(
+            f"UPDATE {_quoted(table)} SET {name} = {value} WHERE {key or name} = ?", (new, place)
+        )
 
 
 def _has_rowid(connection: sqlite3.Connection, table: str) -> bool:

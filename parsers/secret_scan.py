@@ -17,15 +17,19 @@ from perfctl.records.sqlite_header import MAGIC, is_sqlite
 from perfctl.redact import CHUNK, names_of
 
 LOOKED_AT = 8 << 20
-"""Bytes at the beginning of a file that ``names_in`` searches completely: messages of profilers and programs are there."""
+"""Bytes at the beginning of a file that ``names_in`` searches completely: messages of profilers and
+programs are there."""
 SAMPLE = 1 << 18
-"""Of the rest, this much of every EVERY bytes is searched, and the last CHUNK: searching everything would take more than half
-as long as parsing (13 of 20 ms per megabyte); this takes less than a tenth. ``scrub`` searches everything."""
+"""Of the rest, this much of every EVERY bytes is searched, and the last CHUNK: searching everything
+would take more than half as long as parsing (13 of 20 ms per megabyte); this takes less than a
+tenth. ``scrub`` searches everything."""
 EVERY = 4 << 20
 BEGIN, END = 3 << 14, 1 << 14
-"""Of a text in a database that is longer than both, so many bytes at its beginning and its end are searched."""
+"""Of a text in a database that is longer than both, so many bytes at its beginning and its end
+are searched."""
 ALL_TEXTS = 64 << 20
-"""Bytes of a database's texts that are searched: several times what the largest real exports have."""
+"""Bytes of a database's texts that are searched: several times what the largest real
+exports have."""
 WORDY_TABLES = {
     "StringIds": "value",
     "TARGET_INFO_SYSTEM_ENV": "name || '=' || value",
@@ -36,15 +40,19 @@ WORDY_TABLES = {
 PROCESS = "coalesce(command, '') || char(10) || coalesce(environment, '')"
 _PROCESSES = re.compile(rb"rocpd_info_process\w*")
 """Tables of rocprofv3 with command and environment of a process."""
-_SHORT = f"CASE WHEN length(t) > {BEGIN + END} THEN substr(t, 1, {BEGIN}) || x'0a' || substr(t, {-END}) ELSE t END AS s"
+_SHORT = (
+    f"CASE WHEN length(t) > {BEGIN + END} THEN substr(t, 1, {BEGIN}) || x'0a' || substr(t, {-END}) "
+    "ELSE t END AS s"
+)
 _GAP = re.compile(rb"[\s\",;]")
 
 
 def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
-    """Names of what looks like a secret in a report, sorted; [] also for what cannot be read at all.
+    """Names of what looks like a secret in a report, sorted; [] also for what cannot be read
+    at all.
 
-    Of an nsys export its strings, environments and messages (BEGIN, END, ALL_TEXTS); of anything else, gzipped or not, the first
-    ``limit`` bytes, and samples of the rest (SAMPLE).
+    Of an nsys export its strings, environments and messages (BEGIN, END, ALL_TEXTS); of anything
+    else, gzipped or not, the first ``limit`` bytes, and samples of the rest (SAMPLE).
     """
     if path.is_dir():
         return []
@@ -55,13 +63,15 @@ def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
 
 
 def texts_of(path: Path, limit: int = LOOKED_AT) -> Iterator[bytes]:
-    """Yield the texts that ``names_in`` searches, in pieces. Raises what reading a damaged file raises."""
+    """Yield the texts that ``names_in`` searches, in pieces. Raises what reading a damaged
+    file raises."""
     head = _head(path)
     yield from _database_texts(path) if is_sqlite(head) else _chunks(path, head, limit)
 
 
 def is_database(path: Path) -> bool:
-    """Return whether it is an SQLite database, of which ``names_in`` searches a few tables. Raises OSError."""
+    """Return whether it is an SQLite database, of which ``names_in`` searches a few tables.
+    Raises OSError."""
     return is_sqlite(_head(path))
 
 
@@ -76,7 +86,8 @@ def opened(path: Path, *, is_zipped: bool, mode: str = "rb") -> IO[bytes]:
 
 
 def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
-    """The first ``limit`` bytes, unzipped, and samples of the rest; UTF-16 as what it would be in ASCII."""
+    """The first ``limit`` bytes, unzipped, and samples of the rest; UTF-16 as what it would be
+    in ASCII."""
     wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
     is_zipped = head.startswith(b"\x1f\x8b")
     with opened(path, is_zipped=is_zipped) as file:
@@ -84,7 +95,9 @@ def _chunks(path: Path, head: bytes, limit: int) -> Iterator[bytes]:
             limit -= len(chunk)
             yield chunk.replace(b"\0", b"") if wide else chunk
         if limit <= 0:
-            for chunk in _zipped_samples(file) if is_zipped else _samples(file, path.stat().st_size):
+            for chunk in (
+                _zipped_samples(file) if is_zipped else _samples(file, path.stat().st_size)
+            ):
                 yield _whole_words(chunk.replace(b"\0", b"") if wide else chunk)
 
 
@@ -114,16 +127,21 @@ def _whole_words(sample: bytes) -> bytes:
 
 
 def _database_texts(path: Path) -> Iterator[bytes]:
-    """The strings of an nsys export, the commands and environments of rocprofv3; nothing of another database."""
+    """The strings of an nsys export, the commands and environments of rocprofv3; nothing of
+    another database."""
     with closing(connect(path)) as connection:
         connection.text_factory = bytes
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         wordy = {table: text for table, text in WORDY_TABLES.items() if table.encode() in tables}
         wordy |= {f'"{name.decode()}"': PROCESS for name in tables if _PROCESSES.fullmatch(name)}
         left = ALL_TEXTS
         for table, text in wordy.items():
             rows = connection.execute(
-                f"SELECT {_SHORT} FROM (SELECT CAST({text} AS BLOB) AS t FROM {table}) WHERE length(t) > 8"
+                f"SELECT {_SHORT} FROM (SELECT CAST({text} AS BLOB) AS t FROM {table}) WHERE "
+                "length(t) > 8"
             )
             batch, size = list[bytes](), 0
             for (value,) in rows:

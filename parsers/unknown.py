@@ -24,21 +24,35 @@ _INSIDE = 512
 
 
 def why_unknown(path: Path, known: str) -> tuple[str, str]:
-    """(reason, remedy) for something that no parser recognised; ``known``: the formats that perfctl reads."""
+    """(reason, remedy) for something that no parser recognised; ``known``: the formats that
+    perfctl reads."""
     if path.is_dir():
-        return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
+        return (
+            "no report was found in this folder",
+            "Pass the report file itself, or the folder that holds it",
+        )
     import zipfile
 
     with path.open("rb") as file:
         head = file.read(512)
     if head.startswith(LFS):
-        return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' in the repository it came from"
+        return (
+            "this is a git-LFS pointer, not the report itself",
+            "Run 'git lfs pull' in the repository it came from",
+        )
     if path.stat().st_size < (whole := stated_bytes(head)):
-        reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
+        reason = (
+            f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are "
+            "there"
+        )
         return reason, "Copy it again, or have the profiler export it again"
-    begins_empty = not head.strip(b"\0")  # xz takes zeros for padding: tarfile would read all of them, for minutes
+    # xz takes zeros for padding: tarfile would read all of them, for minutes
+    begins_empty = not head.strip(b"\0")
     if (not begins_empty and is_tar(path)) or zipfile.is_zipfile(path):
-        return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
+        return (
+            "it is an archive",
+            "Pass it to perfctl ingest, which reads the reports in it, or unpack it",
+        )
     if head.startswith(GZIP):
         return _why_zipped(path, known)
     for magic, (tool, command) in COMPRESSED.items():
@@ -60,7 +74,10 @@ def _why_zipped(path: Path, known: str) -> tuple[str, str]:
     except (zlib.error, OSError) as error:
         return f"the gzip data is damaged in its first bytes ({error})", "Copy the file again"
     if not head:
-        return "it is a gzip file of nothing", "The profiler wrote nothing: check its log and run it again"
+        return (
+            "it is a gzip file of nothing",
+            "The profiler wrote nothing: check its log and run it again",
+        )
     if head.startswith(GZIP):
         return "it was gzipped twice", "Unpack it once with gunzip and pass that file"
     if is_sqlite(head):
@@ -77,7 +94,8 @@ def _why_content(path: Path, head: bytes, known: str) -> tuple[str, str]:
         return "its name says gzip, but it does not begin like a gzip file", "Copy it again"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "it is a web page, not a report", (
-            "Name the store that a page of perfctl was made from; download a file itself (on GitHub: Raw)"
+            "Name the store that a page of perfctl was made from; download a file itself (on "
+            "GitHub: Raw)"
         )
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
@@ -91,7 +109,8 @@ def _is_text(head: bytes) -> bool:
 
 
 def is_tar(path: Path) -> bool:
-    """Whether it is a tar archive, compressed or not, also one that breaks off. Raises OSError where it cannot be read."""
+    """Whether it is a tar archive, compressed or not, also one that breaks off. Raises OSError
+    where it cannot be read."""
     import lzma
     import tarfile
     import zlib
@@ -99,4 +118,6 @@ def is_tar(path: Path) -> bool:
     try:
         return tarfile.is_tarfile(path)
     except (EOFError, zlib.error, lzma.LZMAError):  # its compression begins well
-        return path.name.lower().endswith((".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".tbz", ".tbz2"))
+        return path.name.lower().endswith(
+            (".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".tbz", ".tbz2")
+        )

@@ -1,20 +1,22 @@
-"""perfctl compares the FLOPs that GPU kernels executed with the FLOPs on paper, per layer and batch size.
+"""perfctl compares the FLOPs that GPU kernels executed with the FLOPs on paper, per layer and
+batch size.
 
 The Python API. Names are imported when they are first used, so importing perfctl costs nothing.
 
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
 ``runs(store)`` returns every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a notebook;
-``compare(a, b)`` says what became slower or faster;
-``gate(baseline)`` holds counts, memory and time to a committed baseline;
-``history(stores)`` shows quantities of many runs and where they changed;
-``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
+``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a
+notebook; ``compare(a, b)`` says what became slower or faster; ``gate(baseline)`` holds counts,
+memory and time to a committed baseline; ``history(stores)`` shows quantities of many runs and where
+they changed; ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
-``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
-``mfu(model, tokens_per_second=..., device=...)`` is the MFU of a training run by every published formula;
-``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
-a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
+``predict_generation(model, prompt=..., generate=...,
+device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_second=...,
+device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
+store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or
+program under a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does
+so from a recorded sweep.
 """
 
 from __future__ import annotations
@@ -42,11 +44,32 @@ if TYPE_CHECKING:
     from perfctl.parsers import ReportError, parse, sniff
 
 __all__ = [
-    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "counters",
-    "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
-    "predict_generation", "replay", "report", "runs", "sniff",
+    "LocalPlacement",
+    "PerfctlError",
+    "ReportError",
+    "SweepOptions",
+    "UserHints",
+    "__version__",
+    "charts",
+    "compare",
+    "counters",
+    "estimate",
+    "gate",
+    "history",
+    "ingest",
+    "kernels",
+    "layer_calls",
+    "ledger",
+    "mfu",
+    "parse",
+    "predict",
+    "predict_generation",
+    "replay",
+    "report",
+    "runs",
+    "sniff",
     "sweep",
-]  # fmt: skip
+]
 
 _ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {

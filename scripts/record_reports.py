@@ -1,15 +1,18 @@
-"""Record the main job on this machine in one command of under nine minutes, and leave small results to carry away.
+"""Record the main job on this machine in one command of under nine minutes, and leave small results
+to carry away.
 
     python3 scripts/record_reports.py OUT [--wheels FOLDER] [--budget 500]
 
-On a machine with a GPU, torch, and nothing else: it makes perfctl ready from this checkout, finds ncu and nsys, sweeps the
-built-in network under torch, ncu and nsys, counts matrix products of known size in four precisions, tries the options
-that need hardware, and stops a profiler early. What does not work here is a line with the reason. Without network, what
-pip needs travels as wheels: ``--download FOLDER`` fetches them where there is one.
+On a machine with a GPU, torch, and nothing else: it makes perfctl ready from this checkout, finds
+ncu and nsys, sweeps the built-in network under torch, ncu and nsys, counts matrix products of known
+size in four precisions, tries the options that need hardware, and stops a profiler early. What does
+not work here is a line with the reason. Without network, what pip needs travels as wheels:
+``--download FOLDER`` fetches them where there is one.
 
-OUT gets at most seven files, 15 MB each: HOW.md (what ran, how it ended), results.json (the same for programs, and the
-machine), recordings.tar.gz (``perfctl replay recordings/STEP`` replays a sweep), ledger.json, report.html, log.txt.gz,
-tools.tar.gz (help and counters of ncu and nsys). Names of the machine, its folders and secrets are masked.
+OUT gets at most seven files, 15 MB each: HOW.md (what ran, how it ended), results.json (the same
+for programs, and the machine), recordings.tar.gz (``perfctl replay recordings/STEP`` replays a
+sweep), ledger.json, report.html, log.txt.gz, tools.tar.gz (help and counters of ncu and nsys).
+Names of the machine, its folders and secrets are masked.
 """
 
 from __future__ import annotations
@@ -62,8 +65,9 @@ model = Products()
 with torch.no_grad():
     for _ in range(8):
         model(torch.ones(SIZE, SIZE, device=device))
-"""
-"""Square products, one a precision: each layer executes 2 x SIZE^3 FLOP (1 multiply-add = 2) per forward."""
+"""  # noqa: E501
+"""Square products, one a precision: each layer executes 2 x SIZE^3 FLOP (1 multiply-add = 2)
+per forward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,18 @@ class Done:
 def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
     """What is recorded, the main job first; what is last may have no time left."""
     main = ("--batches", batches, "--warmup", "2", "--timeout", "60")
-    one = ("--batches", "64", "--steps", "1", "--warmup", "2", "--device", "cuda", "--timeout", "60")
+    one = (
+        "--batches",
+        "64",
+        "--steps",
+        "1",
+        "--warmup",
+        "2",
+        "--device",
+        "cuda",
+        "--timeout",
+        "60",
+    )
     return [
         Step("doctor", ("doctor",), 30, sweeps=False),
         Step("torch", ("torch", *main, "--steps", "2", "--device", device), 150),
@@ -105,9 +120,27 @@ def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
         Step("report", ("report",), 60, sweeps=False),
         Step(
             "ncu-products",
-            ("ncu", "--batches", str(size), "--steps", "1", "--warmup", "1", "--step-marker", "forward:Products", "--device",
-             "cuda", "--timeout", "90", "--", sys.executable, str(gemm), "{batch}"),
-            100, store="more",
+            (
+                "ncu",
+                "--batches",
+                str(size),
+                "--steps",
+                "1",
+                "--warmup",
+                "1",
+                "--step-marker",
+                "forward:Products",
+                "--device",
+                "cuda",
+                "--timeout",
+                "90",
+                "--",
+                sys.executable,
+                str(gemm),
+                "{batch}",
+            ),
+            100,
+            store="more",
         ),
         *(
             Step(f"ncu-{precision}", ("ncu", *one, "--precision", precision), 70, store="more")
@@ -115,17 +148,48 @@ def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
         ),
         Step(
             "ncu-configurations",
-            ("ncu", *one, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"), 70, store="more",
+            ("ncu", *one, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"),
+            70,
+            store="more",
         ),
-        Step("ncu-application-replay", ("ncu", *one, "--replay-mode", "application"), 90, store="more"),
-        Step("ncu-warm", ("ncu", *one, "--cache-control", "none", "--clock-control", "none"), 70, store="more"),
+        Step(
+            "ncu-application-replay",
+            ("ncu", *one, "--replay-mode", "application"),
+            90,
+            store="more",
+        ),
+        Step(
+            "ncu-warm",
+            ("ncu", *one, "--cache-control", "none", "--clock-control", "none"),
+            70,
+            store="more",
+        ),
         Step(
             "ncu-stopped",
-            ("ncu", "--batches", "256", "--steps", "2000", "--device", "cuda", "--timeout", "25", "--grace", "40"),
-            90, store="more",
+            (
+                "ncu",
+                "--batches",
+                "256",
+                "--steps",
+                "2000",
+                "--device",
+                "cuda",
+                "--timeout",
+                "25",
+                "--grace",
+                "40",
+            ),
+            90,
+            store="more",
         ),
-        Step("ledger-more", ("ledger", "--json", "--store", "more.db"), 30, sweeps=False, store="more"),
-    ]  # fmt: skip
+        Step(
+            "ledger-more",
+            ("ledger", "--json", "--store", "more.db"),
+            30,
+            sweeps=False,
+            store="more",
+        ),
+    ]
 
 
 class Recording:
@@ -135,8 +199,18 @@ class Recording:
         self.out, self.work = out, work
         self.began, self.budget_s = time.monotonic(), budget_s
         path = os.pathsep.join(filter(None, (str(work / "site"), os.environ.get("PYTHONPATH"))))
-        self.environment = {**os.environ, "PYTHONPATH": path, "PYTHONNOUSERSITE": "1", "COLUMNS": "160"}
-        folders = {"scratch": work, "checkout": machine.ROOT, "out": out.absolute(), "home": Path.home()}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYTHONNOUSERSITE": "1",
+            "COLUMNS": "160",
+        }
+        folders = {
+            "scratch": work,
+            "checkout": machine.ROOT,
+            "out": out.absolute(),
+            "home": Path.home(),
+        }
         self.masks = keep.Masks(folders, os.environ)
         self.log = bytearray()
         self.done: list[Done] = []
@@ -166,38 +240,59 @@ class Recording:
             _, left = keep.keep(runs, self.work / "recordings" / step.name, self.masks)
             self.left_out += left
             ended.runs = [outcome(record) for record in sorted(runs.glob("*/b*/run.json"))]
-        print(f"{ended.name}: {ended.seconds:.0f} s, exit {ended.exit_code}, {ended.said}"[:200], flush=True)
+        print(
+            f"{ended.name}: {ended.seconds:.0f} s, exit {ended.exit_code}, {ended.said}"[:200],
+            flush=True,
+        )
 
     def _call(self, ended: Done, argv: list[str], limit: float) -> None:
         began = time.monotonic()
         out, err = self.work / f"{ended.name}.out", self.work / f"{ended.name}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             child = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=self.work, env=self.environment,
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=self.work,
+                env=self.environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             try:
                 ended.exit_code = child.wait(limit)
             except subprocess.TimeoutExpired:
                 stop(child)
         ended.seconds = round(time.monotonic() - began, 1)
-        lines = (err.read_text(errors="replace") or out.read_text(errors="replace")).strip().splitlines()
+        lines = (
+            (err.read_text(errors="replace") or out.read_text(errors="replace"))
+            .strip()
+            .splitlines()
+        )
         ended.said = lines[-1] if lines and lines[-1] != "}" else ""
         if ended.exit_code is None:
             ended.said = f"stopped at its limit of {limit:.0f} s; {ended.said}"
-        self.log += f"\n=== {ended.command}\n".encode() + out.read_bytes()[-200_000:] + err.read_bytes()[-100_000:]
+        self.log += (
+            f"\n=== {ended.command}\n".encode()
+            + out.read_bytes()[-200_000:]
+            + err.read_bytes()[-100_000:]
+        )
 
     def tools(self) -> None:
         """What the profilers say of themselves: their options, and the chip's counters."""
         asked = [
-            ("ncu-help.txt", "ncu", "--help"), ("nsys-profile-help.txt", "nsys", "profile", "--help"),
-            ("ncu-metrics.txt", "ncu", "--query-metrics"), ("ncu-chips.txt", "ncu", "--list-chips"),
-            ("ncu-sections.txt", "ncu", "--list-sections"), ("nvidia-smi-help.txt", "nvidia-smi", "--help-query-gpu"),
-        ]  # fmt: skip
+            ("ncu-help.txt", "ncu", "--help"),
+            ("nsys-profile-help.txt", "nsys", "profile", "--help"),
+            ("ncu-metrics.txt", "ncu", "--query-metrics"),
+            ("ncu-chips.txt", "ncu", "--list-chips"),
+            ("ncu-sections.txt", "ncu", "--list-sections"),
+            ("nvidia-smi-help.txt", "nvidia-smi", "--help-query-gpu"),
+        ]
         folder = self.work / "tools"
         folder.mkdir()
         for name, *argv in asked:
-            if self.left_s() > 10 and (said := machine.ask(self.environment, *argv, limit_s=min(40.0, self.left_s()))):
+            if self.left_s() > 10 and (
+                said := machine.ask(self.environment, *argv, limit_s=min(40.0, self.left_s()))
+            ):
                 (folder / name).write_bytes(self.masks.text(said.encode()))
 
     def write(self, facts: dict[str, str | None], setup: list[str]) -> None:
@@ -210,16 +305,22 @@ class Recording:
         self._put("ledger.json", json.dumps(ledgers, indent=1).encode())
         if (self.work / "perfctl-report.html").is_file():
             self._put("report.html", (self.work / "perfctl-report.html").read_bytes())
-        (self.out / "log.txt.gz").write_bytes(gzip.compress(self.masks.text(bytes(self.log)), mtime=0))
+        (self.out / "log.txt.gz").write_bytes(
+            gzip.compress(self.masks.text(bytes(self.log)), mtime=0)
+        )
         for file in sorted(self.out.iterdir()):
             if file.is_file() and file.stat().st_size > LARGEST_OUT:
                 self.left_out.append(f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)")
                 file.unlink()
         took = time.monotonic() - self.began
         results = {
-            "machine": facts, "setup": setup, "steps": [asdict(one) for one in self.done], "left_out": self.left_out,
-            "budget_s": self.budget_s, "took_s": round(took, 1),
-        }  # fmt: skip
+            "machine": facts,
+            "setup": setup,
+            "steps": [asdict(one) for one in self.done],
+            "left_out": self.left_out,
+            "budget_s": self.budget_s,
+            "took_s": round(took, 1),
+        }
         self._put("results.json", json.dumps(results, indent=1).encode() + b"\n")
         self._put("HOW.md", how(results).encode())
 
@@ -258,9 +359,12 @@ def how(results: dict[str, Any]) -> str:
     lines = [
         "# How these were made",
         "",
-        f"Real recordings on {facts.get('gpu name') or 'a machine without a GPU'}, by `python3 scripts/record_reports.py`, "
-        f"in {results['took_s']:.0f} s. Replay one with `perfctl replay recordings/STEP`. Times were measured on a shared "
-        "machine and mean nothing by themselves.",
+        (
+            f"Real recordings on {facts.get('gpu name') or 'a machine without a GPU'}, by `python3 "
+            f"scripts/record_reports.py`, in {results['took_s']:.0f} s. Replay one with `perfctl "
+            "replay recordings/STEP`. Times were measured on a shared machine and mean nothing by "
+            "themselves."
+        ),
         "",
         "| machine | |",
         "|---|---|",
@@ -281,24 +385,47 @@ def _row(step: dict[str, Any]) -> str:
     runs = ", ".join(f"{run['batch_size']}: {run['status']}" for run in step["runs"]) or "–"
     code = "–" if step["exit_code"] is None else step["exit_code"]
     said = step["said"].replace("|", "\\|")
-    return f"| {step['name']} | `{step['command']}` | {step['seconds']:.0f} | {code} | {runs} | {said} |"
+    return (
+        f"| {step['name']} | `{step['command']}` | {step['seconds']:.0f} | {code} | {runs} | "
+        f"{said} |"
+    )
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, nargs="?", help="folder for the results")
     parser.add_argument("--batches", default="16,32,64,128,256")
-    parser.add_argument("--size", type=int, default=4096, help="rows and columns of the matrix products; default: 4096")
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=4096,
+        help="rows and columns of the matrix products; default: 4096",
+    )
     parser.add_argument("--only", help="steps to run, commas between; default: all")
     parser.add_argument(
-        "--device", choices=("cuda", "cpu"), help="of torch and nsys; default: cuda where a GPU answers"
+        "--device",
+        choices=("cuda", "cpu"),
+        help="of torch and nsys; default: cuda where a GPU answers",
     )
-    parser.add_argument("--wheels", type=Path, help="folder of wheels to install from; default: .whl in the checkout")
-    parser.add_argument("--budget", type=float, default=500.0, help="seconds for everything; default: 500")
     parser.add_argument(
-        "--download", type=Path, metavar="FOLDER", help="only fetch wheels for a machine without network"
+        "--wheels",
+        type=Path,
+        help="folder of wheels to install from; default: .whl in the checkout",
     )
-    parser.add_argument("--python", default="3.12", help="with --download: Python of that machine; default: 3.12")
+    parser.add_argument(
+        "--budget", type=float, default=500.0, help="seconds for everything; default: 500"
+    )
+    parser.add_argument(
+        "--download",
+        type=Path,
+        metavar="FOLDER",
+        help="only fetch wheels for a machine without network",
+    )
+    parser.add_argument(
+        "--python", default="3.12", help="with --download: Python of that machine; default: 3.12"
+    )
     asked = parser.parse_args()
     if asked.out is None and asked.download is None:
         parser.error("name the folder OUT for the results")
@@ -322,7 +449,8 @@ def main() -> int:
 
 
 def record(asked: argparse.Namespace, recording: Recording) -> int:
-    """Make ready, run the steps, write the results. Exit code 1 when a step of the main job failed."""
+    """Make ready, run the steps, write the results. Exit code 1 when a step of the main
+    job failed."""
     site = recording.work / "site"
     beside = machine.ROOT / ".whl"
     wheels = asked.wheels or (beside if beside.is_dir() else None)
@@ -342,7 +470,11 @@ def record(asked: argparse.Namespace, recording: Recording) -> int:
     if wanted is None or "tools" in wanted:
         recording.tools()
     recording.write(facts, setup)
-    failed = [one.name for one in recording.done if one.name in ("torch", "ncu", "ledger") and one.exit_code != 0]
+    failed = [
+        one.name
+        for one in recording.done
+        if one.name in ("torch", "ncu", "ledger") and one.exit_code != 0
+    ]
     total = sum(file.stat().st_size for file in asked.out.iterdir())
     print(f"Wrote {asked.out}: {len(list(asked.out.iterdir()))} files, {total / 1e6:.1f} MB")
     if failed:

@@ -18,32 +18,42 @@ from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Command
 from tests import forked
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
+# before torch: on a busy machine its threads wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers: no test asks or waits for a network
 
-os.environ["PERFCTL_NO_CACHE"] = "1"  # every test traces its own model; those of the cache itself switch it on
+# every test traces its own model; those of the cache itself switch it on
+os.environ["PERFCTL_NO_CACHE"] = "1"
 
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = {"browser": "browser", "cluster": "slurm", "image": "image", "shared": "reports",
-         "forks": "torch", "bf16_lstm": "torch"}  # fmt: skip
+PARTS = {
+    "browser": "browser",
+    "cluster": "slurm",
+    "image": "image",
+    "shared": "reports",
+    "forks": "torch",
+    "bf16_lstm": "torch",
+}
 """Fixture -> the marker that its tests get."""
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Collecting makes a million objects, nearly all of which stay: nobody looks for garbage among them."""
+    """Collecting makes a million objects, nearly all of which stay: nobody looks for garbage
+    among them."""
     gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the parts that can be run alone, and say which tests stay together where several processes test at once.
+    """Mark the parts that can be run alone, and say which tests stay together where several
+    processes test at once.
 
-    A file's tests do, and those of all files with a browser: it is started once. nsys 2022.4 may not start (sem_open) while
-    another does: such files carry ``xdist_group("nsys")``.
+    A file's tests do, and those of all files with a browser: it is started once. nsys 2022.4 may
+    not start (sem_open) while another does: such files carry ``xdist_group("nsys")``.
     """
     with_browser = set()
     for item in items:
@@ -56,16 +66,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = item.get_closest_marker("xdist_group")
         if group is None:
-            item.add_marker(pytest.mark.xdist_group("browser" if item.path in with_browser else str(item.path)))
+            item.add_marker(
+                pytest.mark.xdist_group("browser" if item.path in with_browser else str(item.path))
+            )
         elif not (item.get_closest_marker("docs") or item.get_closest_marker("slurm")):
             item.add_marker("nsight")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Groups must reach xdist: with pytest 9.2, xdist 3.8 ignores them without a word, and several nsys start at once."""
-    if session.config.getoption("loadgroup", default=False) and not all("@" in item.nodeid for item in session.items):
+    """Groups must reach xdist: with pytest 9.2, xdist 3.8 ignores them without a word, and several
+    nsys start at once."""
+    if session.config.getoption("loadgroup", default=False) and not all(
+        "@" in item.nodeid for item in session.items
+    ):
         raise pytest.UsageError("xdist ignores the groups of tests: install pytest below 9.2")
-    gc.freeze()  # nor later, least of all in children, which would copy the memory that holds them, nor at the end
+    # nor later, least of all in children, which would copy the memory that holds them, nor at
+    # the end
+    gc.freeze()
     gc.enable()
 
 
@@ -110,9 +127,16 @@ def golden() -> Callable[[str, str], None]:
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         if there != text:
             lines = difflib.unified_diff(
-                there.splitlines(), text.splitlines(), str(path.relative_to(ROOT)), "made now", lineterm=""
+                there.splitlines(),
+                text.splitlines(),
+                str(path.relative_to(ROOT)),
+                "made now",
+                lineterm="",
             )
-            pytest.fail("\n".join([*lines, "If this is right: python scripts/accept/golden.py"]), pytrace=False)
+            pytest.fail(
+                "\n".join([*lines, "If this is right: python scripts/accept/golden.py"]),
+                pytrace=False,
+            )
 
     return compare
 
@@ -121,7 +145,10 @@ def golden() -> Callable[[str, str], None]:
 def bf16_lstm(forks: forked.Forks, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips where torch has no LSTM in bf16 for this CPU: oneDNN's needs AVX-512."""
     folder = tmp_path_factory.mktemp("bf16")
-    code = "import torch\nwith torch.autocast('cpu', torch.bfloat16): torch.nn.LSTM(4, 4)(torch.randn(2, 3, 4))"
+    code = (
+        "import torch\nwith torch.autocast('cpu', torch.bfloat16): torch.nn.LSTM(4, "
+        "4)(torch.randn(2, 3, 4))"
+    )
     (folder / "lstm.py").write_text(code)
     done = forks.run(folder, str(folder / "lstm.py"))
     if done.returncode:
@@ -139,7 +166,8 @@ def forks() -> Iterator[forked.Forks]:
 def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps fork the profiled program: its interpreter need not load torch for each batch size.
 
-    test_script_sweep starts one under each profiler as a user does: by nsys, and under torch by another interpreter.
+    test_script_sweep starts one under each profiler as a user does: by nsys, and under torch by
+    another interpreter.
     """
     _fork_sweeps(forks, monkeypatch)
 

@@ -1,4 +1,5 @@
-"""Run scripts in processes forked from one that has loaded torch: loading it takes longer than any of the scripts."""
+"""Run scripts in processes forked from one that has loaded torch: loading it takes longer than any
+of the scripts."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Done(NamedTuple):
 
 
 class Forks:
-    """Starts ``python ARGV`` in a folder, one after the other; ARGV is a script, or ``-m perfctl.workloads ...``."""
+    """Starts ``python ARGV`` in a folder, one after the other; ARGV is a script, or
+    ``-m perfctl.workloads ...``."""
 
     def __init__(self, server: subprocess.Popen[str]) -> None:
         self._server = server
@@ -80,9 +82,15 @@ class Forks:
         return Done(code, out.read_text(), err.read_text())
 
     def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        stdout: Path,
+        stderr: Path,
     ) -> subprocess.Popen[bytes]:
-        """Start one and return a process that ends as it does. A signal to that process does not reach it."""
+        """Start one and return a process that ends as it does. A signal to that process does not
+        reach it."""
         answer = Path(environment["TMPDIR"], "forked")
         os.mkfifo(answer)
         self._ask(str(answer), cwd, stdout, stderr, environment, argv)
@@ -90,10 +98,21 @@ class Forks:
         return subprocess.Popen(waiting, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _ask(
-        self, answer: str | None, cwd: Path, out: Path, err: Path, environment: Mapping[str, str], argv: Sequence[str]
+        self,
+        answer: str | None,
+        cwd: Path,
+        out: Path,
+        err: Path,
+        environment: Mapping[str, str],
+        argv: Sequence[str],
     ) -> None:
         assert self._server.stdin is not None
-        asked = (answer, *map(str, (cwd, out.absolute(), err.absolute())), {**environment}, list(argv))
+        asked = (
+            answer,
+            *map(str, (cwd, out.absolute(), err.absolute())),
+            {**environment},
+            list(argv),
+        )
         self._server.stdin.write(json.dumps(asked) + "\n")
         self._server.stdin.flush()
 

@@ -1,4 +1,5 @@
-"""Nothing in the product runs text that somebody else wrote: the whole source is read as Python reads it."""
+"""Nothing in the product runs text that somebody else wrote: the whole source is read as Python
+reads it."""
 
 from __future__ import annotations
 
@@ -9,32 +10,63 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
-    file for folder in ("orchestrator", "parsers", "workloads", "perfctl") for file in (ROOT / folder).rglob("*.py")
+    file
+    for folder in ("orchestrator", "parsers", "workloads", "perfctl")
+    for file in (ROOT / folder).rglob("*.py")
 )
 MODULES = {
     *(
-        "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle", "yaml",
+        "pickle",
+        "cPickle",
+        "_pickle",
+        "dill",
+        "cloudpickle",
+        "joblib",
+        "shelve",
+        "marshal",
+        "jsonpickle",
+        "yaml",
         "code",
     ),
     *("xml", "lxml", "xmlrpc", "defusedxml", "plistlib", "telnetlib", "ftplib", "commands", "pty"),
-}  # fmt: skip
+}
 """Nothing is unpickled and no XML is read, so there are no bombs of either."""
 CALLS = {
-    *("eval", "exec", "compile", "__import__", "execfile", "os.system", "os.popen", "os.startfile", "tempfile.mktemp"),
     *(
-        "numpy.load", "np.load", "pandas.read_pickle", "torch.hub.load", "subprocess.getoutput",
+        "eval",
+        "exec",
+        "compile",
+        "__import__",
+        "execfile",
+        "os.system",
+        "os.popen",
+        "os.startfile",
+        "tempfile.mktemp",
+    ),
+    *(
+        "numpy.load",
+        "np.load",
+        "pandas.read_pickle",
+        "torch.hub.load",
+        "subprocess.getoutput",
         "subprocess.getstatusoutput",
     ),
-}  # fmt: skip
+}
 KEYWORDS = {"shell", "allow_pickle", "executable"}
 ALLOWED = {
     ("workloads/script/run.py", "compile"): "the user's own script, which is what was asked for",
     ("workloads/script/run.py", "exec"): "the same",
-    ("workloads/models/torchvision.py", "pickle"): "the name of an error that torch's reader raises",
+    (
+        "workloads/models/torchvision.py",
+        "pickle",
+    ): "the name of an error that torch's reader raises",
     ("workloads/tracing/composites.py", "compile"): "torch's own, under its name",
     ("workloads/script/run.py", "os.execv"): "the user's own program, as an argument list",
     ("workloads/script/options.py", "os.execvp"): "the same under a launcher",
-    ("orchestrator/cli/main.py", "get_completion_script(shell=)"): "typer's: which shell's words, nothing is run",
+    (
+        "orchestrator/cli/main.py",
+        "get_completion_script(shell=)",
+    ): "typer's: which shell's words, nothing is run",
     ("orchestrator/cli/main.py", "install(shell=)"): "the same",
     ("orchestrator/report/gate.py", "xml.etree"): "XML is written, none is read",
 }
@@ -51,7 +83,11 @@ def dangers(source: str) -> set[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in MODULES and not node.level:
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").partition(".")[0] in MODULES
+            and not node.level
+        ):
             found.add(node.module or "")
         elif isinstance(node, ast.Call):
             name = name_of(node.func)
@@ -63,7 +99,9 @@ def dangers(source: str) -> set[str]:
                 isinstance(only := given.get("weights_only"), ast.Constant) and only.value is True
             ):
                 found.add("torch.load")
-            if name.endswith(("extractall", "unpack_archive")) or (name.endswith(".extract") and "tar" in name):
+            if name.endswith(("extractall", "unpack_archive")) or (
+                name.endswith(".extract") and "tar" in name
+            ):
                 found.add(name)
     return found
 
@@ -80,17 +118,27 @@ def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
 @pytest.mark.parametrize(
     ("source", "danger"),
     [
-        ("import pickle", "pickle"), ("from xml.etree import ElementTree", "xml.etree"), ("eval('1')", "eval"),
-        ("import subprocess\nsubprocess.run('ls', shell=True)", "subprocess.run(shell=)"), ("torch.load(f)", "torch.load"),
-        ("torch.load(f, weights_only=False)", "torch.load"), ("os.system('ls')", "os.system"),
-        ("import os\nos.execvp('a', [])", "os.execvp"), ("archive.extractall()", "archive.extractall"),
-        ("np.load(f, allow_pickle=True)", "np.load(allow_pickle=)"), ("import yaml", "yaml"),
+        ("import pickle", "pickle"),
+        ("from xml.etree import ElementTree", "xml.etree"),
+        ("eval('1')", "eval"),
+        ("import subprocess\nsubprocess.run('ls', shell=True)", "subprocess.run(shell=)"),
+        ("torch.load(f)", "torch.load"),
+        ("torch.load(f, weights_only=False)", "torch.load"),
+        ("os.system('ls')", "os.system"),
+        ("import os\nos.execvp('a', [])", "os.execvp"),
+        ("archive.extractall()", "archive.extractall"),
+        ("np.load(f, allow_pickle=True)", "np.load(allow_pickle=)"),
+        ("import yaml", "yaml"),
     ],
-)  # fmt: skip
+)
 def test_each_of_these_would_be_found(source: str, danger: str) -> None:
     assert danger in dangers(source)
     assert (
-        dangers("torch.load(f, weights_only=True); model.eval(); re.match('a', 'b'); subprocess.run(['ls'])") == set()
+        dangers(
+            "torch.load(f, weights_only=True); model.eval(); re.match('a', 'b'); "
+            "subprocess.run(['ls'])"
+        )
+        == set()
     )
 
 

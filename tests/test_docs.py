@@ -27,10 +27,22 @@ pytestmark = pytest.mark.xdist_group("nsys")
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 GROUPS: dict[str, Any] = dict(typer.main.get_command(application()).commands)  # type: ignore[attr-defined]
 """Every command by name; those that have commands of their own, too."""
-_WORKLOADS = {"model", "images", "weights", "data", "data-dir", "dataloader-workers", "classes", "seed"}
+_WORKLOADS = {
+    "model",
+    "images",
+    "weights",
+    "data",
+    "data-dir",
+    "dataloader-workers",
+    "classes",
+    "seed",
+}
 """Options that sweeps pass on to a built-in workload."""
 
 
@@ -61,12 +73,16 @@ def test_every_command_has_a_page_that_shows_it() -> None:
     for name in GROUPS:
         assert f"({name}.md)" in index
         shown = (DOCS / "commands" / f"{name}.md").read_text(encoding="utf-8")
-        assert f"$ perfctl {name}" in shown, f"docs/commands/{name}.md shows no output of perfctl {name}"
+        assert f"$ perfctl {name}" in shown, (
+            f"docs/commands/{name}.md shows no output of perfctl {name}"
+        )
 
 
 @pytest.mark.usefixtures("quick_sweeps")
 @pytest.mark.parametrize("page", accept_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outputs_that_a_page_shows_are_what_its_commands_print(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for variable in ("COLUMNS", "NO_COLOR", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
     count = 0
@@ -74,7 +90,9 @@ def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page: Path, m
         count += 1
         assert shown.exit_code == shown.wanted_exit_code(), f"{shown.command}\n{shown.printed}"
         there, now = shown.as_compared()
-        assert there == now, f"{shown.command}: if this is right: python scripts/accept/docs.py {page}"
+        assert there == now, (
+            f"{shown.command}: if this is right: python scripts/accept/docs.py {page}"
+        )
     assert count, f"{page} shows no command"
 
 
@@ -103,7 +121,9 @@ def test_the_make_targets_that_the_documentation_names_exist() -> None:
 def test_the_options_in_examples_exist() -> None:
     checked = 0
     for page in PAGES:
-        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for block in re.findall(
+            r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        ):
             for line in re.findall(r"^(?:\$ )?(perfctl .*)$", block, re.MULTILINE):
                 checked += _check_options(line, page.name)
     assert checked > 40
@@ -111,7 +131,9 @@ def test_the_options_in_examples_exist() -> None:
 
 def _flags(command: Any) -> set[str]:
     return {
-        flag.removeprefix("--") for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)
+        flag.removeprefix("--")
+        for parameter in command.params
+        for flag in (*parameter.opts, *parameter.secondary_opts)
     }
 
 
@@ -125,14 +147,17 @@ def _check_options(line: str, page: str) -> int:
             continue
         command = GROUPS[name]
         if hasattr(command, "commands"):
-            inner = words[1] if words[1] in command.commands else "run"  # perfctl bench FILE is perfctl bench run FILE
+            # perfctl bench FILE is perfctl bench run FILE
+            inner = words[1] if words[1] in command.commands else "run"
             assert inner in command.commands, f"{page}: {line}"
             command = command.commands[inner]
         known = _flags(command)
-        if words[:3] == ["slurm", "render", "study"]:  # a command of its own, and what follows it are a study's options
+        # a command of its own, and what follows it are a study's options
+        if words[:3] == ["slurm", "render", "study"]:
             studies = GROUPS["study"].commands
             known |= _flags(GROUPS["slurm"].commands["render-study"])
-            known |= _flags(studies[words[3]]) if words[3] in studies else set()  # a study that is refused
+            # a study that is refused
+            known |= _flags(studies[words[3]]) if words[3] in studies else set()
         passed_on = _WORKLOADS if command.context_settings.get("ignore_unknown_options") else set()
         assert set(options) <= known | passed_on | {"help"}, f"{page}: {line}"
     return len(options)
@@ -168,29 +193,42 @@ def test_the_python_example_runs(
 def test_the_messages_that_troubleshooting_explains_are_still_said() -> None:
     said = "\0".join(_texts_of_the_source())
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
-    quoted = [cell for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for cell in re.findall(r"`(.+?)`", row)]
+    quoted = [
+        cell
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for cell in re.findall(r"`(.+?)`", row)
+    ]
     assert len(quoted) > 80
     gone = [message for message in quoted if not re.search(_of_one_text(message), said)]
     assert not gone, "no longer said: " + "; ".join(gone)
 
 
 def _of_one_text(message: str) -> str:
-    """Finds a text, of several with NUL between them, in which the parts of a message stand in this order."""
+    """Finds a text, of several with NUL between them, in which the parts of a message stand in
+    this order."""
     return r"[^\0]*".join(map(re.escape, filter(None, message.split("…"))))
 
 
 def _texts_of_the_source() -> set[str]:
-    """Every string of the program, with options in the place of fields; what is filled in is "…". And its job scripts."""
+    """Every string of the program, with options in the place of fields; what is filled in is "…".
+    And its job scripts."""
     found = {path.read_text(encoding="utf-8") for path in (ROOT / "templates").glob("*.sh.j2")}
 
     def with_options(text: str) -> str:
-        return re.sub(r"`([a-z_]+)`", lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"), text)
+        return re.sub(
+            r"`([a-z_]+)`",
+            lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"),
+            text,
+        )
 
     for folder in ("orchestrator", "parsers", "workloads"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    parts = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                    parts = (
+                        str(part.value) if isinstance(part, ast.Constant) else "…"
+                        for part in node.values
+                    )
                     found.add(with_options("".join(parts)))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found.add(with_options(node.value))
@@ -201,9 +239,9 @@ def test_every_operation_with_a_formula_is_listed_with_the_section_that_states_i
     there = (DOCS / "operations.md").read_text(encoding="utf-8")
     operations = _script("list_operations")
     assert there == operations.markdown(), "if this is right: python scripts/accept/docs.py"
-    assert set(re.findall(r"`((?:aten|perfctl|optim|prims|quantized|torchvision)\.\w+)`", there)) == set(
-        operations.TABLE
-    )
+    assert set(
+        re.findall(r"`((?:aten|perfctl|optim|prims|quantized|torchvision)\.\w+)`", there)
+    ) == set(operations.TABLE)
 
 
 def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
@@ -225,7 +263,9 @@ def test_every_verdict_is_explained_and_no_other() -> None:
     for path in (ROOT / "orchestrator" / "analyse" / "verdicts").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                place = {"Verdict": 0, "RunVerdict": 0, "verdict": 1, "_transformed": 1}.get(call.func.id)
+                place = {"Verdict": 0, "RunVerdict": 0, "verdict": 1, "_transformed": 1}.get(
+                    call.func.id
+                )
                 name = None if place is None or len(call.args) <= place else call.args[place]
                 names = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]
                 given |= {one.value for one in names if isinstance(one, ast.Constant)}
@@ -245,28 +285,56 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
     lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
     assert {name for name, _ in lists} == {
-        "PARSERS", "SEEDS", "RECORDERS", "SWEEPS", "WORKLOADS", "PARAMETERS", "FAMILIES", "SECTIONS", "VERDICTS", "GPUS",
-        "WAYS", "GROUPS",
-    }  # fmt: skip
+        "PARSERS",
+        "SEEDS",
+        "RECORDERS",
+        "SWEEPS",
+        "WORKLOADS",
+        "PARAMETERS",
+        "FAMILIES",
+        "SECTIONS",
+        "VERDICTS",
+        "GPUS",
+        "WAYS",
+        "GROUPS",
+    }
     for name, path in lists:
-        assert re.search(rf"^{name}\b[^=]* = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
-            f"{name} in {path}"
-        )
+        assert re.search(
+            rf"^{name}\b[^=]* = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE
+        ), f"{name} in {path}"
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install 'perfctl[docs]'")
+    pytest.importorskip(
+        "material", reason="mkdocs-material is not installed: pip install 'perfctl[docs]'"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    pages = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
+    pages = {
+        path.relative_to(tmp_path / "site").with_suffix(".md")
+        for path in (tmp_path / "site").rglob("*.html")
+    }
     assert {path.relative_to(DOCS) for path in DOCS.rglob("*.md")} <= pages
-    linked = set(re.findall(r'href="gallery/([\w-]+)\.html"', (DOCS / "gallery.md").read_text(encoding="utf-8")))
+    linked = set(
+        re.findall(
+            r'href="gallery/([\w-]+)\.html"', (DOCS / "gallery.md").read_text(encoding="utf-8")
+        )
+    )
     assert (
         linked
         == {path.stem for path in (tmp_path / "site" / "gallery").glob("*.html")}
@@ -275,18 +343,26 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_pages_name_few_other_hosts() -> None:
-    hosts = {host for page in PAGES for host in re.findall(r"https?://([\w.-]+)", page.read_text(encoding="utf-8"))}
+    hosts = {
+        host
+        for page in PAGES
+        for host in re.findall(r"https?://([\w.-]+)", page.read_text(encoding="utf-8"))
+    }
     assert hosts <= {"127.0.0.1"}, hosts
 
 
 def test_python_m_perfctl_is_the_command_line() -> None:
-    done = subprocess.run([sys.executable, "-m", "perfctl", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "perfctl", "--version"], capture_output=True, text=True, check=True
+    )
     assert re.fullmatch(r"perfctl \d+\.\d+\.\d+(\.dev\d+)?\n", done.stdout)
 
 
 def _prose(page: Path) -> str:
     """A page without its blocks and spans of code."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     return re.sub(r"`[^`\n]*`", "code", text)
 
 

@@ -17,10 +17,20 @@ from perfctl.orchestrator.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANNED = (
-    "records and redact are", "parsers know", "one report format", "workloads know", "models and data", "launch does", "store keeps",
-    "analyse is pure", "analyse has floors", "no two rooms",
-    "report never opens the database", "actions know no flags", "the Python API",
-)  # fmt: skip
+    "records and redact are",
+    "parsers know",
+    "one report format",
+    "workloads know",
+    "models and data",
+    "launch does",
+    "store keeps",
+    "analyse is pure",
+    "analyse has floors",
+    "no two rooms",
+    "report never opens the database",
+    "actions know no flags",
+    "the Python API",
+)
 """What the contracts' names must speak of, one each."""
 
 
@@ -28,9 +38,9 @@ def test_the_layers_of_the_house_are_kept() -> None:
     linter = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     if linter is None:
         pytest.skip("import-linter is not installed (extra 'dev')")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]["contracts"]
     for words in PLANNED:
         assert sum(words in contract["name"] for contract in contracts) == 1, words
     script = ROOT / "scripts" / "proof" / "check_layers.sh"
@@ -40,9 +50,13 @@ def test_the_layers_of_the_house_are_kept() -> None:
 
 
 def test_no_file_imports_itself_in_a_circle() -> None:
-    """Imports for types and imports inside functions count; graphlib raises CycleError with the circle."""
+    """Imports for types and imports inside functions count; graphlib raises CycleError with
+    the circle."""
     files = dict(module_files())
-    imports = {name: {other for other in imported_by(file, files) if other != name} for name, file in files.items()}
+    imports = {
+        name: {other for other in imported_by(file, files) if other != name}
+        for name, file in files.items()
+    }
     assert len(imports) > 500 and imports["perfctl.orchestrator.launch"]
     TopologicalSorter(imports).prepare()
 
@@ -63,7 +77,11 @@ def imported_by(file: Path, files: dict[str, Path]) -> Iterator[str]:
             assert node.level == 0, f"{file} imports from a relative path"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield from (name for name in [whole if whole in files else str(node.module)] if name in files)
+                yield from (
+                    name
+                    for name in [whole if whole in files else str(node.module)]
+                    if name in files
+                )
 
 
 @pytest.mark.parametrize(
@@ -76,18 +94,24 @@ def imported_by(file: Path, files: dict[str, Path]) -> Iterator[str]:
 )
 def test_no_heavy_library_is_loaded_by(code: str) -> None:
     code += (
-        "\nimport sys; heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'jinja2', 'torchvision'} & set(sys.modules)"
+        "\nimport sys; heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'jinja2', 'torchvision'} "
+        "& set(sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nsys.exit(', '.join(sorted(heavy)) or 0)"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"imported {done.stderr}"
     assert done.stdout
 
 
 def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
-    code = "from perfctl.orchestrator.cli.main import run; run(['--help']); import sys; print(*sorted(sys.modules))"
+    code = (
+        "from perfctl.orchestrator.cli.main import run; run(['--help']); import sys; "
+        "print(*sorted(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     listing, _, modules = done.stdout.rstrip().rpartition("\n")
     shown = listing.partition("Measure:")[2]
@@ -95,5 +119,7 @@ def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
     for _, line in COMMANDS.values():
         assert f" {line}\n" in shown, "no line is cut or wrapped"
     assert max(map(len, listing.splitlines())) < 80
-    places = {f"perfctl.orchestrator.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()}
+    places = {
+        f"perfctl.orchestrator.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()
+    }
     assert not places & set(modules.split())

@@ -24,10 +24,16 @@ def test_a_text_is_kept_without_what_looks_like_a_secret(text: str, kept: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm>(Params)", "embed_tokens.weight", "max_tokens=512",
-        "cls_token", "aten::conv2d, seq = 12345678, op_id = 9", "Größe \u202e", "tokenizer: bert-base-uncased", "",
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm>(Params)",
+        "embed_tokens.weight",
+        "max_tokens=512",
+        "cls_token",
+        "aten::conv2d, seq = 12345678, op_id = 9",
+        "Größe \u202e",
+        "tokenizer: bert-base-uncased",
+        "",
     ],
-)  # fmt: skip
+)
 def test_names_of_kernels_and_layers_stay_as_they_are(text: str) -> None:
     assert masked(text) == text
     assert is_clean([text])
@@ -39,7 +45,10 @@ def test_names_of_kernels_and_layers_stay_as_they_are(text: str) -> None:
         (("--hf-token", TOKEN), ("--hf-token", "(removed)")),
         (("--password", "hunter2", "--lr", "0.1"), ("--password", "(removed)", "--lr", "0.1")),
         (("--api-key=abcdefgh",), ("--api-key=(removed)",)),
-        (("--max-tokens", "51200000", "--token", "--verbose"), ("--max-tokens", "51200000", "--token", "--verbose")),
+        (
+            ("--max-tokens", "51200000", "--token", "--verbose"),
+            ("--max-tokens", "51200000", "--token", "--verbose"),
+        ),
         (("DB_PASSWORD=x1", "train.py"), ("DB_PASSWORD=(removed)", "train.py")),
         (("--mask-token", "<mask>"), ("--mask-token", "<mask>")),
     ],

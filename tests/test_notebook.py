@@ -1,4 +1,5 @@
-"""The notebooks run from top to bottom on the recordings that come with perfctl, and are kept without outputs."""
+"""The notebooks run from top to bottom on the recordings that come with perfctl, and are kept
+without outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +16,21 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "data" / "recorded-speedup" / "lstm_cpu.json"
 SHOWN = {
     "explore": lambda: [str(2 * 16 * 64 * 24 * 24 * 32 * 3 * 3)],
-    "speedup": lambda: [arm["top"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]],
+    "speedup": lambda: [
+        arm["top"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]
+    ],
 }
 """Notebook -> what must stand in its outputs."""
 PICTURES = {
-    "explore": lambda: ["memory", "comparison-flops", "time-clocks", "training-loss", "sample", "step", "shares"],
+    "explore": lambda: [
+        "memory",
+        "comparison-flops",
+        "time-clocks",
+        "training-loss",
+        "sample",
+        "step",
+        "shares",
+    ],
     "speedup": lambda: [*perfctl.charts(RECORDED), "work as pies"],
 }
 """Notebook -> its charts."""
@@ -36,14 +47,20 @@ def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(na
     assert not any(place in text for place in ("/home/", "/root/", "/Users/", "/tmp/"))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra 'notebook')")
+    nbclient = pytest.importorskip(
+        "nbclient", reason="nbclient is not installed (extra 'notebook')"
+    )
     pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra 'notebook')")
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra 'notebook')")
+    nbformat = pytest.importorskip(
+        "nbformat", reason="nbformat is not installed (extra 'notebook')"
+    )
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     monkeypatch.delenv("PERFCTL_STORE", raising=False)
@@ -60,11 +77,18 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     for text in SHOWN[name]():
         assert text in shown, text
     assert '"error"' not in shown
-    drawn = [part for cell in notebook.cells for part in cell.get("outputs", []) if "image/png" in part.get("data", {})]
+    drawn = [
+        part
+        for cell in notebook.cells
+        for part in cell.get("outputs", [])
+        if "image/png" in part.get("data", {})
+    ]
     assert len(drawn) == len(PICTURES[name]())
 
 
-@pytest.mark.parametrize(("name", "variable"), [("explore", "PERFCTL_STORE"), ("speedup", "PERFCTL_STUDY")])
+@pytest.mark.parametrize(
+    ("name", "variable"), [("explore", "PERFCTL_STORE"), ("speedup", "PERFCTL_STUDY")]
+)
 def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
     name: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +96,9 @@ def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
     monkeypatch.delenv(variable, raising=False)
     first = next(
         cell
-        for cell in json.loads((ROOT / "examples" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        for cell in json.loads(
+            (ROOT / "examples" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+        )["cells"]
         if cell["cell_type"] == "code"
     )
     with pytest.raises(perfctl.PerfctlError) as caught:
@@ -90,12 +116,16 @@ def test_the_charts_of_a_speed_up_are_those_of_its_page_and_pies_show_the_same_p
     assert all(chart.png.startswith(b"\x89PNG") for chart in (bars["lstm-work"], pies["lstm-work"]))
     line = bars["lstm-training-loss-by-epoch"].figure.axes[0].lines[0]
     assert list(line.get_ydata()) == [epoch["loss"] for epoch in one["arms"][0]["epochs"]]
-    wedges = [patch for patch in pies["lstm-work"].figure.axes[0].patches if patch.theta2 > patch.theta1]
+    wedges = [
+        patch for patch in pies["lstm-work"].figure.axes[0].patches if patch.theta2 > patch.theta1
+    ]
     assert len(wedges) == sum(share > 0 for share in one["arms"][0]["categories"].values())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"workload": "x"}]', '{"points": []}'])
-def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for(tmp_path: Path, text: str) -> None:
+def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(perfctl.PerfctlError, match="not what perfctl speedup --json writes"):
         perfctl.charts(tmp_path / "other.json")

@@ -34,14 +34,25 @@ def test_every_data_file_of_a_package_is_covered_by_a_pattern() -> None:
 
 def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
     names = {re.split(r"[><=\[ ;]", line)[0] for line in PYPROJECT["project"]["dependencies"]}
-    assert names == {"jinja2", "matplotlib", "numpy", "pandas", "psutil", "rich", "sqlite-utils", "typer"}
+    assert names == {
+        "jinja2",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "psutil",
+        "rich",
+        "sqlite-utils",
+        "typer",
+    }
 
 
 def test_no_file_bans_itself_from_the_repository() -> None:
     words = re.compile("/wo" + "rk/|/va" + "r/task|python" + r"hosted\.org|py" + r"pi\.org")
     for file in ROOT.rglob("*"):
         inside = file.relative_to(ROOT).parts
-        if not file.is_file() or inside[0].startswith((".git", ".venv", ".mypy", ".ruff", ".pytest", ".hypo")):
+        if not file.is_file() or inside[0].startswith(
+            (".git", ".venv", ".mypy", ".ruff", ".pytest", ".hypo")
+        ):
             continue
         if (
             file.suffix in (".py", ".md", ".sh", ".toml", ".html", ".css", ".js", ".json", "")

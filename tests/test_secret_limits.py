@@ -1,4 +1,5 @@
-"""Where a secret begins and ends, at how many characters it is one, and which parts of a long file are looked at."""
+"""Where a secret begins and ends, at how many characters it is one, and which parts of a long file
+are looked at."""
 
 from __future__ import annotations
 
@@ -17,17 +18,25 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("start", "letters", "needed"),
     [
-        *((f"gh{kind}_", "aB3", 20) for kind in "pousr"), ("github_pat_", "a_3", 20), ("glpat-", "a-_", 20), ("hf_", "aB3", 20),
-        ("sk-", "a-_", 20), ("xoxb-", "a-3", 10), ("xoxp-", "123", 10), ("eyJ" + "a" * 8 + ".", "a-_", 8),
+        *((f"gh{kind}_", "aB3", 20) for kind in "pousr"),
+        ("github_pat_", "a_3", 20),
+        ("glpat-", "a-_", 20),
+        ("hf_", "aB3", 20),
+        ("sk-", "a-_", 20),
+        ("xoxb-", "a-3", 10),
+        ("xoxp-", "123", 10),
+        ("eyJ" + "a" * 8 + ".", "a-_", 8),
     ],
-)  # fmt: skip
+)
 def test_a_token_is_one_from_so_many_characters_on(start: str, letters: str, needed: int) -> None:
     rest = (letters * needed)[:needed]
     assert masked(f"see {start}{rest}, then") == "see (removed), then"
     assert masked(f"{start}{rest}") == "(removed)"
     assert masked(f"see {start}{rest[:-1]}, then") == f"see {start}{rest[:-1]}, then"
     for before in ("a", "Z", "0", "_", "-"):
-        assert masked(f"{before}{start}{rest}") == f"{before}{start}{rest}", "it stands within a longer word"
+        assert masked(f"{before}{start}{rest}") == f"{before}{start}{rest}", (
+            "it stands within a longer word"
+        )
 
 
 def test_an_aws_key_has_exactly_sixteen_characters_after_its_beginning() -> None:
@@ -40,22 +49,34 @@ def test_an_aws_key_has_exactly_sixteen_characters_after_its_beginning() -> None
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        # Spoken of as a secret: at least 8 characters; unquoted and no password: three digits among them.
-        ('password: "12345678"', 'password: "(removed)"'), ('password: "1234567"', 'password: "1234567"'),
-        ("api-key=abcde009", "api-key=(removed)"), ("api-key=abcde999", "api-key=(removed)"),
-        ("api-key=abcdef09", "api-key=abcdef09"), ("api-key=abcd/:/:", "api-key=abcd/:/:"),
-        ('api-key: "abcdefgh"', 'api-key: "(removed)"'), ("api_keys=abcdef123", "api_keys=(removed)"),
-        ("password=call(12345)", "password=call(12345)"), ("n_tokens=abcdef123", "n_tokens=abcdef123"),
+        # Spoken of as a secret: at least 8 characters; unquoted and no password: three digits
+        # among them.
+        ('password: "12345678"', 'password: "(removed)"'),
+        ('password: "1234567"', 'password: "1234567"'),
+        ("api-key=abcde009", "api-key=(removed)"),
+        ("api-key=abcde999", "api-key=(removed)"),
+        ("api-key=abcdef09", "api-key=abcdef09"),
+        ("api-key=abcd/:/:", "api-key=abcd/:/:"),
+        ('api-key: "abcdefgh"', 'api-key: "(removed)"'),
+        ("api_keys=abcdef123", "api_keys=(removed)"),
+        ("password=call(12345)", "password=call(12345)"),
+        ("n_tokens=abcdef123", "n_tokens=abcdef123"),
         # The name of a variable of the environment: however short its value.
-        ("X_TOKEN=a", "X_TOKEN=(removed)"), ("MY_TOKENIZERS=a", "MY_TOKENIZERS=a"),
+        ("X_TOKEN=a", "X_TOKEN=(removed)"),
+        ("MY_TOKENIZERS=a", "MY_TOKENIZERS=a"),
         ("MY_TOKENIZER_SECRET=a", "MY_TOKENIZER_SECRET=(removed)"),
-        ("PRIVATE_KEY=a", "PRIVATE_KEY=(removed)"), ("X_CREDENTIALS=a", "X_CREDENTIALS=(removed)"),
+        ("PRIVATE_KEY=a", "PRIVATE_KEY=(removed)"),
+        ("X_CREDENTIALS=a", "X_CREDENTIALS=(removed)"),
         ("PASSPHRASE=a", "PASSPHRASE=(removed)"),
         # Numbers of up to seven digits, before and after the point, are settings.
-        ("X_TOKEN=1234567", "X_TOKEN=1234567"), ("X_TOKEN=12345678", "X_TOKEN=(removed)"), ("X_TOKEN=1.5,", "X_TOKEN=1.5,"),
-        ("X_TOKEN=off", "X_TOKEN=off"), ("X_TOKEN=***", "X_TOKEN=***"), ("--X_TOKEN=a b", "--X_TOKEN=(removed) b"),
+        ("X_TOKEN=1234567", "X_TOKEN=1234567"),
+        ("X_TOKEN=12345678", "X_TOKEN=(removed)"),
+        ("X_TOKEN=1.5,", "X_TOKEN=1.5,"),
+        ("X_TOKEN=off", "X_TOKEN=off"),
+        ("X_TOKEN=***", "X_TOKEN=***"),
+        ("--X_TOKEN=a b", "--X_TOKEN=(removed) b"),
     ],
-)  # fmt: skip
+)
 def test_a_value_is_a_secret_by_its_length_its_digits_and_its_name(text: str, kept: str) -> None:
     assert masked(text) == kept
 
@@ -63,13 +84,17 @@ def test_a_value_is_a_secret_by_its_length_its_digits_and_its_name(text: str, ke
 def test_secrets_that_overlap_are_removed_as_one() -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----"
     assert masked(f'a PRIVATE_KEY="{key}" b') == 'a PRIVATE_KEY="(removed)" b'
-    assert masked(f"X_TOKEN=abc/{key} b") == "X_TOKEN=(removed) b", "the second begins within the first and ends later"
+    assert masked(f"X_TOKEN=abc/{key} b") == "X_TOKEN=(removed) b", (
+        "the second begins within the first and ends later"
+    )
     assert masked(f"password: hf_{'a' * 30}") == "password: (removed)"
     two = f"A_TOKEN=abc\nhf_{'a' * 20} B_TOKEN=def"
     assert masked(two) == "A_TOKEN=(removed)\n(removed) B_TOKEN=(removed)"
     assert [(one.start, one.end, one.name) for one in redact.secrets_in(two.encode())] == [
-        (8, 11, "A_TOKEN"), (12, 35, "a Hugging Face token"), (44, 47, "B_TOKEN"),
-    ]  # fmt: skip
+        (8, 11, "A_TOKEN"),
+        (12, 35, "a Hugging Face token"),
+        (44, 47, "B_TOKEN"),
+    ]
 
 
 @pytest.mark.parametrize("password", ["p", "p" * 196])
@@ -88,11 +113,18 @@ def test_a_login_is_found_wherever_the_text_is_cut(password: str) -> None:
 @pytest.mark.parametrize(
     ("place", "found"),
     [
-        (100, True), (4 * MIB + 100, True), (4 * MIB + MIB // 4 - 100, True), (4 * MIB + MIB // 4 + 100, False),
-        (2 * MIB + 100, False), (3 * MIB, False), (8 * MIB + 1000, True), (MIB * 17 // 2 - 100, False), (MIB * 17 // 2 + 100, True),
+        (100, True),
+        (4 * MIB + 100, True),
+        (4 * MIB + MIB // 4 - 100, True),
+        (4 * MIB + MIB // 4 + 100, False),
+        (2 * MIB + 100, False),
+        (3 * MIB, False),
+        (8 * MIB + 1000, True),
+        (MIB * 17 // 2 - 100, False),
+        (MIB * 17 // 2 + 100, True),
         (MIB * 19 // 2 - 30, True),
     ],
-)  # fmt: skip
+)
 def test_of_a_long_file_a_quarter_of_every_fourth_megabyte_and_the_last_one_are_looked_at(
     place: int, found: bool, zipped: bool, tmp_path: Path
 ) -> None:
@@ -112,7 +144,9 @@ def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
         assert secret_scan.names_in(path) == ["DB_PASSWORD"]
         text = "0,1,2,3\n" * (MIB // 16) + "DB_PASSWORD=abcdefgh\r\n"
         path.write_bytes(mark + text.encode(coding))
-        assert secret_scan.names_in(path, limit=1000) == ["DB_PASSWORD"], "at the end of a long file"
+        assert secret_scan.names_in(path, limit=1000) == ["DB_PASSWORD"], (
+            "at the end of a long file"
+        )
 
 
 @pytest.mark.parametrize(
@@ -120,12 +154,16 @@ def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
     [
         ("--api-key=abcdef0123 train0123.py", "--api-key=(removed) train0123.py"),
         ("--name=--password train.py", "--name=--password train.py"),
-        ("--passphrase x -v", "--passphrase (removed) -v"), ("--password -v", "--password -v"),
-        ("password hunter22", "password hunter22"), ("--pass secret12", "--pass (removed)"),
-        ("--bypass-token abcdefgh", "--bypass-token (removed)"), ("--token 12345", "--token 12345"),
-        ("-- abcdefgh", "-- abcdefgh"), ("--Password=x", "--Password=(removed)"),
+        ("--passphrase x -v", "--passphrase (removed) -v"),
+        ("--password -v", "--password -v"),
+        ("password hunter22", "password hunter22"),
+        ("--pass secret12", "--pass (removed)"),
+        ("--bypass-token abcdefgh", "--bypass-token (removed)"),
+        ("--token 12345", "--token 12345"),
+        ("-- abcdefgh", "-- abcdefgh"),
+        ("--Password=x", "--Password=(removed)"),
     ],
-)  # fmt: skip
+)
 def test_of_an_option_only_the_value_of_a_secret_goes(words: str, kept: str) -> None:
     assert masked_words(words.split()) == tuple(kept.split())
 
@@ -144,7 +182,8 @@ def test_a_setting_is_judged_by_the_last_part_of_its_name() -> None:
 
 
 def test_an_atlassian_token_goes_with_its_checksum() -> None:
-    """Made up: a word, "=", and eight digits. What follows the checksum for long is no part of it."""
+    """Made up: a word, "=", and eight digits. What follows the checksum for long is no part
+    of it."""
     token = "ATATT3" + "xY7_" * 30 + "=8A5F3C21"
     assert masked(f"user:{token} next") == "user:(removed) next"
     assert masked(f"{token}, {token}") == "(removed), (removed)"

@@ -76,7 +76,8 @@ BAD = (
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_text_twice_as_long_takes_twice_as_long_whatever_it_repeats(bad: str) -> None:
-    """And less than 3 us a byte; the ratio is that of the best of several tries, and 3 where 4 would be quadratic."""
+    """And less than 3 us a byte; the ratio is that of the best of several tries, and 3 where 4
+    would be quadratic."""
 
     def seconds(size: int) -> float:
         text = (bad * (size // len(bad) + 1))[:size].encode()
@@ -110,7 +111,10 @@ def test_each_rule_of_gitleaks_has_a_beginning_or_the_name_of_a_service() -> Non
         assert re.compile(value)
         endings = ("", "_token", "in", "_ai", "_bird")
         spellings = [
-            spelled(word) + end for word in words for spelled in (str, str.upper, str.title) for end in endings
+            spelled(word) + end
+            for word in words
+            for spelled in (str, str.upper, str.title)
+            for end in endings
         ]
         assert any(re.search(name, spelled) for spelled in spellings), name
 
@@ -118,13 +122,15 @@ def test_each_rule_of_gitleaks_has_a_beginning_or_the_name_of_a_service() -> Non
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("dop_v1_{}", "0123456789abcdef" * 4), ("shpat_{}", "0123456789abcdef" * 2), ("AGE-SECRET-KEY-1{}",
-        "QPZRY9X8GF2TVDW0S3" * 3 + "QPZR"),
-        ("netlify token is set, netlify={}", "a1b2c3d4e5" * 4), ("heroku: {}", "01234567-89ab-cdef-0123-456789abcdef"),
-        ('"okta_org": "{}"', "00aB3dE6gH9jkLmN2pQr5TuVxZcW8yKi4oSe7nFb1M"), ("PMAK-{}",
-        "0123456789abcdef01234567-" + "0123456789abcdef0123456789abcdef01"),
+        ("dop_v1_{}", "0123456789abcdef" * 4),
+        ("shpat_{}", "0123456789abcdef" * 2),
+        ("AGE-SECRET-KEY-1{}", "QPZRY9X8GF2TVDW0S3" * 3 + "QPZR"),
+        ("netlify token is set, netlify={}", "a1b2c3d4e5" * 4),
+        ("heroku: {}", "01234567-89ab-cdef-0123-456789abcdef"),
+        ('"okta_org": "{}"', "00aB3dE6gH9jkLmN2pQr5TuVxZcW8yKi4oSe7nFb1M"),
+        ("PMAK-{}", "0123456789abcdef01234567-" + "0123456789abcdef0123456789abcdef01"),
     ],
-)  # fmt: skip
+)
 def test_forms_that_only_gitleaks_knows_are_found(text: str, value: str) -> None:
     assert value not in redact.masked(text.format(value))
 
@@ -132,24 +138,47 @@ def test_forms_that_only_gitleaks_knows_are_found(text: str, value: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        "commit 0123456789abcdef0123456789abcdef01234567", "wandb: run 0123456789abcdef0123456789abcdef01234567 at commit",
-        "git clone https://github.com/pytorch/pytorch.git", "https://git@github.com/a/b.git", "ssh://git@host:22/a",
+        "commit 0123456789abcdef0123456789abcdef01234567",
+        "wandb: run 0123456789abcdef0123456789abcdef01234567 at commit",
+        "git clone https://github.com/pytorch/pytorch.git",
+        "https://git@github.com/a/b.git",
+        "ssh://git@host:22/a",
         "git@github.com:a/b.git",
-        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor"
+            "_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
+        ),
         "void cub::DeviceRadixSortKernel<Key=float, Value=int64_t>(Key*, int)",
         "sm80_xmma_gemm_f16f16_f32_tn_n_tilesize128x64x32_stage4",
-        "triton_poi_fused_add_0 key: 'self_cuda_time_total'", "sort_key=ab12cd34ef56ab78", "cache_key: 'c3d4e5f6a7b8c3d4e5f6a7b8'",
-        '{"kernel_hash": "cb4pxqhuf3qc7xpxxdrpkqmzjzvnbdrxlsgn3jqhjgkyqyb3o6pt"}', "PWD=/home/me/code/Lab 4", "OLDPWD=/tmp",
-        "GIT_ASKPASS=/usr/bin/true", "SORT_KEY=name", "PRIMARY_KEY=id_of_rows", "a monkey=ab12cd34ef56ab78xy",
+        "triton_poi_fused_add_0 key: 'self_cuda_time_total'",
+        "sort_key=ab12cd34ef56ab78",
+        "cache_key: 'c3d4e5f6a7b8c3d4e5f6a7b8'",
+        '{"kernel_hash": "cb4pxqhuf3qc7xpxxdrpkqmzjzvnbdrxlsgn3jqhjgkyqyb3o6pt"}',
+        "PWD=/home/me/code/Lab 4",
+        "OLDPWD=/tmp",
+        "GIT_ASKPASS=/usr/bin/true",
+        "SORT_KEY=name",
+        "PRIMARY_KEY=id_of_rows",
+        "a monkey=ab12cd34ef56ab78xy",
         "password is required",
-        "use --token to log in", "usage: x [--token TOKEN] [--password PASSWORD]", "token = tokenizer(text)",
+        "use --token to log in",
+        "usage: x [--token TOKEN] [--password PASSWORD]",
+        "token = tokenizer(text)",
         "password = args.password",
-        "GPU-01234567-89ab-cdef-0123-456789abcdef", "nccl:all_reduce key=3", "aten::key", '"keys": ["token", "loss"]',
-        "pass 1: smsp__cycles_active.avg", "--passes 3", "--pass 2", "forward-pass=12.5ms", "forward_pass: 12345678 ns",
-        "author = somebody", "linear: 0123456789abcdef0123456789abcdef",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef",
+        "nccl:all_reduce key=3",
+        "aten::key",
+        '"keys": ["token", "loss"]',
+        "pass 1: smsp__cycles_active.avg",
+        "--passes 3",
+        "--pass 2",
+        "forward-pass=12.5ms",
+        "forward_pass: 12345678 ns",
+        "author = somebody",
+        "linear: 0123456789abcdef0123456789abcdef",
         "smsp__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
     ],
-)  # fmt: skip
+)
 def test_what_measurements_are_made_of_is_no_secret(text: str) -> None:
     assert redact.masked(text) == text
 
@@ -163,7 +192,10 @@ def _texts(path: Path) -> bytes:
     connection = connect(path)
     connection.text_factory = bytes
     held: dict[bytes, None] = {}
-    tables = [name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = [
+        name.decode()
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
     for table in tables:
         for row in connection.execute(f'SELECT * FROM "{table}"'):
             held.update((cell, None) for cell in row if isinstance(cell, bytes))
@@ -173,7 +205,11 @@ def _texts(path: Path) -> bytes:
 
 def test_of_the_smaller_real_reports_only_the_one_with_a_real_token_has_one(reports: Path) -> None:
     found = {}
-    small = [path for path in sorted(reports.rglob("*")) if path.is_file() and path.stat().st_size < 200_000]
+    small = [
+        path
+        for path in sorted(reports.rglob("*"))
+        if path.is_file() and path.stat().st_size < 200_000
+    ]
     for path in small:
         if names := [secret.name for secret in redact.secrets_in(_texts(path))]:
             found[path.name] = names

@@ -1,4 +1,5 @@
-"""docs/security.md names the test that holds each of its rows: they exist, and every row names one."""
+"""docs/security.md names the test that holds each of its rows: they exist, and every row
+names one."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 def named_in(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def rows() -> list[str]:

@@ -1,8 +1,10 @@
-"""How source files are laid out: attribute docstrings stand below what they describe."""
+"""How source files are laid out: width, constants before functions, attribute docstrings below what
+they describe."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -14,10 +16,46 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("orchestrator", "parsers", "perfctl", "scripts", "workloads")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 NEIGHBOURS = (
-    "Of those", "Of these", "Of that", "Of them", "Such ", "The same ", "The rest", "The others", "Another",
-    "This ", "That ", "These ", "Those ", "It ", "They ", "Their ", "And ", "Also ", "Likewise",
-)  # fmt: skip
+    "Of those",
+    "Of these",
+    "Of that",
+    "Of them",
+    "Such ",
+    "The same ",
+    "The rest",
+    "The others",
+    "Another",
+    "This ",
+    "That ",
+    "These ",
+    "Those ",
+    "It ",
+    "They ",
+    "Their ",
+    "And ",
+    "Also ",
+    "Likewise",
+)
 """Beginnings of a docstring that needs the constant above to be understood."""
+
+WIDTH = 100
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+PLAIN_DECORATORS = {
+    "asynccontextmanager",
+    "cache",
+    "contextmanager",
+    "dataclass",
+    "final",
+    "fixture",
+    "lru_cache",
+    "overload",
+    "runtime_checkable",
+    "singledispatch",
+    "total_ordering",
+    "unique",
+    "wraps",
+}
+"""Decorators that register nothing: a constant may move across what they decorate."""
 
 
 @cache
@@ -26,7 +64,11 @@ def parse(path: Path) -> ast.Module:
 
 
 def is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
@@ -34,7 +76,8 @@ def bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 def orphans(tree: ast.Module) -> list[int]:
-    """Lines of strings that describe nothing: neither the docstring of their module or class nor below an assignment."""
+    """Lines of strings that describe nothing: neither the docstring of their module or class nor
+    below an assignment."""
     return [
         text.lineno
         for body in bodies(tree)
@@ -57,6 +100,66 @@ def references(tree: ast.Module) -> list[int]:
     ]
 
 
+def is_plain(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in PLAIN_DECORATORS
+
+
+def bound_names(node: ast.AST) -> set[str]:
+    """Names that a statement of a module binds there."""
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        return {node.name}
+    names = {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load)
+    }
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
+        elif isinstance(inner, (*FUNCTIONS, ast.ClassDef)):
+            names.add(inner.name)
+    return names
+
+
+def late_constants(tree: ast.Module) -> list[str]:
+    """Constants below the first function that need nothing that is defined there."""
+    first = next(
+        (index for index, node in enumerate(tree.body) if isinstance(node, FUNCTIONS)),
+        len(tree.body),
+    )
+    bound = [name for node in tree.body for name in bound_names(node)]
+    changed = {name for name in bound if bound.count(name) > 1}
+    changed |= {
+        name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
+    }
+    below: set[str] = set()
+    registered = False
+    late = []
+    for node in tree.body[first:]:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            below.add(node.name)
+            registered |= not all(map(is_plain, node.decorator_list))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else None
+            if name is None:
+                break
+            needed = {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
+            if (
+                name in changed
+                or needed & (below | changed)
+                or (registered and (needed or "Call" in ast.dump(node.value)))
+            ):
+                below.add(name)
+            else:
+                late.append(name)
+        elif not is_text(node):
+            break  # a statement with effects: what follows it may depend on them
+    return late
+
+
 @pytest.mark.parametrize(
     ("source", "lines"),
     [
@@ -65,7 +168,10 @@ def references(tree: ast.Module) -> list[int]:
         ('"""Module."""\nimport os\n"""Of nothing."""\n', [3]),
         ('A = B = 1\n"""Of which?"""\n', [2]),
         ('A = 1\n"""One."""\n"""Two."""\n', [3]),
-        ('class A:\n    """Class."""\n\n    b: int\n    """Field."""\n\n    """Of nothing."""\n', [7]),
+        (
+            'class A:\n    """Class."""\n\n    b: int\n    """Field."""\n\n    """Of nothing."""\n',
+            [7],
+        ),
     ],
 )
 def test_an_orphan_is_found(source: str, lines: list[int]) -> None:
@@ -73,9 +179,71 @@ def test_an_orphan_is_found(source: str, lines: list[int]) -> None:
 
 
 def test_every_attribute_docstring_stands_below_its_own_constant() -> None:
-    assert not [f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in orphans(parse(path))]
+    assert not [
+        f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in orphans(parse(path))
+    ]
 
 
 def test_every_attribute_docstring_stands_alone() -> None:
-    assert references(ast.parse('A = 1\n"""Seconds."""\nB = 2\n"""The same for others."""\n')) == [4]
-    assert not [f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in references(parse(path))]
+    assert references(ast.parse('A = 1\n"""Seconds."""\nB = 2\n"""The same for others."""\n')) == [
+        4
+    ]
+    assert not [
+        f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in references(parse(path))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("A = 1\ndef f(): pass\n", []),
+        ("def f(): pass\nA = 1\nB = A + 1\n", ["A", "B"]),
+        ("def f(): pass\nA = f()\nB = (A, 1)\n", []),
+        ("def f(): pass\nclass C: pass\nA = C()\nB = 2\n", ["B"]),
+        ("RULES = []\n@rule\ndef f(): pass\nA = tuple(RULES)\nB = 2\n", ["B"]),
+        ("def f(): pass\nprint()\nA = 1\n", []),
+        ("def f():\n    global A\nA = 1\n", []),
+    ],
+)
+def test_a_late_constant_is_found(source: str, names: list[str]) -> None:
+    assert late_constants(ast.parse(source)) == names
+
+
+def test_constants_stand_above_the_first_function() -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in FILES
+        for name in late_constants(parse(path))
+    ]
+
+
+def test_lines_have_at_most_100_columns() -> None:
+    """Addresses, what ``noqa: E501`` allows (up to its end) and comments for tools aside."""
+    wide = []
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        allowed = (
+            {
+                row
+                for node in ast.walk(parse(path))
+                if isinstance(node, ast.expr)
+                and "noqa: E501" in text.splitlines()[(node.end_lineno or 1) - 1]
+                for row in range(node.lineno, (node.end_lineno or 1) + 1)
+            }
+            if "noqa: E501" in text
+            else set()
+        )
+        for row, line in enumerate(text.splitlines(), 1):
+            code = re.sub(r"\s*# (?:noqa|type|nosec|pragma)\b.*", "", line)
+            if len(code) > WIDTH and row not in allowed and "://" not in line:
+                wide.append(f"{path.relative_to(ROOT)}:{row}")
+    assert not wide
+
+
+def test_the_formatter_formats_everything() -> None:
+    skipped = re.compile(r"# fmt: (?:skip|off)")
+    assert not [
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if skipped.search(path.read_text(encoding="utf-8"))
+    ]

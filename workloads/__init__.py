@@ -1,7 +1,7 @@
 """The code that runs inside the profiled process. Importing this package does not import torch.
 
-A new workload is one module with NAME, ABOUT, ``add_options``, ``check`` and ``build`` (see ``interface.Workload``), one entry
-in WORKLOADS, and one test file.
+A new workload is one module with NAME, ABOUT, ``add_options``, ``check`` and ``build`` (see
+``interface.Workload``), one entry in WORKLOADS, and one test file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """``python -m perfctl.workloads NAME --batch N ...`` runs one workload at one batch size.
 
-With ``--`` and no name, it runs the user's script: ``python -m perfctl.workloads --batch 64 -- train.py``.
+With ``--`` and no name, it runs the user's script:
+``python -m perfctl.workloads --batch 64 -- train.py``.
 """
 
 from __future__ import annotations
@@ -51,9 +52,15 @@ def main(arguments: Sequence[str]) -> int:
     except ImportError as error:
         if error.name and not error.name.startswith("torch"):
             raise
-        print(f"perfctl workload: torch cannot be imported ({error}): pip install 'perfctl[torch]'", file=sys.stderr)
+        print(
+            f"perfctl workload: torch cannot be imported ({error}): pip install 'perfctl[torch]'",
+            file=sys.stderr,
+        )
         return 1
-    what = f"{workload.NAME}, {options.mode}, batch {options.batch_size}, {options.precision}, {options.device}"
+    what = (
+        f"{workload.NAME}, {options.mode}, batch {options.batch_size}, {options.precision}, "
+        f"{options.device}"
+    )
     try:
         record = run(workload, options, own)
     except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
@@ -64,14 +71,24 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_summary(what: str, record: Record, options: Options) -> None:
-    times = [row.duration_ns for row in record.steps if row.phase == "step" and row.duration_ns is not None]
+    times = [
+        row.duration_ns
+        for row in record.steps
+        if row.phase == "step" and row.duration_ns is not None
+    ]
     median = f"median {statistics.median(times) / 1e6:.3f} ms ({record.clock})"
     print(f"{what}: {len(times)} measured steps, {median}")
     for row in record.steps:
         if row.phase == "epoch" and row.loss is not None and row.accuracy is not None:
-            dice = next((one.value for one in record.summaries if one.name == f"dice:epoch:{row.number}"), None)
+            dice = next(
+                (one.value for one in record.summaries if one.name == f"dice:epoch:{row.number}"),
+                None,
+            )
             also = f", Dice {dice:.3f}" if dice is not None else ""
-            print(f"epoch {row.number}: mean loss {row.loss:.4f}, test accuracy {row.accuracy:.3f}{also}")
+            print(
+                f"epoch {row.number}: mean loss {row.loss:.4f}, test accuracy "
+                f"{row.accuracy:.3f}{also}"
+            )
     for path in (options.trace, options.record):
         if path is not None:
             print(f"Wrote {path}")

@@ -27,9 +27,11 @@ class Parts:
     test_data: torch.utils.data.Dataset[Any]
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
     feed: ImageFeed | None = None
-    """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are made beforehand."""
+    """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are
+    made beforehand."""
     overlap: int = 0
-    """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are not masks."""
+    """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are
+    not masks."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """More facts for the record ("weights": which were loaded)."""
 

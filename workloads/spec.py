@@ -14,7 +14,8 @@ from typing import NoReturn
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-"""fp32 disables TF32; tf32 enables it for convolutions and matrix products; bf16 and fp16 use autocast."""
+"""fp32 disables TF32; tf32 enables it for convolutions and matrix products; bf16 and fp16
+use autocast."""
 DEVICES = ("cpu", "cuda")
 DATA = ("synthetic", "mnist", "imagenet", "folder", "csv")
 ANNOTATIONS = ("nvtx", "record_function", "none")
@@ -22,8 +23,12 @@ WINDOWS = ("cuda", "torch", "none")
 LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
 RANK = "{rank}"
-"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for the others."""
-LAUNCHERS = {"torch.distributed.run": ("torchrun",), "accelerate.commands.launch": ("accelerate", "launch")}
+"""In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for
+the others."""
+LAUNCHERS = {
+    "torch.distributed.run": ("torchrun",),
+    "accelerate.commands.launch": ("accelerate", "launch"),
+}
 """Module of a launcher, which starts a script once per rank -> the words that start it."""
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?(?:\.exe)?")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
@@ -31,13 +36,15 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def start_words() -> tuple[str, ...]:
-    """The words after python that start this code once more: its module, or the one file that holds it (annotator.pyz)."""
+    """The words after python that start this code once more: its module, or the one file that holds
+    it (annotator.pyz)."""
     archive = getattr(__loader__, "archive", None)  # type: ignore[name-defined]
     return ("-m", "perfctl.workloads") if archive is None else (os.path.abspath(archive),)  # noqa: PTH100
 
 
 class SpecError(ValueError):
-    """The arguments of a workload are invalid; nothing was started. One line, with fields in backquotes."""
+    """The arguments of a workload are invalid; nothing was started. One line, with fields
+    in backquotes."""
 
 
 class UnknownWords(SpecError):
@@ -49,7 +56,8 @@ class UnknownWords(SpecError):
 
 
 class WorkloadError(RuntimeError):
-    """The workload cannot run here (no GPU, no data, ...). One line: what, why, what to do; fields in backquotes."""
+    """The workload cannot run here (no GPU, no data, ...). One line: what, why, what to do; fields
+    in backquotes."""
 
 
 def first_line(error: BaseException) -> str:
@@ -64,7 +72,8 @@ def utf8(text: str) -> str:
 
 @contextmanager
 def writing(path: Path, what: str) -> Iterator[Path]:
-    """A file to write in the block, which then takes the place of ``path``. Raises WorkloadError for an OSError."""
+    """A file to write in the block, which then takes the place of ``path``. Raises WorkloadError
+    for an OSError."""
     part = path.with_name(f".{os.getpid()}.part-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +92,8 @@ def is_python(word: str) -> bool:
 
 
 def count_python_options(words: Sequence[str]) -> int:
-    """How many of the words after ``python`` are its options. Raises SpecError for code that is not in a file."""
+    """How many of the words after ``python`` are its options. Raises SpecError for code that is not
+    in a file."""
     at = 0
     while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
         if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
@@ -118,11 +128,13 @@ class Options:
     trace: Path | None = None
     """File for the Kineto trace, when ``window`` is torch."""
     compile: bool = False
-    """Compile the model with torch.compile after the first warm-up step, which records the shapes."""
+    """Compile the model with torch.compile after the first warm-up step, which records
+    the shapes."""
     threads: int | None = None
     """CPU threads of torch; None for its default."""
     within: float | None = None
-    """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
+    """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS.
+    None: all."""
     layer_steps: int | None = None
     """Steps after the measured ones that time each layer; None for none."""
 

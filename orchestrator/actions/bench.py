@@ -1,4 +1,5 @@
-"""Measure families of networks point by point, within a time budget, and read back what was measured."""
+"""Measure families of networks point by point, within a time budget, and read back what
+was measured."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.analyse.predict.bench import FLOPS, MEMORY, TIME, Observation, fastest, points_of
+from perfctl.orchestrator.analyse.predict.bench import (
+    FLOPS,
+    MEMORY,
+    TIME,
+    Observation,
+    fastest,
+    points_of,
+)
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
@@ -47,9 +55,11 @@ if TYPE_CHECKING:
     from perfctl.records.bench import BenchPoint
 
 MOST = 100_000
-"""Networks of one file at most; a grid over a dozen parameters soon has more than can be measured."""
+"""Networks of one file at most; a grid over a dozen parameters soon has more than can
+be measured."""
 _TRAINING = 3
-"""Multiply-adds of a training step over those of its forward pass: backward has two products for each of forward's."""
+"""Multiply-adds of a training step over those of its forward pass: backward has two products for
+each of forward's."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -63,7 +73,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """All points of a file, in the order they are measured: a network of each family in turn, smallest batch first."""
+    """All points of a file, in the order they are measured: a network of each family in turn,
+    smallest batch first."""
 
     points: tuple[Point, ...]
     skipped: tuple[Skipped, ...]
@@ -74,7 +85,8 @@ class Design:
 
 
 def design(bench: Bench) -> Design:
-    """The points of a file; the same file gives the same. Raises UsageError when there is none, or when there are too many."""
+    """The points of a file; the same file gives the same. Raises UsageError when there is none, or
+    when there are too many."""
     points: list[Point] = []
     skipped: dict[str, Skipped] = {}
     done: set[str] = set()
@@ -94,7 +106,9 @@ def design(bench: Bench) -> Design:
                 points.append(Point(planned.spec, planned.family, batch, flops))
             else:
                 name = f"{planned.spec}, batch {batch}"
-                why = f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
+                why = (
+                    f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
+                )
                 skipped[name] = Skipped(name, why)
     if not points:
         first = next(iter(skipped.values())).reason
@@ -103,7 +117,8 @@ def design(bench: Bench) -> Design:
 
 
 def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
-    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part has some of each family."""
+    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part
+    has some of each family."""
     models = list(dict.fromkeys(point.model for point in points))
     mine = set(models[number - 1 :: of])
     return tuple(point for point in points if point.model in mine)
@@ -130,15 +145,21 @@ def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Itera
 
 
 def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
-    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its range, shuffled."""
+    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
+    range, shuffled."""
     if bench.samples > MOST:
-        raise UsageError(f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most")
-    chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # a design, no secret  # nosec B311
+        raise UsageError(
+            f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most"
+        )
+    # a design, no secret
+    chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # nosec B311
     columns = []
     for each in values.values():
         parts = list(range(bench.samples))
         chance.shuffle(parts)
-        columns.append([each[int((part + chance.random()) / bench.samples * len(each))] for part in parts])
+        columns.append(
+            [each[int((part + chance.random()) / bench.samples * len(each))] for part in parts]
+        )
     return columns
 
 
@@ -151,7 +172,8 @@ class BenchRequest:
     points: tuple[Point, ...]
     """The design's, or this machine's part of them."""
     part: tuple[int, int] | None
-    """(number from 1, of how many) when several machines share the work: only run folders are written, and no store."""
+    """(number from 1, of how many) when several machines share the work: only run folders are
+    written, and no store."""
     budget: float | None
     """Seconds; None for no limit."""
     steady: float | None
@@ -174,21 +196,28 @@ class BenchResult:
     @property
     def whole(self) -> int:
         """Points that have a whole run, measured now or before."""
-        return len({point for point, result in self.done.results if result.status == "ok"})  # some are measured again
+        # some are measured again
+        return len({point for point, result in self.done.results if result.status == "ok"})
 
     @property
     def new(self) -> int:
         """Runs that were measured now."""
-        return sum(1 for _, result in self.done.results if result.status == "ok" and not result.skipped)
+        return sum(
+            1 for _, result in self.done.results if result.status == "ok" and not result.skipped
+        )
 
     def check(self) -> None:
-        """Raises PartlyDone when a point failed, or points are left because the budget was used up."""
+        """Raises PartlyDone when a point failed, or points are left because the budget was
+        used up."""
         failed = [(point, result) for point, result in self.done.results if result.status != "ok"]
         left = self.done.left
         if failed:
             point, result = failed[0]
             untried = f", and {len(left)} are left" if left else ""
-            problem = f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: {result.reason}"
+            problem = (
+                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: "
+                f"{result.reason}"
+            )
             raise PartlyDone(problem, f"Logs are in {result.folder}")
         if left:
             first = f"{left[0].model}, batch {left[0].batch}"
@@ -215,48 +244,72 @@ def bench_request(
 ) -> BenchRequest:
     """What to measure: the design of ``bench``, or this machine's part of it. Nothing is started.
 
-    device, threads: instead of what the file says. store: None for perfctl.db beside ``out``. The other parameters are
-    the fields of :class:`BenchRequest`. Raises UsageError when nothing can be measured, or the design is too large.
+    device, threads: instead of what the file says. store: None for perfctl.db beside ``out``. The
+    other parameters are the fields of :class:`BenchRequest`. Raises UsageError when nothing can be
+    measured, or the design is too large.
     """
-    asked = replace(bench, device=resolve_device(device or bench.device), threads=threads or bench.threads)
+    asked = replace(
+        bench, device=resolve_device(device or bench.device), threads=threads or bench.threads
+    )
     made = design(asked)
     points = share(made.points, *part) if part else made.points
     store = store or out.parent / DEFAULT
-    return BenchRequest(asked, made, points, part, budget, steady, timeout, out, store, command_line)
+    return BenchRequest(
+        asked, made, points, part, budget, steady, timeout, out, store, command_line
+    )
 
 
-def bench(request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())) -> BenchResult:
-    """Measure each point in a process of its own, while the budget lasts. The same call goes on where it stopped.
+def bench(
+    request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())
+) -> BenchResult:
+    """Measure each point in a process of its own, while the budget lasts. The same call goes on
+    where it stopped.
 
-    A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run goes into the store as
-    soon as it is finished; a part of a shared bench only leaves run folders.
+    A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run
+    goes into the store as soon as it is finished; a part of a shared bench only leaves run folders.
 
-    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop, StoreError.
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
+    stop, StoreError.
     """
     if request.part and request.steady is not None:
-        raise UsageError("`steady` reads the store, which parts of a bench do not use", "Leave `steady` or `shard` out")
+        raise UsageError(
+            "`steady` reads the store, which parts of a bench do not use",
+            "Leave `steady` or `shard` out",
+        )
     check_ready(sweep_of(request, request.points[0]))
     with listening(request) as listener:
         if request.part is None:
             return BenchResult(request, _into_store(request, listener))
         request.out.mkdir(parents=True, exist_ok=True)
-        return BenchResult(request, run(request.points, partial(sweep_of, request), Budget(request.budget), listener))
+        return BenchResult(
+            request,
+            run(request.points, partial(sweep_of, request), Budget(request.budget), listener),
+        )
 
 
 def seconds(text: str) -> float:
     """ "30m", "2h", "90s" in seconds. Raises UsageError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise UsageError(f"`budget`: '{text}' is not a time", "Use for instance 30m, 2h or 90s; 0 measures nothing new")
+        raise UsageError(
+            f"`budget`: '{text}' is not a time",
+            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 
-def part_of(text: str | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work. Raises UsageError."""
+def part_of(
+    text: str | None, environment: Mapping[str, str] = os.environ
+) -> tuple[int, int] | None:
+    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work.
+    Raises UsageError."""
     if text is not None:
         found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise UsageError(f"`shard`: expected I/N, got '{text}'", "Use for instance 2/8, the second of eight parts")
+            raise UsageError(
+                f"`shard`: expected I/N, got '{text}'",
+                "Use for instance 2/8, the second of eight parts",
+            )
         return int(found[1]), int(found[2])
     task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
     first = environment.get("SLURM_ARRAY_TASK_MIN", "0")
@@ -271,10 +324,13 @@ def part_of(text: str | None, environment: Mapping[str, str] = os.environ) -> tu
 
 
 def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
-    """The sweep of one point: one per network, named after everything that is asked of it, with one batch size."""
+    """The sweep of one point: one per network, named after everything that is asked of it, with one
+    batch size."""
     bench = request.bench
     names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
-    said = {name: getattr(bench, name) for name in names} | {"layer-steps": bench.layer_steps or None}
+    said = {name: getattr(bench, name) for name in names} | {
+        "layer-steps": bench.layer_steps or None
+    }
     options = [(f"--{name}", str(value)) for name, value in said.items() if value is not None]
     arguments = (*chain.from_iterable(options), "--model", point.model)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
@@ -294,7 +350,8 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
 
 
 def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
-    """(model, batch) of points in the store whose fastest run varied more than ``steady`` percent."""
+    """(model, batch) of points in the store whose fastest run varied more than
+    ``steady`` percent."""
     if request.steady is None:
         return frozenset()
     points = stored_points(request.store)
@@ -306,18 +363,29 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
     with storing(request.store, "points"):
 
         def finished(result: RunResult) -> None:
-            facts = SweepFacts(result.folder.parent.name, "sweep", request.command_line, platform.node())
-            take_folder(result.folder, facts, limit, store=request.store, again=False, features=features_of)
+            facts = SweepFacts(
+                result.folder.parent.name, "sweep", request.command_line, platform.node()
+            )
+            take_folder(
+                result.folder, facts, limit, store=request.store, again=False, features=features_of
+            )
             listener.finished(result)
 
         heard = replace(listener, finished=finished)
-        return run(request.points, partial(sweep_of, request), Budget(request.budget), heard, unsteady(request))
+        return run(
+            request.points,
+            partial(sweep_of, request),
+            Budget(request.budget),
+            heard,
+            unsteady(request),
+        )
 
 
 def gather(
     runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
 ) -> tuple[str, ...]:
-    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why folders could not be read.
+    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why
+    folders could not be read.
 
     ``memory_limit``: as in ``ingest``.
     """
@@ -338,26 +406,34 @@ def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
         return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
 
 
-def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None) -> list[BenchPoint]:
-    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those of this family.
+def bench_points(
+    store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None
+) -> list[BenchPoint]:
+    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
+    of this family.
 
-    Raises PerfctlError when there is no point, UsageError when there is none of the family, ReportError for a file of
-    another kind.
+    Raises PerfctlError when there is no point, UsageError when there is none of the family,
+    ReportError for a file of another kind.
     """
     points = list(read_points(file)) if file else stored_points(store)
     if not points:
-        raise PerfctlError(f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'")
+        raise PerfctlError(
+            f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'"
+        )
     chosen = [point for point in points if family in (None, point.family)]
     if not chosen:
         there = dict.fromkeys(point.family for point in points)
-        raise UsageError(f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}")
+        raise UsageError(
+            f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
+        )
     return chosen
 
 
 def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> list[BenchPoint]:
     """Write all points of a store into one JSON file; the points that it holds.
 
-    Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is no point.
+    Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is
+    no point.
     """
     check_free(out, force=force)
     points = bench_points(store)
@@ -367,10 +443,12 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
 
 
 def observations(points: Iterable[BenchPoint]) -> list[Observation]:
-    """Sizes and quantities of each point; a network that this version cannot plan has those of its features alone.
+    """Sizes and quantities of each point; a network that this version cannot plan has those of its
+    features alone.
 
-    Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in the steps, because its
-    whole also holds Python and torch. FLOPs are those on paper of forward and backward.
+    Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in
+    the steps, because its whole also holds Python and torch. FLOPs are those on paper of forward
+    and backward.
     """
     return [_observation(point) for point in points]
 
@@ -390,17 +468,24 @@ def _observation(point: BenchPoint) -> Observation:
     memory = point.memory_bytes.get("peak")
     if point.machine.kind == "cpu" and memory is not None:
         memory = memory - point.memory_bytes["before"] if "before" in point.memory_bytes else None
-    flops = [point.features[name] for name in ("flops:forward", "flops:backward") if name in point.features]
+    flops = [
+        point.features[name]
+        for name in ("flops:forward", "flops:backward")
+        if name in point.features
+    ]
     values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: sum(flops) if flops else None}
     return Observation(
-        point.family, point.model, point.batch,
+        point.family,
+        point.model,
+        point.batch,
         {name: float(value) for name, value in said.items() if value is not None},
         {name: float(value) for name, value in values.items() if value is not None and value > 0},
-    )  # fmt: skip
+    )
 
 
 def bench_charts(store: Path) -> dict[str, Drawn]:
-    """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty without a bench."""
+    """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty
+    without a bench."""
     from perfctl.orchestrator.report.charts import relations
     from perfctl.orchestrator.report.charts import relations as charts
 

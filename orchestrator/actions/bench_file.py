@@ -1,4 +1,5 @@
-"""The file that describes a bench (TOML): which networks, at which batch sizes, and how they are measured.
+"""The file that describes a bench (TOML): which networks, at which batch sizes, and how they
+are measured.
 
 ::
 
@@ -76,7 +77,9 @@ def read_bench(path: Path) -> Bench:
 def _bench(content: dict[str, Any]) -> Bench:
     tables = content.pop("families", None)
     if not isinstance(tables, dict) or not tables:
-        raise UsageError("no family is named", "Write for instance [families.resnet] and depth = [10, 18]")
+        raise UsageError(
+            "no family is named", "Write for instance [families.resnet] and depth = [10, 18]"
+        )
     checked: dict[str, Any] = {}
     for name, value in content.items():
         if name not in _KEYS:
@@ -84,10 +87,19 @@ def _bench(content: dict[str, Any]) -> Bench:
         checked[name] = _KEYS[name](name, value)
     for family, table in tables.items():
         if family not in PARAMETERS:
-            raise UsageError(f"'{family}' is not a family of networks", f"There are {', '.join(PARAMETERS)}")
+            raise UsageError(
+                f"'{family}' is not a family of networks", f"There are {', '.join(PARAMETERS)}"
+            )
         if not isinstance(table, dict):
-            raise UsageError(f"families.{family} is not a table", f"Write [families.{family}] and its parameters below")
-    batches = {one: _batches("batches", table.pop("batches")) for one, table in tables.items() if "batches" in table}
+            raise UsageError(
+                f"families.{family} is not a table",
+                f"Write [families.{family}] and its parameters below",
+            )
+    batches = {
+        one: _batches("batches", table.pop("batches"))
+        for one, table in tables.items()
+        if "batches" in table
+    }
     families = {
         family: {name: _values(family, name, value) for name, value in table.items()}
         for family, table in tables.items()
@@ -100,18 +112,24 @@ def _is_whole(value: object, least: float = -inf) -> TypeGuard[int]:
 
 
 def _values(family: str, name: str, value: object) -> Values:
-    """A list (a value that is in it twice is drawn twice as often), one value, or a range of whole numbers.
+    """A list (a value that is in it twice is drawn twice as often), one value, or a range of
+    whole numbers.
 
     Whether a network can have these values is checked later, by its plan.
     """
     where = f"families.{family}.{name}"
     if name not in PARAMETERS[family]:
-        raise UsageError(f"{where}: there is no such parameter", f"It has {', '.join(PARAMETERS[family])}, batches")
+        raise UsageError(
+            f"{where}: there is no such parameter",
+            f"It has {', '.join(PARAMETERS[family])}, batches",
+        )
     if isinstance(value, dict):
         return _range(where, value)
     found = value if isinstance(value, list) else [value]
     if not found or any(isinstance(one, bool) or not isinstance(one, int | str) for one in found):
-        remedy = f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}"
+        remedy = (
+            f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}"
+        )
         raise UsageError(f"{where} = {value!r} is not a list of whole numbers or words", remedy)
     return tuple(found)
 
@@ -119,22 +137,35 @@ def _values(family: str, name: str, value: object) -> Values:
 def _range(where: str, value: dict[str, Any]) -> Values:
     given = [value.get("from"), value.get("to"), value.get("step", 1)]
     first, last, step = given if all(map(_is_whole, given)) else (1, 0, 1)
-    if set(value) - {"from", "to", "step"} or step < 1 or not 0 <= last - first < MOST_VALUES * step:
+    if (
+        set(value) - {"from", "to", "step"}
+        or step < 1
+        or not 0 <= last - first < MOST_VALUES * step
+    ):
         problem = f"{where} = {value} is not a range of at most {MOST_VALUES:,} whole numbers"
         raise UsageError(problem, "Write for instance { from = 8, to = 64, step = 8 }")
     return tuple(range(first, last + 1, step))
 
 
 def _batches(name: str, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or not all(_is_whole(one, least=1) for one in value):
-        raise UsageError(f"{name} = {value!r} is not a list of batch sizes", "Write for instance batches = [1, 4, 16]")
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(_is_whole(one, least=1) for one in value)
+    ):
+        raise UsageError(
+            f"{name} = {value!r} is not a list of batch sizes",
+            "Write for instance batches = [1, 4, 16]",
+        )
     return tuple(sorted(set(value)))
 
 
 def _whole(least: int) -> Any:
     def check(name: str, value: object) -> int:
         if not _is_whole(value, least):
-            raise UsageError(f"{name} = {value!r} must be a whole number of at least {least}", _EXAMPLE)
+            raise UsageError(
+                f"{name} = {value!r} must be a whole number of at least {least}", _EXAMPLE
+            )
         return value
 
     return check
@@ -150,7 +181,11 @@ def _word(*words: str) -> Any:
 
 
 def _seconds(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 0 < value < float("inf")
+    ):
         raise UsageError(f"{name} = {value!r} must be a number of seconds above 0", _EXAMPLE)
     return float(value)
 

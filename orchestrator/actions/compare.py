@@ -1,5 +1,6 @@
-"""Compare two sides (each is a run, a sweep, a store, a report, or a folder of reports), and quantities of the runs of
-stores over time or commits, with the points at which they changed, and what else changed there.
+"""Compare two sides (each is a run, a sweep, a store, a report, or a folder of reports), and
+quantities of the runs of stores over time or commits, with the points at which they changed, and
+what else changed there.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ def compare(
 ) -> Comparison:
     """Compare B with A: what became slower, what faster, which kernels are new or gone.
 
-    a, b: a store, a report or a folder of reports (paths); a sweep of ``store`` (its name, the beginning of it, or
-    "sweep:3"); or a run of it (its number, or "run:12").
+    a, b: a store, a report or a folder of reports (paths); a sweep of ``store`` (its name, the
+    beginning of it, or "sweep:3"); or a run of it (its number, or "run:12").
     gate: a change up to this share does not count; 0.05 is 5 %.
     force: compare what is not comparable, too; every page then says so.
     memory_limit: how much memory the reading of a report may take ("2GiB"), as in :func:`ingest`.
     files: whether a side may be a path; without, only runs and sweeps of ``store``.
 
-    Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``. Raises
-    UsageError for a side that does not exist or a gate that is not a share, PerfctlError for a side without a whole run,
-    StoreError and ReportError for files that cannot be read.
+    Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and
+    ``failed``. Raises UsageError for a side that does not exist or a gate that is not a share,
+    PerfctlError for a side without a whole run, StoreError and ReportError for files that cannot
+    be read.
     """
     from perfctl.orchestrator.analyse.compare import compare as comparing
 
@@ -68,9 +70,11 @@ def compare(
 
     runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
     return whole(
-        runs, compared, lambda item: _named(item[1], (one, other)[item[0]]),
+        runs,
+        compared,
+        lambda item: _named(item[1], (one, other)[item[0]]),
         explained=lambda item: wrong_rows(item[1]),
-    )  # fmt: skip
+    )
 
 
 def _named(run: Run, side: Side) -> str:
@@ -80,12 +84,18 @@ def _named(run: Run, side: Side) -> str:
 
 
 def side(
-    given: Path | str | int, store: Path, messages: Messages = SILENT, limit: int = 0, *, files: bool = True
+    given: Path | str | int,
+    store: Path,
+    messages: Messages = SILENT,
+    limit: int = 0,
+    *,
+    files: bool = True,
 ) -> Side:
-    """The runs of one side. Raises UsageError when nothing has that name, PerfctlError, ReportError, StoreError.
+    """The runs of one side. Raises UsageError when nothing has that name, PerfctlError,
+    ReportError, StoreError.
 
-    A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
-    then a run of it (its number, or run:12).
+    A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its
+    name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
     from perfctl.orchestrator.analyse.compare.pairing import Side
 
@@ -100,7 +110,10 @@ def side(
         label, runs = _in_store(named, store, files)
     if not any(run.status == "ok" for run in runs):
         why = next((f": {run.reason}" for run in runs if run.reason), "")
-        raise PerfctlError(f"{named}: holds no whole run, so there is nothing to compare{why}", "See 'perfctl runs'")
+        raise PerfctlError(
+            f"{named}: holds no whole run, so there is nothing to compare{why}",
+            "See 'perfctl runs'",
+        )
     return Side(label, tuple(runs))
 
 
@@ -135,9 +148,12 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
             chosen = [row for row in sweeps if row["name"] == named]
             chosen = chosen or [row for row in sweeps if named and row["name"].startswith(named)]
         if len(chosen) == 1:
-            return chosen[0]["name"], loaded(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
+            return chosen[0]["name"], loaded(
+                connection, read.run_ids(connection, sweep=chosen[0]["id"])
+            )
     problem = (
-        f"'{named}' is neither {'a file nor ' if files else ''}a sweep {'or' if files else 'nor a'} run of {store}"
+        f"'{named}' is neither {'a file nor ' if files else ''}a sweep "
+        f"{'or' if files else 'nor a'} run of {store}"
     )
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
@@ -148,7 +164,8 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
 
 
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
-    """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
+    """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
+    cannot be read are skipped."""
     from perfctl.orchestrator.actions.ingest.batches import batch_in_name
     from perfctl.orchestrator.actions.ingest.hints import UserHints
     from perfctl.orchestrator.actions.ingest.in_child import outcomes
@@ -161,7 +178,9 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
 
     files = sources(path) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path}: there is no report in this folder", "Give the report file itself")
+        raise UsageError(
+            f"{path}: there is no report in this folder", "Give the report file itself"
+        )
     facts = SweepFacts(path.name, "ingest", None, None)
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
@@ -171,7 +190,9 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
                 take_run(connection, file, facts, store=store, again=True)
                 return
             take = Take(connection, facts, UserHints(), store, again=True, messages=messages)
-            list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
+            list(
+                take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file)))
+            )
 
         for outcome in outcomes(files, taken, store, limit, name=str, messages=messages):
             if outcome.why is not None and len(files) == 1:
@@ -182,11 +203,15 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
             return loaded(connection, read.run_ids(connection))
 
 
-def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = False, gate: float = 0.05) -> History:
-    """Read every whole run of these stores. Times in ns, memory in bytes; FLOPs: 1 multiply-add = 2.
+def history(
+    stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = False, gate: float = 0.05
+) -> History:
+    """Read every whole run of these stores. Times in ns, memory in bytes; FLOPs: 1
+    multiply-add = 2.
 
-    by_commit: one point a commit, in the order of commits. gate: a change of up to this share is not told; 0.05 is 5 %.
-    Raises ToolMissing without ruptures, UsageError for a gate below 0, StoreError, PerfctlError where no run is whole.
+    by_commit: one point a commit, in the order of commits. gate: a change of up to this share is
+    not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
+    StoreError, PerfctlError where no run is whole.
     """
     from perfctl.orchestrator.analyse.history.changes import available
     from perfctl.orchestrator.analyse.history.lines import History, lines, seen
@@ -194,7 +219,9 @@ def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = Fals
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
     if not available():
-        raise ToolMissing("change points need ruptures, which is not installed", "pip install 'perfctl[history]'")
+        raise ToolMissing(
+            "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
+        )
     runs: list[Seen] = []
     for number, store in enumerate(stores):
         with database.reading(Path(store)) as connection:
@@ -207,14 +234,22 @@ def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = Fals
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
     found = tuple(lines(runs, by_commit=by_commit, gate=gate))
-    places = {(at, series.points[change.after]): series.points[change.after - 1]
-              for at, line in enumerate(found) for series in line.series for change in series.changes}  # fmt: skip
-    blamed = {(at, after): _suspects(stores, found[at].points[before], found[at].points[after])
-              for (at, after), before in places.items()}  # fmt: skip
+    places = {
+        (at, series.points[change.after]): series.points[change.after - 1]
+        for at, line in enumerate(found)
+        for series in line.series
+        for change in series.changes
+    }
+    blamed = {
+        (at, after): _suspects(stores, found[at].points[before], found[at].points[after])
+        for (at, after), before in places.items()
+    }
     return History(tuple(map(str, stores)), gate, found, blamed)
 
 
-def _suspects(stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]) -> tuple[Suspect, ...]:
+def _suspects(
+    stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
+) -> tuple[Suspect, ...]:
     from perfctl.orchestrator.analyse.compare.causes import explain
     from perfctl.orchestrator.analyse.compare.compare import compare
     from perfctl.orchestrator.analyse.compare.pairing import Side
@@ -224,7 +259,14 @@ def _suspects(stores: Sequence[Path | str], before: Sequence[Seen], after: Seque
     for label, point in (("A", before), ("B", after)):
         with database.reading(Path(stores[point[0].store])) as connection:
             sides.append(
-                Side(label, tuple(loaded(connection, [one.run for one in point if one.store == point[0].store])))
+                Side(
+                    label,
+                    tuple(
+                        loaded(
+                            connection, [one.run for one in point if one.store == point[0].store]
+                        )
+                    ),
+                )
             )
     pairs = compare(sides[0], sides[1]).pairs
     return suspects(pairs[0], explain(pairs[0].rows)) if pairs else ()

@@ -1,4 +1,5 @@
-"""FLOPs, bytes and memory of any model on paper: trace one step without data, then apply the formulas to each layer."""
+"""FLOPs, bytes and memory of any model on paper: trace one step without data, then apply the
+formulas to each layer."""
 
 from __future__ import annotations
 
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.sheets.slips import Finding
     from perfctl.workloads.models.source import Source
 
+_NAMED = 20
+"""Layers that an error lists."""
+
+TRACED_AT = (2, 3)
+"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
+
+_OF_THE_MACHINE = re.compile(
+    r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
+)
+"""Errors that another day, or another package, may cure: a trace that ended in one is not kept."""
+
 
 def estimate(
     model: torch.nn.Module,
@@ -51,23 +63,29 @@ def estimate(
 ) -> Estimate:
     """FLOPs, bytes and (on request) memory of one step of ``model``, from its shapes alone.
 
-    inputs: a tensor, a tuple of tensors, or shapes with the batch dimension (``(64, 1, 28, 28)`` or a list of such).
+    inputs: a tensor, a tuple of tensors, or shapes with the batch dimension (``(64, 1, 28, 28)`` or
+    a list of such).
     mode: "train" (forward and backward) or "infer"; ``grad`` overrides whether there is a backward.
-    optimizer: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name, settings); None for no step.
+    optimizer: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name, settings);
+    None for no step.
     loss: output -> scalar; None starts backward from a given gradient of the output.
-    device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
-        that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
-        layers exist with values only: a model with one of them runs as with None, and so does one with a jagged tensor
-        that stops on meta.
-    memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels that a CUDA GPU would take.
-    precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around forward and loss), "bf16-true" or
-        "fp16-true" (a copy cast whole), "fp8" (assumptions: PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes
-        by type: ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
-    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math; update: the optimizer's auto,
-        foreach, fused or for-loop. All three are for memory only. Raises UsageError for another name.
+    device: "meta" needs no data and no memory; None runs a copy of the model where its parameters
+        are, which models that look at their data need. The model itself is not changed. Sparse and
+        strided nested tensors and quantized layers exist with values only: a model with one of them
+        runs as with None, and so does one with a jagged tensor that stops on meta.
+    memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels
+    that a CUDA GPU would take.
+    precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around
+        forward and loss), "bf16-true" or "fp16-true" (a copy cast whole), "fp8" (assumptions:
+        PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes by type:
+        ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
+    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math;
+        update: the optimizer's auto, foreach, fused or for-loop. All three are for memory only.
+        Raises UsageError for another name.
 
-    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
-    totals lower bounds: ``Estimate.forward.at_least``, with the names in ``unknown``.
+    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could
+    not be counted makes totals lower bounds: ``Estimate.forward.at_least``, with the names in
+    ``unknown``.
     """
     import copy
 
@@ -82,19 +100,37 @@ def estimate(
         worker = worker.to(device)
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
     traced = recorder.trace(
-        worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory,
-        precision=precision, gpu=on_gpu(gpu, attention, update),
-    )  # fmt: skip
+        worker,
+        recorder.as_inputs(inputs, place),
+        mode=mode,
+        grad=grad,
+        optimizer=optimizer,
+        loss=loss,
+        memory=memory,
+        precision=precision,
+        gpu=on_gpu(gpu, attention, update),
+    )
     if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
         return estimate(
-            model, inputs, mode=mode, grad=grad, optimizer=optimizer, loss=loss, device=None, memory=memory,
-            precision=precision, gpu=gpu, attention=attention, update=update,
-        )  # fmt: skip
+            model,
+            inputs,
+            mode=mode,
+            grad=grad,
+            optimizer=optimizer,
+            loss=loss,
+            device=None,
+            memory=memory,
+            precision=precision,
+            gpu=gpu,
+            attention=attention,
+            update=update,
+        )
     return from_trace(traced, gpu)
 
 
 def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> OnGpu:
-    """What a GPU of this capability runs. Raises UsageError for an attention or update that is not known."""
+    """What a GPU of this capability runs. Raises UsageError for an attention or update that is
+    not known."""
     for name, value, known in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
         if value not in known:
             raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(known)}")
@@ -102,18 +138,21 @@ def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> O
 
 
 def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
-    """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
+    """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
+    capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
     memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
-        calls=work_out(ops), modules=traced.modules, ops=ops, problem=traced.problem, memory=memory,
-        data_dependent=traced.data_dependent, input_bytes=traced.input_bytes, memory_trace=traced.memory,
+        calls=work_out(ops),
+        modules=traced.modules,
+        ops=ops,
+        problem=traced.problem,
+        memory=memory,
+        data_dependent=traced.data_dependent,
+        input_bytes=traced.input_bytes,
+        memory_trace=traced.memory,
         precision=traced.precision,
-    )  # fmt: skip
-
-
-_NAMED = 20
-"""Layers that an error lists."""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +179,9 @@ def read_input(text: str) -> InputShape:
     if any(not piece.isdecimal() and piece != "n" for piece in pieces) or pieces.count("n") > 1:
         raise UsageError(f"`inputs`: '{text}' is not a shape", remedy)
     place = pieces.index("n") if "n" in pieces else 0
-    return InputShape(tuple(int(piece) for piece in pieces if piece != "n"), place, dtype or "float32")
+    return InputShape(
+        tuple(int(piece) for piece in pieces if piece != "n"), place, dtype or "float32"
+    )
 
 
 def need_torch() -> None:
@@ -148,7 +189,9 @@ def need_torch() -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise ToolMissing("estimates need torch, which is not installed", "pip install 'perfctl[torch]'")
+        raise ToolMissing(
+            "estimates need torch, which is not installed", "pip install 'perfctl[torch]'"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +202,21 @@ class Facts:
     """The request's, or the full specification of a network of a family."""
     inputs: tuple[InputShape, ...]
     notes: tuple[str, ...]
-    """What was taken where the request leaves a choice: the config of a name, the size of the inputs."""
+    """What was taken where the request leaves a choice: the config of a name, the size of
+    the inputs."""
     optimizer: tuple[str, dict[str, object]] | None
     """Class name and settings, of a built-in workload."""
 
 
 class Session:
-    """One model, built at most once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
+    """One model, built at most once, to be estimated at any batch size. Raises ModelError when it
+    cannot be built."""
 
-    def __init__(self, request: Request, kept: Kept | None = None, source: Source | None = None) -> None:
-        """``kept``: traces of earlier calls; the model is built when one is not among them. ``source``: it is there."""
+    def __init__(
+        self, request: Request, kept: Kept | None = None, source: Source | None = None
+    ) -> None:
+        """``kept``: traces of earlier calls; the model is built when one is not among them.
+        ``source``: it is there."""
         self.request, self._kept = request, kept
         self._source = source
         if kept is not None and source is not None:
@@ -180,14 +228,20 @@ class Session:
     def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.sequence is None):
-            why = "`inputs` gives the shapes" if shapes else f"{request.model} takes no sequence whose length is known"
+            why = (
+                "`inputs` gives the shapes"
+                if shapes
+                else f"{request.model} takes no sequence whose length is known"
+            )
             raise UsageError(f"`seq` {request.seq}: {why}", "Leave `seq` out")
         known = zip(source.shapes, source.dtypes, strict=True)
         shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
         if not shapes:
             remedy = "Give the shape of one sample: `inputs` 3x224x224"
             raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
-        notes = tuple(note for note in source.notes if not (request.inputs and note.startswith("inputs: ")))
+        notes = tuple(
+            note for note in source.notes if not (request.inputs and note.startswith("inputs: "))
+        )
         facts = Facts(source.name, shapes, notes, source.optimizer)
         if self._kept is not None:
             self._kept.put(Facts, facts, "facts")
@@ -196,7 +250,9 @@ class Session:
     def in_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        return Session(request, kept_traces(request) if self._kept is not None else None, self._source)
+        return Session(
+            request, kept_traces(request) if self._kept is not None else None, self._source
+        )
 
     @property
     def source(self) -> Source:
@@ -216,13 +272,16 @@ class Session:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was taken where the request leaves a choice; of the inputs nothing where it gives their shapes."""
+        """What was taken where the request leaves a choice; of the inputs nothing where it gives
+        their shapes."""
         said = PRECISIONS[self.request.precision].said
         return (*self.facts.notes, *([f"{self.request.precision}: {said}"] if said else []))
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
-        return from_trace(self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu)
+        return from_trace(
+            self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu
+        )
 
     def _traced(self, batch: int, memory: bool) -> Traced:
         kept = self._kept
@@ -251,18 +310,27 @@ class Session:
         source.model.zero_grad(set_to_none=True)
         optimizer = None if request.optimizer == "none" else request.optimizer or source.optimizer
         return recorder.trace(
-            source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
-            precision=request.precision, gpu=on_gpu(request.gpu, request.attention, request.update),
-        )  # fmt: skip
+            source.model,
+            inputs,
+            mode=request.mode,
+            optimizer=optimizer,
+            loss=loss,
+            held=held,
+            memory=memory,
+            precision=request.precision,
+            gpu=on_gpu(request.gpu, request.attention, request.update),
+        )
 
     def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
         """The largest batch size whose step runs in ``limit`` bytes of which ``reserve`` stay free.
 
-        From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes with each sample is traced
-        at every batch size that is tried.
+        From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes
+        with each sample is traced at every batch size that is tried.
         """
         with suppress(LinesError):
-            return step_memory(memory_pair(self, self.request.precision)).largest(limit, reserve, self.request.gpu)
+            return step_memory(memory_pair(self, self.request.precision)).largest(
+                limit, reserve, self.request.gpu
+            )
 
         def at(batch: int) -> MemoryTrace:
             found = self._traced(batch, memory=True)
@@ -273,12 +341,9 @@ class Session:
         return largest_batch(limit - reserve, reserve, at, self.request.gpu)
 
 
-TRACED_AT = (2, 3)
-"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
-
-
 def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
-    """The estimates whose memory is that of every batch size; in another precision under its autocast."""
+    """The estimates whose memory is that of every batch size; in another precision under
+    its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
         session = session.in_precision(precision)
     one, other = (session.at(batch, memory=True) for batch in TRACED_AT)
@@ -293,19 +358,14 @@ def step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
     return StepMemory(one, other, TRACED_AT)
 
 
-_OF_THE_MACHINE = re.compile(
-    r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
-)
-"""Errors that another day, or another package, may cure: a trace that ended in one is not kept."""
-
-
 def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
     return lambda output: loss(output, target)
 
 
 @contextmanager
 def without_driver_warning() -> Iterator[None]:
-    """Silence torch's warning about an old CUDA driver, in the first backward of a CUDA build: estimates need no CUDA."""
+    """Silence torch's warning about an old CUDA driver, in the first backward of a CUDA build:
+    estimates need no CUDA."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
         yield
@@ -313,7 +373,8 @@ def without_driver_warning() -> Iterator[None]:
 
 @contextmanager
 def as_perfctl_error() -> Iterator[None]:
-    """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else a UsageError."""
+    """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else
+    a UsageError."""
     from perfctl.workloads.models.source import ModelError
 
     try:
@@ -324,8 +385,8 @@ def as_perfctl_error() -> Iterator[None]:
 
 
 def open_session(request: Request) -> Session:
-    """The model, ready to be estimated; traces of earlier calls are taken. Raises ToolMissing without torch, UsageError
-    when there is no such model, PerfctlError when its own code fails."""
+    """The model, ready to be estimated; traces of earlier calls are taken. Raises ToolMissing
+    without torch, UsageError when there is no such model, PerfctlError when its own code fails."""
     need_torch()
     with as_perfctl_error():
         return Session(request, kept_traces(request))
@@ -333,7 +394,8 @@ def open_session(request: Request) -> Session:
 
 @lru_cache(maxsize=8)
 def estimate_at(request: Request, batch: int) -> Estimate:
-    """A model that is given by its name at one batch size; raises what :func:`open_session` raises."""
+    """A model that is given by its name at one batch size; raises what
+    :func:`open_session` raises."""
     with without_driver_warning():
         return open_session(request).at(batch)
 
@@ -348,15 +410,21 @@ class ModelEstimate:
     fit: Fit | None = None
     """The largest batch size that fits; None when no limit was given or a trace stopped early."""
     notes: tuple[str, ...] = ()
-    """What was taken where the request leaves a choice: the config of a name, the size of the inputs."""
+    """What was taken where the request leaves a choice: the config of a name, the size of
+    the inputs."""
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Where traces stopped early: "batch 16: ..."; empty when all are whole."""
-        return tuple(f"batch {size}: {one.problem}" for size, one in self.batches.items() if one.problem is not None)
+        return tuple(
+            f"batch {size}: {one.problem}"
+            for size, one in self.batches.items()
+            if one.problem is not None
+        )
 
     def part(self, layer: str) -> Mapping[int, Estimate]:
-        """Only ``layer`` (its dotted path, "(model)" for the model itself) and the layers inside it.
+        """Only ``layer`` (its dotted path, "(model)" for the model itself) and the layers
+        inside it.
 
         Raises UsageError when the model has no such layer.
         """
@@ -373,7 +441,9 @@ class ModelEstimate:
         """A line for every layer, and the totals, at each batch size."""
         from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
-        plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+        plain = {
+            size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()
+        }
         if self.request.precision == "fp32":
             return plain
         found, named = self.batches, self.request.precision
@@ -383,24 +453,30 @@ class ModelEstimate:
         }
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
-        """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.
+        """The worked sheet of one layer at each batch size. ``layer`` may be None when only one
+        layer computes anything.
 
-        Raises UsageError when it is None and there are several, and for a layer that computes nothing.
+        Raises UsageError when it is None and there are several, and for a layer that
+        computes nothing.
         """
         return {size: _sheet(found, layer) for size, found in self.batches.items()}
 
 
 def estimate_model(
-    request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None, reserve: int = RESERVE,
+    request: Request,
+    batches: Sequence[int] = (1,),
+    *,
+    limit: int | None = None,
+    reserve: int = RESERVE,
     progress: Progress = no_progress,
-) -> ModelEstimate:  # fmt: skip
+) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
     limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
     reserve: bytes of it that stay free, for the CUDA context, cuDNN's workspace and fragmentation.
 
-    Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError when the model's own
-    code fails while it is built. A model that fails later is a ``problem``.
+    Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError
+    when the model's own code fails while it is built. A model that fails later is a ``problem``.
     """
     request.check()
     request, assumed = _with_optimizer(request)
@@ -422,19 +498,31 @@ def estimate_model(
 
 
 def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
-    """Memory of training is with an optimizer: where none is named, the one that ``perfctl predict`` takes."""
+    """Memory of training is with an optimizer: where none is named, the one that
+    ``perfctl predict`` takes."""
     has_its_own = workload_of(request.model) is not None or family_of(request.model) is not None
-    if not request.memory or request.mode != "train" or request.optimizer is not None or has_its_own:
+    if (
+        not request.memory
+        or request.mode != "train"
+        or request.optimizer is not None
+        or has_its_own
+    ):
         return request, ()
-    said = f"memory is with `optimizer` {DEFAULT_OPTIMIZER}, as none was named; 'perfctl predict' takes the same"
+    said = (
+        f"memory is with `optimizer` {DEFAULT_OPTIMIZER}, as none was named; 'perfctl predict' "
+        "takes the same"
+    )
     return replace(request, optimizer=DEFAULT_OPTIMIZER), (said,)
 
 
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
-    """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which slip explains it?"""
+    """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which
+    slip explains it?"""
     from perfctl.orchestrator.analyse.sheets import slips as checking
 
-    return {size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()}
+    return {
+        size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()
+    }
 
 
 def _sheet(found: Estimate, layer: str | None) -> Sheet:
@@ -442,7 +530,10 @@ def _sheet(found: Estimate, layer: str | None) -> Sheet:
 
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:
-        raise UsageError("`sheet` and `check` work on one layer", names_of("Name it with `layer`; there are", names))
+        raise UsageError(
+            "`sheet` and `check` work on one layer",
+            names_of("Name it with `layer`; there are", names),
+        )
     path = names[0] if layer is None else _path(layer)
     output = next((module.output for module in found.modules if module.path == path), None)
     worked = sheet_for(found.ops, path, output, found.precision)
@@ -457,4 +548,8 @@ def _path(layer: str) -> str:
 
 def names_of(said: str, names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}" if names else "Leave `layer` out"
+    return (
+        f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}"
+        if names
+        else "Leave `layer` out"
+    )

@@ -14,7 +14,8 @@ class Request:
     """Which model, and how it runs."""
 
     model: str
-    """A built-in workload, LIBRARY:NAME, a config.json, package.module:factory or file.py:factory."""
+    """A built-in workload, LIBRARY:NAME, a config.json, package.module:factory or
+    file.py:factory."""
     inputs: tuple[str, ...] = ()
     """Shape of one sample for each input: "3x224x224", "int64:128"; empty takes the model's own."""
     mode: str = "train"
@@ -30,7 +31,8 @@ class Request:
     own: tuple[str, ...] = ()
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
     seq: int | None = None
-    """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
+    """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a
+    usual one."""
     precision: str = "fp32"
     """A name of PRECISIONS."""
     prompt: int | None = None
@@ -38,10 +40,12 @@ class Request:
     generate: int | None = None
     """Generation: steps of one token after the prompt; None: none."""
     kv_cache: str | None = None
-    """Generation: type of the cache's values, "none" for no cache; None takes the type that the model keeps."""
+    """Generation: type of the cache's values, "none" for no cache; None takes the type that the
+    model keeps."""
 
     def check(self) -> None:
-        """Raises UsageError for a mode, optimizer, device, precision or length that is not known."""
+        """Raises UsageError for a mode, optimizer, device, precision or length that is
+        not known."""
         check_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
@@ -49,12 +53,19 @@ class Request:
             name = "generate" if self.generate is not None else "kv_cache"
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
         optimizers = (None, "none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
-        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda"),
-                    "attention": ATTENTION, "update": UPDATES}  # fmt: skip
+        known_of = {
+            "mode": ("train", "infer"),
+            "optimizer": optimizers,
+            "device": ("meta", "cpu", "cuda"),
+            "attention": ATTENTION,
+            "update": UPDATES,
+        }
         for name, known in known_of.items():
             value = getattr(self, name)
             if value not in known:
-                raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}")
+                raise UsageError(
+                    f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}"
+                )
 
 
 def check_precision(name: str) -> None:

@@ -47,17 +47,20 @@ def export(
     force: bool = False,
     store: Path = DEFAULT,
 ) -> Exported:
-    """Write tables of a store as CSV, Parquet, JSON or Excel, with a table "columns" that says unit and meaning of each.
+    """Write tables of a store as CSV, Parquet, JSON or Excel, with a table "columns" that says unit
+    and meaning of each.
 
     tables: names of the store's tables, and "ledger"; all_tables: every one of them.
     out: a file, or a folder for several tables as csv or parquet; None for perfctl-export here.
     format: one of ``FORMATS``; None for what the name of ``out`` says, else csv.
     sweep, runs: only this sweep, or only these runs (their numbers).
-    raw: in CSV, leave text alone that a spreadsheet would run as a formula; otherwise it gets an apostrophe.
+    raw: in CSV, leave text alone that a spreadsheet would run as a formula; otherwise it gets
+    an apostrophe.
     force: replace files that exist.
 
-    What is not known (NULL) stays empty, or null. Raises UsageError for a request that makes no sense, ToolMissing when
-    the library of a format is not installed, StoreError when there is no store.
+    What is not known (NULL) stays empty, or null. Raises UsageError for a request that makes no
+    sense, ToolMissing when the library of a format is not installed, StoreError when there is
+    no store.
     """
     from perfctl.orchestrator.report.files import tables as files_tables
 
@@ -65,7 +68,9 @@ def export(
     known = (LEDGER, *query.table_names())
     for name in tables:
         if name not in known:
-            raise UsageError(f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}")
+            raise UsageError(
+                f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}"
+            )
     wanted = known if all_tables else tuple(dict.fromkeys(tables or (LEDGER,)))
     is_file = out is not None and out.suffix.lower() == f".{form}"
     single = form in ("json", "xlsx")
@@ -82,9 +87,16 @@ def export(
         for name in wanted if form == "xlsx" else ():
             rows = query.count_rows(connection, name, chosen) if name != LEDGER else 0
             if rows >= files_tables.SHEET_ROWS:
-                problem = f"{name} has {rows:,} rows, an Excel sheet holds {files_tables.SHEET_ROWS - 1:,}"
+                problem = (
+                    f"{name} has {rows:,} rows, an Excel sheet holds "
+                    f"{files_tables.SHEET_ROWS - 1:,}"
+                )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-    made = {LEDGER: files_tables.ledger_table(parts_of_ledger(store, chosen))} if LEDGER in wanted else {}
+    made = (
+        {LEDGER: files_tables.ledger_table(parts_of_ledger(store, chosen))}
+        if LEDGER in wanted
+        else {}
+    )
     with database.reading(store) as connection:
         found = [made.get(name) or _table(connection, name, chosen) for name in wanted]
         with replacing(target, force=force, folder=folder) as partial:
@@ -98,11 +110,15 @@ def _form(asked: str | None, out: Path | None) -> str:
     if asked is not None and asked not in FORMATS:
         raise UsageError(f"`format`: '{asked}' is not known", f"Use {', '.join(FORMATS)}")
     if asked and named and asked != named:
-        raise UsageError(f"`format` {asked}, and `out` {out} is a name for {named}", "Leave one of the two out")
+        raise UsageError(
+            f"`format` {asked}, and `out` {out} is a name for {named}", "Leave one of the two out"
+        )
     return asked or named or "csv"
 
 
-def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int]) -> list[int] | None:
+def _runs(
+    connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int]
+) -> list[int] | None:
     """Numbers of the runs asked for; None for all."""
     if sweep is not None and asked:
         raise UsageError("`sweep` and `runs` together", "Choose one")
@@ -114,14 +130,19 @@ def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int
         raise UsageError(f"`sweep`: no run is of sweep {sweep}", remedy)
     for number in asked:
         if number not in known:
-            raise UsageError(f"there is no run {number} in this store", "See which there are with 'perfctl runs'")
+            raise UsageError(
+                f"there is no run {number} in this store", "See which there are with 'perfctl runs'"
+            )
     return list(dict.fromkeys(asked)) if asked else known
 
 
 def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None) -> Table:
     from perfctl.orchestrator.report.files.tables import Column, Table
 
-    columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
+    columns = (
+        Column(one.name, kind, one.meaning, one.unit, one.null)
+        for one, kind in query.columns_of(name)
+    )
     return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 
 
@@ -132,7 +153,11 @@ def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool)
     if form == "xlsx":
         files_tables.write_xlsx(path, whole)
     elif form == "json":
-        about = {"written_by": f"perfctl {__version__}", "flops": "1 multiply-add = 2 FLOPs", "null": "not known"}
+        about = {
+            "written_by": f"perfctl {__version__}",
+            "flops": "1 multiply-add = 2 FLOPs",
+            "null": "not known",
+        }
         files_tables.write_json(path, whole, about)
     else:
         for table in found if alone else whole:
@@ -166,12 +191,15 @@ def trace(
     store: Path = DEFAULT,
     messages: Messages = SILENT,
 ) -> Trace:
-    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges, operators, readings.
+    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges,
+    operators, readings.
 
-    run: its number. step: the measured step; None for the last one. whole: everything that was captured.
+    run: its number. step: the measured step; None for the last one. whole: everything that
+    was captured.
     out: FILE.json or FILE.json.gz; None for trace-runN.json.gz. The same run gives the same bytes.
 
-    Raises UsageError for a request that makes no sense, StoreError when there is no store or no such run.
+    Raises UsageError for a request that makes no sense, StoreError when there is no store or no
+    such run.
     """
     from perfctl.orchestrator.report.files import trace as files_trace
 
@@ -179,7 +207,9 @@ def trace(
         raise UsageError("`whole` and `step` together", "Choose one")
     target = out or Path(f"trace-run{run}.json.gz")
     if not target.name.endswith((".json", ".json.gz")):
-        raise UsageError(f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these")
+        raise UsageError(
+            f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these"
+        )
     check_free(target, force=force)
     with database.reading(store) as connection:
         found = only_run(connection, run)
@@ -187,8 +217,12 @@ def trace(
         if step is None and not whole:
             step = known[-1] if known else None
             if step is None:
-                messages.note(f"run {run} has no measured steps: everything that was captured is written")
-        content, counted = shown(found, lambda: files_trace.trace(found, step, read.op_calls(connection, run)))
+                messages.note(
+                    f"run {run} has no measured steps: everything that was captured is written"
+                )
+        content, counted = shown(
+            found, lambda: files_trace.trace(found, step, read.op_calls(connection, run))
+        )
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     with replacing(target, force=force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)

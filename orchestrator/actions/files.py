@@ -17,9 +17,11 @@ _SCRATCH = ".tmp"
 
 @contextmanager
 def scratch(beside: Path, name: str) -> Iterator[Path]:
-    """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the block. Raises OSError.
+    """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the
+    block. Raises OSError.
 
-    It is locked for as long as its process lives: what a killed process left under this name is removed first.
+    It is locked for as long as its process lives: what a killed process left under this name is
+    removed first.
     """
     start = f".{os.fsdecode(os.fsencode(name)[:150])}-"
     _remove_abandoned(beside, start)
@@ -37,7 +39,8 @@ def scratch(beside: Path, name: str) -> Iterator[Path]:
 
 
 def _is_ours(lock: int) -> bool:
-    """Lock the folder. False where another process is removing it, or has; without locks nobody removes any."""
+    """Lock the folder. False where another process is removing it, or has; without locks nobody
+    removes any."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -48,9 +51,12 @@ def _is_ours(lock: int) -> bool:
 
 
 def _remove_abandoned(beside: Path, start: str) -> None:
-    """Remove folders of ``scratch`` that no process holds. Where the file system has no locks, they stay."""
+    """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
+    they stay."""
     with suppress(OSError), os.scandir(beside) as found:
-        left = [one.path for one in found if one.name.startswith(start) and one.name.endswith(_SCRATCH)]
+        left = [
+            one.path for one in found if one.name.startswith(start) and one.name.endswith(_SCRATCH)
+        ]
         for path in left:
             with suppress(OSError):
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -64,10 +70,11 @@ def _remove_abandoned(beside: Path, start: str) -> None:
 
 @contextmanager
 def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
-    """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the block ends well.
+    """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
+    block ends well.
 
-    In a folder that exists already, only files of the same names are replaced. Raises UsageError before anything is
-    written when ``path`` exists and ``force`` is false.
+    In a folder that exists already, only files of the same names are replaced. Raises UsageError
+    before anything is written when ``path`` exists and ``force`` is false.
     """
     check_free(path, force=force, folder=folder)
     try:
@@ -88,7 +95,8 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when that fails."""
+    """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when
+    that fails."""
     try:
         with scratch(path.parent, path.name) as place:
             partial = place / path.name
@@ -111,10 +119,13 @@ def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
     if folder and path.exists() and not path.is_dir():
         raise UsageError(f"`out`: {path} is a file", "Name a folder")
     if path.exists() and not force and not (folder and not any(path.iterdir())):
-        raise UsageError(f"{path} already exists", "Replace it with `force`, or choose another `out`")
+        raise UsageError(
+            f"{path} already exists", "Replace it with `force`, or choose another `out`"
+        )
 
 
 def user_folder(variable: str, default: str) -> Path:
-    """perfctl's folder below the one that an XDG variable names; the default where it names no absolute path."""
+    """perfctl's folder below the one that an XDG variable names; the default where it names no
+    absolute path."""
     asked = Path(os.environ.get(variable, ""))
     return (asked if asked.is_absolute() else Path(default).expanduser()) / "perfctl"

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import from_trace, names_of, need_torch, without_driver_warning
+from perfctl.orchestrator.actions.estimate import (
+    from_trace,
+    names_of,
+    need_torch,
+    without_driver_warning,
+)
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.analyse.flops.experts import assumption
@@ -34,19 +39,29 @@ if TYPE_CHECKING:
     from perfctl.workloads.models.generation import Generator
 
 CACHE_TYPES: Mapping[str, str | None] = {
-    "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8", "none": None,
-}  # fmt: skip
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+    "int8": "int8",
+    "none": None,
+}
 """Names of types of a cache; "none": no cache, every step runs all tokens so far."""
 
 
-def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapping[int, Generation]:
-    """Prefill and decode of a model that writes one token after the other, at each batch size; forward only.
+def estimate_generation(
+    request: Request, batches: Sequence[int] = (1,)
+) -> Mapping[int, Generation]:
+    """Prefill and decode of a model that writes one token after the other, at each batch size;
+    forward only.
 
-    ``request.prompt`` tokens go in at once; then come ``request.generate`` steps of one token each. ``request.kv_cache``: type of
-    the cache's values (a key of CACHE_TYPES); None takes the type that the model keeps.
+    ``request.prompt`` tokens go in at once; then come ``request.generate`` steps of one token each.
+    ``request.kv_cache``: type of the cache's values (a key of CACHE_TYPES); None takes the type
+    that the model keeps.
 
-    Raises UsageError for a request that makes no sense and a model that takes no cache, ToolMissing without torch, PerfctlError
-    when the model's own code fails while it is built. One that fails later is a ``problem``.
+    Raises UsageError for a request that makes no sense and a model that takes no cache, ToolMissing
+    without torch, PerfctlError when the model's own code fails while it is built. One that fails
+    later is a ``problem``.
     """
     request.check()
     _check(request, batches)
@@ -57,7 +72,8 @@ def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapp
 
 
 def part_of_model(found: Generation, layer: str) -> Generation:
-    """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has no such layer."""
+    """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has
+    no such layer."""
     part = found.part("" if layer == "(model)" else layer)
     if part is None:
         names = [module.path for module in found.prefill.modules if module.path]
@@ -67,11 +83,17 @@ def part_of_model(found: Generation, layer: str) -> Generation:
 
 def _check(request: Request, batches: Sequence[int]) -> None:
     if request.prompt is None or request.prompt < 1:
-        raise UsageError(f"`prompt` must be at least 1, got {request.prompt}", "For example `prompt` 512")
+        raise UsageError(
+            f"`prompt` must be at least 1, got {request.prompt}", "For example `prompt` 512"
+        )
     if (request.generate or 0) < 0:
-        raise UsageError(f"`generate` must not be negative, got {request.generate}", "For example `generate` 128")
+        raise UsageError(
+            f"`generate` must not be negative, got {request.generate}", "For example `generate` 128"
+        )
     if request.kv_cache not in (None, *CACHE_TYPES):
-        raise UsageError(f"`kv_cache`: '{request.kv_cache}' is not known", f"Use {', '.join(CACHE_TYPES)}")
+        raise UsageError(
+            f"`kv_cache`: '{request.kv_cache}' is not known", f"Use {', '.join(CACHE_TYPES)}"
+        )
     for field in ("inputs", "seq", "optimizer", "memory"):
         if getattr(request, field):
             raise UsageError(f"`{field}` does not go with `prompt`", f"Leave `{field}` out")
@@ -102,7 +124,8 @@ class _Model:
     """The model of a request. It is built when a step is traced that no earlier call traced."""
 
     def __init__(self, request: Request) -> None:
-        """Raises UsageError for a model that cannot generate, PerfctlError when its own code fails."""
+        """Raises UsageError for a model that cannot generate, PerfctlError when its own
+        code fails."""
         self.request = request
         self._kept: Kept | None = kept_traces(request)
         self._built: Generator | None = None
@@ -112,8 +135,14 @@ class _Model:
     def _facts(self) -> _Facts:
         found, prompt = self._generator(), self.request.prompt or 1
         facts = _Facts(
-            found.name, type(found.model).__name__, found.cache, found.start(prompt), found.notes, found.positions, found.latent
-        )  # fmt: skip
+            found.name,
+            type(found.model).__name__,
+            found.cache,
+            found.start(prompt),
+            found.notes,
+            found.positions,
+            found.latent,
+        )
         if self._kept is not None:
             self._kept.put(_Facts, facts, "generator")
         return facts
@@ -125,9 +154,13 @@ class _Model:
         if self._built is None:
             request = self.request
             try:
-                self._built = find_generator(request.model, request.device, request.own, request.prompt or 1)
+                self._built = find_generator(
+                    request.model, request.device, request.own, request.prompt or 1
+                )
             except ModelError as error:
-                raise (PerfctlError if error.raised else UsageError)(error.message, error.remedy) from error
+                raise (PerfctlError if error.raised else UsageError)(
+                    error.message, error.remedy
+                ) from error
             if self._kept is not None:
                 self._kept.made_from(self._built.files)
         return self._built
@@ -146,7 +179,9 @@ class _Model:
         from perfctl.workloads.tracing.generation import Stepper
 
         request = self.request
-        stepper = Stepper(self._generator(), batch, request.prompt or 1, request.device, cached, request.precision)
+        stepper = Stepper(
+            self._generator(), batch, request.prompt or 1, request.device, cached, request.precision
+        )
         return stepper.first() if context is None else stepper.at(context)
 
 
@@ -154,9 +189,20 @@ class _Steps:
     """The traced steps of one model at one batch size, each traced once."""
 
     def __init__(
-        self, model: _Model, batch: int, cached: bool, probe: Sequence[CacheTensor], item_bytes: int | None
+        self,
+        model: _Model,
+        batch: int,
+        cached: bool,
+        probe: Sequence[CacheTensor],
+        item_bytes: int | None,
     ) -> None:
-        self.model, self.batch, self.cached, self.probe, self.item_bytes = model, batch, cached, probe, item_bytes
+        self.model, self.batch, self.cached, self.probe, self.item_bytes = (
+            model,
+            batch,
+            cached,
+            probe,
+            item_bytes,
+        )
         self.known: dict[int, tuple[Estimate, Amounts, StepTrace]] = {}
 
     def first(self) -> tuple[Estimate, Amounts, StepTrace]:
@@ -165,7 +211,9 @@ class _Steps:
 
     def at(self, context: int) -> tuple[Estimate, Amounts, StepTrace]:
         if context not in self.known:
-            self.known[context] = self._read(self.model.step(self.batch, context, self.cached), False)
+            self.known[context] = self._read(
+                self.model.step(self.batch, context, self.cached), False
+            )
         return self.known[context]
 
     def amounts(self, context: int) -> Amounts:
@@ -176,7 +224,9 @@ class _Steps:
         found = from_trace(step.traced)
         if found.problem is not None:
             raise _Stopped(found)
-        types = {tensor.name: self.item_bytes or ITEM_BYTES.get(tensor.dtype, 4) for tensor in step.cache}
+        types = {
+            tensor.name: self.item_bytes or ITEM_BYTES.get(tensor.dtype, 4) for tensor in step.cache
+        }
         written: dict[str, int] = {}
         for tensor in step.cache:
             for layer, values in written_by(self.probe, (tensor,), prefill).items():
@@ -192,7 +242,11 @@ class _Stopped(Exception):
 
 def _generation(model: _Model, batch: int) -> Generation:
     request, facts = model.request, model.facts
-    prompt, generate, cached = request.prompt or 1, request.generate or 0, request.kv_cache != "none"
+    prompt, generate, cached = (
+        request.prompt or 1,
+        request.generate or 0,
+        request.kv_cache != "none",
+    )
     wanted = CACHE_TYPES[request.kv_cache] if request.kv_cache else None
     item_bytes = ITEM_BYTES[wanted] if wanted else None
     start = facts.start
@@ -207,13 +261,20 @@ def _generation(model: _Model, batch: int) -> Generation:
         if generate:
             trace = steps.at(end)[2]
             kept = [tensor.shape[at] for tensor, at in _grown(probe, trace.cache)]
-            total = add_up(start + 1, end, steps.amounts, 1 if cached else 2, {size + 1 for size in kept if size < end})
+            total = add_up(
+                start + 1,
+                end,
+                steps.amounts,
+                1 if cached else 2,
+                {size + 1 for size in kept if size < end},
+            )
             traced, both = len(steps.known), Counter(work) + Counter(total)
             rows = (
-                ("decode", generate, start + 1, end, total, traced), ("total", generate + 1, start, end, both, traced + 1),
+                ("decode", generate, start + 1, end, total, traced),
+                ("total", generate + 1, start, end, both, traced + 1),
                 ("decode, first step", 1, start + 1, start + 1, steps.amounts(start + 1), 1),
                 ("decode, last step", 1, end, end, steps.amounts(end), 1),
-            )  # fmt: skip
+            )
             phases += [
                 Phase(name, count, 1 if cached else at, first, at, layers_of(found, modules), seen)
                 for name, count, first, at, found, seen in rows
@@ -226,17 +287,22 @@ def _generation(model: _Model, batch: int) -> Generation:
     taken += [f"{request.precision}: {said}"] if said else []
     notes = (*taken, *_notes(facts, prefill, cache, generate, end, len(steps.known)))
     ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
-    return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes, decode=ends)
+    return replace(
+        empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes, decode=ends
+    )
 
 
 def _probe(model: _Model) -> tuple[CacheTensor, ...]:
-    """The cache of one sequence after its second token, which shows how it grows and which layer reads what."""
+    """The cache of one sequence after its second token, which shows how it grows and which layer
+    reads what."""
     found = model.step(1, 2, True)
     if found.traced.problem is not None:
         raise _Stopped(from_trace(found.traced))
     if not found.cache:
         said = f"{model.facts.kind} gives no {model.facts.cache} back"
-        raise UsageError(f"{model.request.model}: {said}", "`kv_cache` none runs all tokens again in each step")
+        raise UsageError(
+            f"{model.request.model}: {said}", "`kv_cache` none runs all tokens again in each step"
+        )
     return found.cache
 
 
@@ -244,28 +310,47 @@ def _nothing() -> Estimate:
     return Estimate((), (), (), None, None)
 
 
-def _grown(probe: Sequence[CacheTensor], last: Sequence[CacheTensor]) -> list[tuple[CacheTensor, int]]:
+def _grown(
+    probe: Sequence[CacheTensor], last: Sequence[CacheTensor]
+) -> list[tuple[CacheTensor, int]]:
     axes = {tensor.name: growing_axis(tensor) for tensor in probe}
     return [(tensor, at) for tensor in last if (at := axes.get(tensor.name)) is not None]
 
 
-def _notes(facts: _Facts, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int) -> list[str]:
-    notes = ["attention: the whole square of scores in prefill, masked or not; every key so far in decode"]
+def _notes(
+    facts: _Facts, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int
+) -> list[str]:
+    notes = [
+        (
+            "attention: the whole square of scores in prefill, masked or not; every key so far in "
+            "decode"
+        )
+    ]
     if generate:
         how = "a line" if cache is not None else "a polynomial of degree 2"
-        follows = f"the sum over {generate:,} steps, from {traced} traced: in between, work follows {how} of the context, as checked"
+        follows = (
+            f"the sum over {generate:,} steps, from {traced} traced: in between, work follows "
+            f"{how} of the context, as checked"
+        )
         notes.append(f"decode: {follows if traced < generate else 'every step traced'}")
-        notes.append(f"decode: generate() of transformers runs {generate - 1:,} of these steps for {generate:,} tokens, "
-                     "as the first comes from prefill")  # fmt: skip
+        notes.append(
+            f"decode: generate() of transformers runs {generate - 1:,} of these steps for "
+            f"{generate:,} tokens, as the first comes from prefill"
+        )
     notes.append(
-        "bytes: weights once a step, cache as it is read and written; activations stay on the chip (--all: op by op)"
+        "bytes: weights once a step, cache as it is read and written; activations stay on the chip "
+        "(--all: op by op)"
     )
     if cache is not None and cache.keeps_latent:
-        notes.append("latent attention: each step expands the whole compressed cache again, as transformers does; kernels that "
-                     "absorb this product into others do less")  # fmt: skip
+        notes.append(
+            "latent attention: each step expands the whole compressed cache again, as transformers "
+            "does; kernels that absorb this product into others do less"
+        )
     if one.experts:
         notes.append(assumption(one.experts))
-        notes.append("experts read in a step: as many different ones as its tokens x top_k can reach")
+        notes.append(
+            "experts read in a step: as many different ones as its tokens x top_k can reach"
+        )
     if facts.positions is not None and end > facts.positions:
         notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
     return notes

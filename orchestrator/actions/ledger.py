@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_OF_TRAINING = "forward and backward are rows of 'perfctl ledger'"
+
+_NAMED = 8
+"""Layers that a message names."""
+
 
 def ledger(
     store: Path = DEFAULT,
@@ -39,14 +44,16 @@ def ledger(
     plain: bool = False,
     made: Callable[[list[Analysis]], R],
 ) -> Iterator[R]:
-    """What ``made`` makes of the analyses of a study of the newest runs and of those beside it in a sweep, with the rows that
-    were asked for; one group after the other, of which no more than one is held. FLOPs: 1 multiply-add = 2. A run that cannot
-    be analysed or shown is said and left out.
+    """What ``made`` makes of the analyses of a study of the newest runs and of those beside it in a
+    sweep, with the rows that were asked for; one group after the other, of which no more than one
+    is held. FLOPs: 1 multiply-add = 2. A run that cannot be analysed or shown is said and left out.
 
-    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``: prefill, decode or mixed, which a run
-    must have; ``peaks``: published or measured; ``plain``: JSON can hold what ``made`` gives, so that several processes may make
-    it, and tuples in it may come as lists. Analyses have no short kernel names. Raises StoreError without a store,
-    PerfctlError where no run has layers on paper, UsageError where no row is left: before anything is given.
+    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``:
+    prefill, decode or mixed, which a run must have; ``peaks``: published or measured; ``plain``:
+    JSON can hold what ``made`` gives, so that several processes may make it, and tuples in it may
+    come as lists. Analyses have no short kernel names. Raises StoreError without a store,
+    PerfctlError where no run has layers on paper, UsageError where no row is left: before anything
+    is given.
     """
     if phase is not None:
         yield from _of_phase(store, phase, peaks, messages, made)
@@ -60,13 +67,19 @@ def ledger(
     def work(some: Sequence[Run]) -> tuple[_Seen, R]:
         found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
         asked = [_part(one, layer, batch) for one in found]
-        names = () if _has_rows(asked) else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
+        names = (
+            ()
+            if _has_rows(asked)
+            else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
+        )
         return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked), names), made(asked)
 
     for told, part in each_study(store, known, work, beside=True, plain=plain):
         mine = _Seen(*told)
         names = tuple(dict.fromkeys((*seen.layers, *mine.layers)))
-        seen = _Seen(seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names)
+        seen = _Seen(
+            seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names
+        )
         held.append(part)
         if seen.asked:
             yield from held
@@ -82,26 +95,29 @@ def _of_phase(
     if phase not in PHASES:
         todo = f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}"
         passed = phase in DIRECTIONS or phase in ("training", "train")
-        raise UsageError(f"`phase`: '{phase}' is not known", f"{todo}; {_OF_TRAINING}" if passed else todo)
+        raise UsageError(
+            f"`phase`: '{phase}' is not known", f"{todo}; {_OF_TRAINING}" if passed else todo
+        )
     with no_collection():
         runs = _with_phase(store, newest_runs(store), phase)
         known = roofs(peaks, store, runs, messages)
         yield analysed(runs, lambda some: made(list(analyse_all(studies(some), known))))
 
 
-_OF_TRAINING = "forward and backward are rows of 'perfctl ledger'"
-
-
 def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
-    """The runs with steps of this phase. Raises UsageError where there is none, with the reason where one is known."""
+    """The runs with steps of this phase. Raises UsageError where there is none, with the reason
+    where one is known."""
     found = [run for run in runs if any(step.phase == phase for step in run.report.served_steps)]
     if not found:
         there = sorted({step.phase for run in runs for step in run.report.served_steps})
-        why = [gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"]
+        why = [
+            gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"
+        ]
         trains = "" if not any(map(passes, runs)) else f": they are of training; {_OF_TRAINING}"
         said = f"; there is {' and '.join(there)}" if there else f": {why[0]}" if why else trains
         raise UsageError(
-            f"`phase`: no run in {store} has steps of {phase}{said}", "docs/serving.md says how steps are recognised"
+            f"`phase`: no run in {store} has steps of {phase}{said}",
+            "docs/serving.md says how steps are recognised",
         )
     return found
 
@@ -123,23 +139,23 @@ def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
 def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
     if not seen.studies:
         return PerfctlError(
-            f"{store}: no run has a workload and a batch size, and no report has shapes, so there is nothing on paper to compare with",
+            f"{store}: no run has a workload and a batch size, and no report has shapes, so there "
+            "is nothing on paper to compare with",
             "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
         )
     if not seen.rows:
         return PerfctlError(
             f"{store}: no run knows its layers, so there is nothing on paper to compare with",
-            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
+            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME "
+            "--batch N --guess-layers --again",
         )
     if layer is None:
-        return UsageError(f"`batch`: no such batch size in {store}", "'perfctl ledger' without options shows all")
+        return UsageError(
+            f"`batch`: no such batch size in {store}", "'perfctl ledger' without options shows all"
+        )
     alike = get_close_matches(layer, seen.layers, _NAMED, 0.4) or seen.layers[:_NAMED]
     more = f" and {len(seen.layers) - len(alike):,} more" if len(seen.layers) > len(alike) else ""
     return UsageError(f"`layer`: no {layer!r} in {store}", f"There are {', '.join(alike)}{more}")
-
-
-_NAMED = 8
-"""Layers that a message names."""
 
 
 def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -> Analysis:
@@ -150,5 +166,7 @@ def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -
         return inside and (batches is None or size in batches)
 
     rows = tuple(row for row in found.ledger.rows if wanted(row.place, row.batch))
-    rest = tuple(item for item in found.ledger.unattributed if layer is None and wanted("", item.batch))
+    rest = tuple(
+        item for item in found.ledger.unattributed if layer is None and wanted("", item.batch)
+    )
     return replace(found, ledger=replace(found.ledger, rows=rows, unattributed=rest))

@@ -8,7 +8,8 @@ from typing import Protocol
 
 
 class Messages(Protocol):
-    """Receives one line at a time. The command line prints them to stderr; the Python API drops them by default."""
+    """Receives one line at a time. The command line prints them to stderr; the Python API drops
+    them by default."""
 
     def note(self, text: str) -> None:
         """What is going on: "measuring peaks, about 20 s"."""

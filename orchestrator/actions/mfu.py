@@ -1,4 +1,5 @@
-"""MFU of a training run by every published convention, from the layers of the model and a measured throughput."""
+"""MFU of a training run by every published convention, from the layers of the model and a
+measured throughput."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import as_perfctl_error, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.estimate import (
+    as_perfctl_error,
+    need_torch,
+    open_session,
+    without_driver_warning,
+)
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.hardware import machines
@@ -24,7 +30,8 @@ if TYPE_CHECKING:
 PATHS = {**PATH_OF, "fp8": "tensor fp8"}
 """Precision -> path of its dense peak."""
 LENGTHS = (32, 64, 96)
-"""Sequence lengths that are traced: work of one token is a line of the length, and the third checks it."""
+"""Sequence lengths that are traced: work of one token is a line of the length, and the third
+checks it."""
 SEQ = 2048
 """Tokens of a sequence where none are given and the config says no fewer."""
 NOTED = 0.01
@@ -32,10 +39,13 @@ NOTED = 0.01
 SPARSE = 0.005
 """How near to twice a dense peak a figure is taken for the sparse one."""
 TOLERANCE = 0.002
-"""A reported MFU is explained by what is within this share of it (throughput and peak are rounded: 312 TFLOP/s for 311.9), or
-within half a unit of its last digit."""
+"""A reported MFU is explained by what is within this share of it (throughput and peak are rounded:
+312 TFLOP/s for 311.9), or within half a unit of its last digit."""
 A100 = 312e12
-"""Dense bf16 of the A100: torchtitan takes it for every device that it does not know (get_peak_flops)."""
+"""Dense bf16 of the A100: torchtitan takes it for every device that it does not know
+(get_peak_flops)."""
+
+_INNER = ("", ".linear", ".layer", ".classifier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +70,40 @@ class Dimensions:
 
 
 def mfu(
-    model: str | Dimensions, *, tokens_per_second: float, device: str | None = None, gpus: int = 1, precision: str = "bf16",
-    peak_tflops: float | None = None, seq: int | None = None, formula: str | None = None, recompute: str | float = "none",
+    model: str | Dimensions,
+    *,
+    tokens_per_second: float,
+    device: str | None = None,
+    gpus: int = 1,
+    precision: str = "bf16",
+    peak_tflops: float | None = None,
+    seq: int | None = None,
+    formula: str | None = None,
+    recompute: str | float = "none",
     reported: str | float | None = None,
-) -> Audit:  # fmt: skip
+) -> Audit:
     """MFU of training by every convention, with HFU where activations are recomputed.
 
-    model: a language model by name (``hf:llama``, a config.json, ``file.py:factory``), or its dimensions.
-    tokens_per_second: of all ``gpus`` together. peak_tflops: dense TFLOP/s of one device, instead of the table's.
-    seq: tokens in a sequence. formula: one of KEYS, or None for all. recompute: "none", "selective", "full", or the share of the
-    layers' forward products that runs again (attention then wholly). reported: a published MFU in percent, as it is written.
+    model: a language model by name (``hf:llama``, a config.json, ``file.py:factory``), or
+    its dimensions.
+    tokens_per_second: of all ``gpus`` together. peak_tflops: dense TFLOP/s of one device, instead
+    of the table's.
+    seq: tokens in a sequence. formula: one of KEYS, or None for all. recompute: "none",
+    "selective", "full", or the share of the layers' forward products that runs again (attention
+    then wholly). reported: a published MFU in percent, as it is written.
 
-    Raises UsageError for a request that makes no sense and a sparse peak, PerfctlError when even the smallest exact count is over
-    100 % of the peak, ToolMissing without torch (a model by name).
+    Raises UsageError for a request that makes no sense and a sparse peak, PerfctlError when even
+    the smallest exact count is over 100 % of the peak, ToolMissing without torch (a model by name).
     """
     peak, notes = peak_of(device, precision, peak_tflops)
     _check(tokens_per_second, gpus, formula, recompute, seq)
     said = _reported(reported)
-    decoder = _by_hand(model, seq or SEQ) if isinstance(model, Dimensions) else trace_decoder(model, seq)
-    found = audit(decoder, tokens_per_second, gpus, peak, recompute=recompute, reported=said, notes=notes)
+    decoder = (
+        _by_hand(model, seq or SEQ) if isinstance(model, Dimensions) else trace_decoder(model, seq)
+    )
+    found = audit(
+        decoder, tokens_per_second, gpus, peak, recompute=recompute, reported=said, notes=notes
+    )
     if found.causal.mfu is None:
         raise PerfctlError(f"MFU over 100 % by the least count of FLOPs: {found.causal.refused}")
     if formula is not None:
@@ -87,10 +112,17 @@ def mfu(
 
 
 def _check(
-    tokens_per_second: float, devices: int, formula: str | None, recompute: str | float, seq: int | None
+    tokens_per_second: float,
+    devices: int,
+    formula: str | None,
+    recompute: str | float,
+    seq: int | None,
 ) -> None:
     if not 0 < tokens_per_second < float("inf"):
-        raise UsageError(f"`tokens_per_second` must be above 0, got {tokens_per_second:g}", "Give that of all GPUs")
+        raise UsageError(
+            f"`tokens_per_second` must be above 0, got {tokens_per_second:g}",
+            "Give that of all GPUs",
+        )
     if devices < 1:
         raise UsageError(f"`gpus` must be at least 1, got {devices}", "Leave `gpus` out for one")
     if seq is not None and seq < 1:
@@ -112,67 +144,102 @@ def _reported(value: str | float | None) -> tuple[float, float] | None:
     except ValueError:
         percent = 0.0
     if not 0 < percent <= 1000:
-        raise UsageError(f"`reported`: '{value}' is not an MFU in percent", "Write for instance 46.2")
+        raise UsageError(
+            f"`reported`: '{value}' is not an MFU in percent", "Write for instance 46.2"
+        )
     digits = len(text.partition(".")[2])
     return percent / 100, max(0.5 * 10**-digits, TOLERANCE * percent) / 100
 
 
-def peak_of(device: str | None, precision: str, peak_tflops: float | None) -> tuple[Peak, tuple[str, ...]]:
-    """The dense peak of a device, and what was assumed. Raises UsageError; for a sparse peak always."""
+def peak_of(
+    device: str | None, precision: str, peak_tflops: float | None
+) -> tuple[Peak, tuple[str, ...]]:
+    """The dense peak of a device, and what was assumed. Raises UsageError; for a sparse
+    peak always."""
     path = PATHS.get(precision)
     if path is None:
         raise UsageError(f"`precision`: '{precision}' is not known", f"Use {', '.join(PATHS)}")
     if peak_tflops is not None and not 0 < peak_tflops < float("inf"):
-        raise UsageError(f"`peak_tflops` must be above 0, got {peak_tflops:g}", "Give the dense TFLOP/s of one device")
+        raise UsageError(
+            f"`peak_tflops` must be above 0, got {peak_tflops:g}",
+            "Give the dense TFLOP/s of one device",
+        )
     given = peak_tflops * 1e12 if peak_tflops is not None else None
     if device is None:
         if given is None:
             raise UsageError(
-                "`device` or `peak_tflops` is needed", "For example `device` H100, or `peak_tflops` 275 for a TPU v4"
+                "`device` or `peak_tflops` is needed",
+                "For example `device` H100, or `peak_tflops` 275 for a TPU v4",
             )
         _refuse_sparse(given, precision, path)
         return Peak(given, f"{given / 1e12:,.1f} TFLOP/s, as given", _slips(given, path, None)), ()
     try:
         found = machines.named(device)
     except machines.DeviceError as error:
-        raise UsageError(str(error), f"{error.remedy.partition('Or give')[0]}Or give `peak_tflops`") from error
+        raise UsageError(
+            str(error), f"{error.remedy.partition('Or give')[0]}Or give `peak_tflops`"
+        ) from error
     table = found.machine.flops_per_second
     dense = table.get(path)
     if dense is None and given is None:
         has = ", ".join(name for name, known in PATHS.items() if known in table)
-        raise UsageError(f"`precision`: no dense {precision} peak of {found.machine.name} is known", f"It has {has}")
+        raise UsageError(
+            f"`precision`: no dense {precision} peak of {found.machine.name} is known",
+            f"It has {has}",
+        )
     name, notes = found.machine.name, [found.note] if found.note else []
     if dense is not None and given is not None:
         _refuse_twice(given, dense, name, precision, "Leave `peak_tflops` out")
         if abs(given / dense - 1) > SPARSE:
             notes.append(
-                f"peak: {given / 1e12:,.1f} TFLOP/s as given; the table has {dense / 1e12:,.1f} for {name} in {precision}"
+                f"peak: {given / 1e12:,.1f} TFLOP/s as given; the table has {dense / 1e12:,.1f} "
+                f"for {name} in {precision}"
             )
     used = given or dense or 0.0
-    source = f"{used / 1e12:,.1f} TFLOP/s dense {precision}" + ("" if given is None else ", as given")
+    source = f"{used / 1e12:,.1f} TFLOP/s dense {precision}" + (
+        "" if given is None else ", as given"
+    )
     return Peak(used, f"{name}, {source}", _slips(used, path, table)), tuple(notes)
 
 
 def _refuse_sparse(given: float, precision: str, path: str) -> None:
-    """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense peak of none."""
-    dense = {gpu: peak for gpu in machines.GPUS if (peak := machines.flops_per_second(gpu).get(path))}
+    """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense
+    peak of none."""
+    dense = {
+        gpu: peak for gpu in machines.GPUS if (peak := machines.flops_per_second(gpu).get(path))
+    }
     if any(abs(given / peak - 1) < SPARSE for peak in dense.values()):
         return
     for gpu, peak in dense.items():
         # a consumer GPU's could be another accelerator's dense peak
         if machines.class_of(gpu).startswith("data centre"):
-            _refuse_twice(given, peak, gpu.name, precision, f"Use `device` '{gpu.name}', or give its dense peak")
+            _refuse_twice(
+                given,
+                peak,
+                gpu.name,
+                precision,
+                f"Use `device` '{gpu.name}', or give its dense peak",
+            )
 
 
 def _refuse_twice(given: float, dense: float, name: str, precision: str, remedy: str) -> None:
     times = next((times for times in (2, 4) if abs(given / dense / times - 1) < SPARSE), None)
     if times is not None:
-        what = f"twice its dense {precision} peak" if times == 2 else f"in FP8, four times its dense {precision} peak"
-        said = f"`peak_tflops`: {given / 1e12:,g} TFLOP/s is the sparse peak of {name}, {what} of {dense / 1e12:,.1f}"
+        what = (
+            f"twice its dense {precision} peak"
+            if times == 2
+            else f"in FP8, four times its dense {precision} peak"
+        )
+        said = (
+            f"`peak_tflops`: {given / 1e12:,g} TFLOP/s is the sparse peak of {name}, {what} of "
+            f"{dense / 1e12:,.1f}"
+        )
         raise UsageError(f"{said}; training multiplies dense matrices", remedy)
 
 
-def _slips(peak: float, path: str, table: Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
+def _slips(
+    peak: float, path: str, table: Mapping[str, float] | None
+) -> tuple[tuple[str, float], ...]:
     tf32 = (table or {}).get("tensor tf32")
     found = [
         ("the sparse peak, twice the dense one", 2 * peak),
@@ -183,27 +250,51 @@ def _slips(peak: float, path: str, table: Mapping[str, float] | None) -> tuple[t
     elif tf32 and path in ("tensor bf16", "tensor fp16"):
         found[1] = (f"{found[1][0]}, or the TF32 peak (torchtitan issue 668)", peak / 2)
     if abs(A100 / peak - 1) > SPARSE:
-        found.append(("312 TFLOP/s of the A100 (torchtitan on a device that it does not know)", A100))
+        found.append(
+            ("312 TFLOP/s of the A100 (torchtitan on a device that it does not know)", A100)
+        )
     return tuple(found)
 
 
 def _by_hand(given: Dimensions, seq: int) -> Decoder:
-    for field in ("layers", "hidden", "heads", "ffn", "vocab", "head_dim", "kv_heads", "parameters"):
+    for field in (
+        "layers",
+        "hidden",
+        "heads",
+        "ffn",
+        "vocab",
+        "head_dim",
+        "kv_heads",
+        "parameters",
+    ):
         value = getattr(given, field)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(
-                f"`{field}` must be above 0, got {value:g}", "Leave the model's name out and give its dimensions"
+                f"`{field}` must be above 0, got {value:g}",
+                "Leave the model's name out and give its dimensions",
             )
     if given.head_dim is None and given.hidden % given.heads:
-        raise UsageError(f"`hidden` {given.hidden} is not a multiple of `heads` {given.heads}", "Give `head_dim`")
+        raise UsageError(
+            f"`hidden` {given.hidden} is not a multiple of `heads` {given.heads}", "Give `head_dim`"
+        )
     return by_hand(
-        layers=given.layers, hidden=given.hidden, heads=given.heads, ffn=given.ffn, vocab=given.vocab, seq=seq,
-        head_dim=given.head_dim, kv_heads=given.kv_heads, gated=given.gated, tied=given.tied, parameters=given.parameters,
-    )  # fmt: skip
+        layers=given.layers,
+        hidden=given.hidden,
+        heads=given.heads,
+        ffn=given.ffn,
+        vocab=given.vocab,
+        seq=seq,
+        head_dim=given.head_dim,
+        kv_heads=given.kv_heads,
+        gated=given.gated,
+        tied=given.tied,
+        parameters=given.parameters,
+    )
 
 
 def trace_decoder(model: str, seq: int | None) -> Decoder:
-    """A language model by name, from its traced layers. Raises UsageError, PerfctlError, ToolMissing."""
+    """A language model by name, from its traced layers. Raises UsageError, PerfctlError,
+    ToolMissing."""
     need_torch()
     from perfctl.workloads.models.decoder import facts_of, with_head
     from perfctl.workloads.models.libraries import LIBRARIES, config_file, split
@@ -212,11 +303,16 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
         reference = with_head(model)
         library, _, rest = reference.partition(":")
         of_library = (
-            library in LIBRARIES or config_file(split(rest if library in LIBRARIES else reference)[0]) is not None
+            library in LIBRARIES
+            or config_file(split(rest if library in LIBRARIES else reference)[0]) is not None
         )
         traced: list[Estimate] = []
         for length in LENGTHS:
-            request = Request(reference, seq=length) if of_library else Request(reference, inputs=(f"int64:{length}",))
+            request = (
+                Request(reference, seq=length)
+                if of_library
+                else Request(reference, inputs=(f"int64:{length}",))
+            )
             session = open_session(request)
             if not traced:
                 facts = facts_of(session.source.model, model)
@@ -224,10 +320,14 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     problem = next((found.problem for found in traced if found.problem is not None), None)
     unknown = next((found.forward.unknown for found in traced if found.forward.unknown), ())
     if problem is not None:
-        raise PerfctlError(f"{model}: the trace stopped: {problem}", f"See 'perfctl estimate {model}'")
+        raise PerfctlError(
+            f"{model}: the trace stopped: {problem}", f"See 'perfctl estimate {model}'"
+        )
     if unknown:
         names = ", ".join(name for name, _ in unknown)
-        raise PerfctlError(f"{model}: no formula for {names}, so its FLOPs are a lower bound", "No MFU is given")
+        raise PerfctlError(
+            f"{model}: no formula for {names}, so its FLOPs are a lower bound", "No MFU is given"
+        )
     notes = [note for note in session.notes if note.startswith("model: ")]
     length = seq or SEQ
     if seq is None:
@@ -235,7 +335,9 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     return _decoder(model, traced, facts, length, tuple(notes))
 
 
-def _decoder(name: str, traced: list[Estimate], facts: DecoderFacts, seq: int, notes: tuple[str, ...]) -> Decoder:
+def _decoder(
+    name: str, traced: list[Estimate], facts: DecoderFacts, seq: int, notes: tuple[str, ...]
+) -> Decoder:
     """From traces at LENGTHS, all of one sequence."""
     forward = _lines([_by_layer(one, ("forward",)) for one in traced], name)
     whole = _lines([_by_layer(one, ("forward", *BACKWARD)) for one in traced], name)
@@ -249,15 +351,30 @@ def _decoder(name: str, traced: list[Estimate], facts: DecoderFacts, seq: int, n
     windows, more = _windows(facts, pairs)
     model = traced[0]
     idle = sum(one.idle for one in model.experts)
-    known = products + router + (0 if facts.tied else head) + facts.embedding + facts.positions + idle
-    all_flops = 2 * (sum(each for each, _ in whole.values()) + seq * sum(by for _, by in whole.values()))
+    known = (
+        products + router + (0 if facts.tied else head) + facts.embedding + facts.positions + idle
+    )
+    all_flops = 2 * (
+        sum(each for each, _ in whole.values()) + seq * sum(by for _, by in whole.values())
+    )
     found = Decoder(
-        name=name, seq=seq, products=products, router=router, head=head,
-        attention=tuple(AttentionLayer(by, window) for by, window in zip(pairs, windows, strict=True)),
-        embedding=facts.embedding, positions=facts.positions, tied=facts.tied, others=model.parameters - known, idle=idle,
-        hidden=facts.hidden, kv_share=facts.kv_heads / facts.heads if facts.kv_heads and facts.heads else None,
+        name=name,
+        seq=seq,
+        products=products,
+        router=router,
+        head=head,
+        attention=tuple(
+            AttentionLayer(by, window) for by, window in zip(pairs, windows, strict=True)
+        ),
+        embedding=facts.embedding,
+        positions=facts.positions,
+        tied=facts.tied,
+        others=model.parameters - known,
+        idle=idle,
+        hidden=facts.hidden,
+        kv_share=facts.kv_heads / facts.heads if facts.kv_heads and facts.heads else None,
         notes=(*notes, *facts.notes, *more),
-    )  # fmt: skip
+    )
     if abs(found.others) > NOTED * found.active:
         what = (
             "use no product of a text token: norms, biases, parts for images or an encoder"
@@ -278,16 +395,21 @@ def _by_layer(found: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
 
 
 def _lines(found: list[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
-    """Layer -> (multiply-adds of one token, of one query and one key): one token's work is a line of the length."""
+    """Layer -> (multiply-adds of one token, of one query and one key): one token's work is a line
+    of the length."""
     lines = {}
     first, second, third = LENGTHS
     for layer in found[0]:
-        one, two, check = (Fraction(trace.get(layer, 0), length) for trace, length in zip(found, LENGTHS, strict=True))
+        one, two, check = (
+            Fraction(trace.get(layer, 0), length)
+            for trace, length in zip(found, LENGTHS, strict=True)
+        )
         by = (two - one) / (second - first)
         each = one - by * first
         if each + by * third != check or each.denominator != 1 or by.denominator != 1 or by < 0:
             raise PerfctlError(
-                f"{name}: work of {layer or 'the model'} for one token is no line of the sequence length, as it is in MFU's formulas",
+                f"{name}: work of {layer or 'the model'} for one token is no line of the sequence "
+                "length, as it is in MFU's formulas",
                 "perfctl estimate counts it at the length that `seq` says",
             )
         lines[layer] = (int(each), int(by))
@@ -297,17 +419,24 @@ def _lines(found: list[dict[str, int]], name: str) -> dict[str, tuple[int, int]]
 def _routers(found: Estimate) -> set[str]:
     """The layers that choose experts: beside them, named gate or router."""
     beside = {one.layer.rpartition(".")[0] for one in found.experts}
-    named = {f"{path}.{word}{inner}" for path in beside for word in ("gate", "router") for inner in _INNER}
+    named = {
+        f"{path}.{word}{inner}"
+        for path in beside
+        for word in ("gate", "router")
+        for inner in _INNER
+    }
     return {module.path for module in found.modules} & named
 
 
-_INNER = ("", ".linear", ".layer", ".classifier")
-
-
-def _windows(facts: DecoderFacts, pairs: list[int]) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
+def _windows(
+    facts: DecoderFacts, pairs: list[int]
+) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
     if facts.windows is None:
         return (None,) * len(pairs), ()
     if len(facts.windows) == len(pairs):
         return facts.windows, ()
-    said = f"windows left out: the config has {len(facts.windows)} attention layers, the trace {len(pairs)}"
+    said = (
+        f"windows left out: the config has {len(facts.windows)} attention layers, the trace "
+        f"{len(pairs)}"
+    )
     return (None,) * len(pairs), (said,)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
+from perfctl.orchestrator.actions.speedup import (
+    ASKED,
+    EVERY_WAY,
+    Study,
+    allowed_facts,
+    named_arms,
+    roofs_of,
+)
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.actions.wall.runs import analysed
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -67,10 +74,12 @@ def plot(
 ) -> Plotted:
     """Write one chart as PDF, PNG or SVG; the same store gives the same bytes.
 
-    name: see :func:`drawings`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one column of a paper;
-    height_mm: None for what the chart needs. dpi: of a PNG. force: replace a file that exists.
+    name: see :func:`drawings`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one
+    column of a paper; height_mm: None for what the chart needs. dpi: of a PNG. force: replace a
+    file that exists.
 
-    Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing to draw, StoreError.
+    Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing
+    to draw, StoreError.
     """
     from perfctl.orchestrator.report.charts import files as charts_files
 
@@ -78,17 +87,22 @@ def plot(
     target = out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
-        raise UsageError(f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf")
+        raise UsageError(
+            f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf"
+        )
     check_free(target, force=force)
     if source.pie and not set(_PARTS) & set(name.split("-")):
         problem = f"`pie`: '{name}' shows no parts of a whole"
         raise UsageError(problem, f"Charts whose names have {' or '.join(_PARTS)} do")
-    of_bench = not source.runs and name.startswith("bench-")  # without the page of each of its networks
+    # without the page of each of its networks
+    of_bench = not source.runs and name.startswith("bench-")
     found = _of_bench(source, messages) if of_bench else drawings(source, messages)
     if name not in found:
         close = get_close_matches(name, found, 3)
         remedy = f"Close: {', '.join(close)}. " if close else ""
-        raise UsageError(f"there is no chart '{name}' of this store", f"{remedy}There are {', '.join(found)}")
+        raise UsageError(
+            f"there is no chart '{name}' of this store", f"{remedy}There are {', '.join(found)}"
+        )
     chart = found[name]
     if chart.warning:
         messages.warning(chart.warning)
@@ -97,13 +111,17 @@ def plot(
     return Plotted(target, chart.name, chart.description)
 
 
-def charts(source: Path | str = DEFAULT, *, pie: bool = False, messages: Messages = SILENT) -> dict[str, Picture]:
+def charts(
+    source: Path | str = DEFAULT, *, pie: bool = False, messages: Messages = SILENT
+) -> dict[str, Picture]:
     """Name -> chart, for a notebook: the charts of the page, drawn with matplotlib.
 
-    source: a store, or the JSON of a speed-up (results.json of ``perfctl study speedup``, ``perfctl speedup --json``).
+    source: a store, or the JSON of a speed-up (results.json of ``perfctl study speedup``,
+    ``perfctl speedup --json``).
     pie: kinds of work and operations of a speed-up as pies.
 
-    Raises PerfctlError when there is nothing to draw or the JSON is of another kind, StoreError when there is no store.
+    Raises PerfctlError when there is nothing to draw or the JSON is of another kind, StoreError
+    when there is no store.
     """
     from perfctl.orchestrator.report.charts.files import Picture
 
@@ -118,11 +136,17 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
 
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        studies: tuple[Speedup, ...] = _record(tuple[Speedup, ...], entries if isinstance(entries, list) else [entries])
+        studies: tuple[Speedup, ...] = _record(
+            tuple[Speedup, ...], entries if isinstance(entries, list) else [entries]
+        )
     except OSError as error:
-        raise PerfctlError(f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one") from error
+        raise PerfctlError(
+            f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one"
+        ) from error
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise PerfctlError(f"{path}: not what perfctl speedup --json writes", "Name that, or a store") from error
+        raise PerfctlError(
+            f"{path}: not what perfctl speedup --json writes", "Name that, or a store"
+        ) from error
     several = [one.workload for one in studies]
     found: dict[str, Drawn] = {}
     for one in studies:
@@ -132,7 +156,8 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
 
 
 def _record(kind: Any, value: Any) -> Any:
-    """A record of what ``report.speedup.as_json`` made of it; a field that an earlier release did not write has its default."""
+    """A record of what ``report.speedup.as_json`` made of it; a field that an earlier release did
+    not write has its default."""
     inside = get_args(kind)
     if value is None or kind is Any:
         return value
@@ -144,12 +169,19 @@ def _record(kind: Any, value: Any) -> Any:
     if inside:
         return {key: _record(inside[1], item) for key, item in value.items()}
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return kind(**{name: _record(of, value[name]) for name, of in get_type_hints(kind).items() if name in value})
+        return kind(
+            **{
+                name: _record(of, value[name])
+                for name, of in get_type_hints(kind).items()
+                if name in value
+            }
+        )
     return value
 
 
 def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:
-    """Name -> chart, in the page's order; the study's number comes before the name where there are several.
+    """Name -> chart, in the page's order; the study's number comes before the name where there
+    are several.
 
     Raises PerfctlError when there is nothing to draw, StoreError when there is no store.
     """
@@ -160,7 +192,10 @@ def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Draw
     else:
         found = _of_page(source, messages) | _speedups_of_store(source, messages)
         found |= _of_bench(source, messages) if source.sweep is None else {}
-        what, remedy = str(source.store), "A chart needs a workload at several batch sizes, counters, or a speed-up"
+        what, remedy = (
+            str(source.store),
+            "A chart needs a workload at several batch sizes, counters, or a speed-up",
+        )
     if not found:
         raise PerfctlError(f"{what}: there is nothing to draw", remedy)
     return found
@@ -206,15 +241,19 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
         joint = {chart.name for chart in answers}  # the page's part of all models has the same
         found = [chart for chart in found if chart.name not in joint]
         several = len({chart.name.partition("-")[0] for chart in found}) > 1
-        named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
+        # all models in one drawing
+        named = {chart.name.partition("-")[2]: chart for chart in across}
         named |= {chart.name: chart for chart in (*answers, *compared)}
-        return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
+        return named | {
+            chart.name if several else chart.name.partition("-")[2]: chart for chart in found
+        }
 
     return analysed(newest_runs(source.store, source.sweep), draw)
 
 
 def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
-    """Charts of every study that perfctl speedup left in the store; names begin with the workload."""
+    """Charts of every study that perfctl speedup left in the store; names begin with
+    the workload."""
     found: dict[str, Drawn] = {}
     for workload, ways in _studies(source.store).items() if source.sweep is None else ():
         arms = named_arms(list(ways.values()), source.store, messages)
@@ -227,13 +266,17 @@ def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Dra
 
 
 def _studies(store: Path) -> dict[str, dict[str, str]]:
-    """Workload -> device -> sweep: the sweeps that perfctl speedup made, named after both ("lstm_cpu_bf16" for cpu:bf16)."""
+    """Workload -> device -> sweep: the sweeps that perfctl speedup made, named after both
+    ("lstm_cpu_bf16" for cpu:bf16)."""
     found: dict[str, dict[str, str]] = {}
     with database.reading(store) as connection:
         whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]
     for row in whole:
         for label in EVERY_WAY:
-            if row["workload"] and row["sweep_name"] == f"{row['workload']}_{label.replace(':', '_')}":
+            if (
+                row["workload"]
+                and row["sweep_name"] == f"{row['workload']}_{label.replace(':', '_')}"
+            ):
                 found.setdefault(row["workload"], {})[label] = row["sweep_name"]
     return {workload: ways for workload, ways in found.items() if len(ways) > 1}
 
@@ -246,7 +289,9 @@ def _drawn(
     found: dict[str, Drawn] = {}
     for batch, arms in study.items():
         try:
-            one = analysis.speedup(arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages))
+            one = analysis.speedup(
+                arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages)
+            )
         except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
             continue
         for other in one.against:

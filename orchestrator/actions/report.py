@@ -47,16 +47,18 @@ def report(
     messages: Messages = SILENT,
     progress: Progress = no_progress,
 ) -> Page:
-    """Write one self-contained HTML page of a store: counted and estimated FLOPs, time, memory, kernels, what is missing.
+    """Write one self-contained HTML page of a store: counted and estimated FLOPs, time, memory,
+    kernels, what is missing.
 
-    sweep: only this sweep (its number); runs: only these runs (their numbers). By default the page has the newest run
-    of each kind and the fastest run of each point of a bench.
+    sweep: only this sweep (its number); runs: only these runs (their numbers). By default the page
+    has the newest run of each kind and the fastest run of each point of a bench.
     studies: at most this many studies, the newest; ``Page.left_out`` says what is not on the page.
     peaks: "published", or "measured": on this machine, about 20 s, then kept beside the store.
     out: an existing page is replaced.
 
-    The same store gives the same page. Raises StoreError when there is no store, PerfctlError when it has no such run or
-    ``out`` cannot be written, UsageError for other values of ``studies`` and ``peaks``.
+    The same store gives the same page. Raises StoreError when there is no store, PerfctlError when
+    it has no such run or ``out`` cannot be written, UsageError for other values of ``studies``
+    and ``peaks``.
     """
     from perfctl.orchestrator.report.page import page
 
@@ -77,9 +79,13 @@ def report(
         remedy = "'perfctl runs --json' has the sweep_id of each"
         raise PerfctlError(f"{store}: it holds no run of a sweep {sweep}", remedy)
     if not chosen and kept:
-        raise PerfctlError(f"{store}: nothing to report: none of its runs can be read", "The lines above say why")
+        raise PerfctlError(
+            f"{store}: nothing to report: none of its runs can be read", "The lines above say why"
+        )
     if not chosen:
-        raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
+        raise PerfctlError(
+            f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'"
+        )
     left_out = _left_out(others, len(ids) - len(kept), studies) if others else None
     roofs = measured_peaks.roofs(peaks, store, chosen, messages)
 
@@ -87,7 +93,12 @@ def report(
         progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
 
     def drawn(some: Sequence[Run]) -> tuple[str, Sequence[Run]]:
-        said: dict[str, Any] = {"title": title, "peaks": roofs, "left_out": left_out, "begun": drawing}
+        said: dict[str, Any] = {
+            "title": title,
+            "peaks": roofs,
+            "left_out": left_out,
+            "begun": drawing,
+        }
         return page.render(some, generated_at=last_change, **said), some
 
     text, on_page = analysed(chosen, drawn)
@@ -98,4 +109,6 @@ def report(
 def _left_out(studies: int, runs: int, most: int) -> str:
     what = "1 older study" if studies == 1 else f"{studies:,} older studies"
     said = f"{what} ({runs:,} runs) of the store {'is' if studies == 1 else 'are'} not in this page"
-    return f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"
+    return (
+        f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"
+    )

@@ -1,4 +1,5 @@
-"""Run a sweep on two revisions of the user's repository alternately, and compare what they measured."""
+"""Run a sweep on two revisions of the user's repository alternately, and compare what
+they measured."""
 
 from __future__ import annotations
 
@@ -28,7 +29,17 @@ RUNS = Path("perfctl-runs")
 HERE = "here"
 """Name of side B."""
 REPEAT = 5
-_OWN = ("--out", "--store", "--repeat", "--again", "--no-store", "--dry-run", "--json", "--format", "--report")
+_OWN = (
+    "--out",
+    "--store",
+    "--repeat",
+    "--again",
+    "--no-store",
+    "--dry-run",
+    "--json",
+    "--format",
+    "--report",
+)
 """Options of the sweep that are chosen here."""
 _LIMIT_S = 300.0
 """For git to write the files of a revision."""
@@ -58,23 +69,31 @@ def compare_revisions(
     force: bool = False,
     messages: Messages = SILENT,
 ) -> tuple[Comparison, Kept]:
-    """Compare the files here (B), as they are, with a revision of their repository (A); and where the runs are kept.
+    """Compare the files here (B), as they are, with a revision of their repository (A); and where
+    the runs are kept.
 
-    rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32", "--", "python",
-    "train.py", "{batch}"). It is run ``repeat`` times on each side, alternately (A B, B A, ...), so that a machine that gets
-    slower does so for both. A has the committed files of the revision only, in a folder of its own that is removed
-    afterwards; its ``src`` and top folder come first when modules are looked for, and so do those here for B.
-    Raises UsageError for a revision or sweep that cannot be, ToolMissing without git, RunFailed when a side has no whole
+    rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32",
+    "--", "python", "train.py", "{batch}"). It is run ``repeat`` times on each side, alternately (A
+    B, B A, ...), so that a machine that gets slower does so for both. A has the committed files of
+    the revision only, in a folder of its own that is removed afterwards; its ``src`` and top folder
+    come first when modules are looked for, and so do those here for B. Raises UsageError for a
+    revision or sweep that cannot be, ToolMissing without git, RunFailed when a side has no whole
     run, Interrupted, and what :func:`compare` raises.
     """
     _check(words, repeat)
     top, commit = _repository(rev)
     RUNS.mkdir(exist_ok=True)
-    kept = next(path for at in count(1) if not (path := (RUNS / f"compare-{commit[:12]}-{at}").absolute()).exists())
+    kept = next(
+        path
+        for at in count(1)
+        if not (path := (RUNS / f"compare-{commit[:12]}-{at}").absolute()).exists()
+    )
     with _files_of(commit, top) as code:
         here = Path.cwd().relative_to(top)
         if not (code / here).is_dir():
-            raise UsageError(f"`rev` {rev}: it has no folder {here}", "Run in a folder that both revisions have")
+            raise UsageError(
+                f"`rev` {rev}: it has no folder {here}", "Run in a folder that both revisions have"
+            )
         sides = (_Side(commit[:12], code, code / here), _Side(HERE, top, Path.cwd()))
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
@@ -95,7 +114,8 @@ def _check(words: Sequence[str], repeat: int) -> None:
     for word in own:
         if word.partition("=")[0] in _OWN:
             raise UsageError(
-                f"`rev` chooses {word.partition('=')[0]} itself", "Leave it out; `repeat` is an option of compare"
+                f"`rev` chooses {word.partition('=')[0]} itself",
+                "Leave it out; `repeat` is an option of compare",
             )
     if repeat < 1:
         raise UsageError(f"`repeat` must be at least 1, got {repeat}")
@@ -107,10 +127,17 @@ def _repository(revision: str) -> tuple[Path, str]:
         raise ToolMissing("`rev` needs git, which is not installed", "Install git")
     top = answer(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
-        raise UsageError("`rev`: this folder is in no git repository", "Run it in the folder of your code")
-    commit = answer(Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        raise UsageError(
+            "`rev`: this folder is in no git repository", "Run it in the folder of your code"
+        )
+    commit = answer(
+        Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+    )
     if not commit:
-        raise UsageError(f"`rev` {revision}: the repository has no such revision", "See 'git branch' and 'git log'")
+        raise UsageError(
+            f"`rev` {revision}: the repository has no such revision",
+            "See 'git branch' and 'git log'",
+        )
     return Path(top), commit.strip()
 
 
@@ -121,8 +148,16 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
     holder = Path(tempfile.mkdtemp(prefix="perfctl-revision-"))
     code = holder / top.name
     try:
-        if answer(top, "worktree", "add", "--detach", "--quiet", str(code), commit, limit_s=_LIMIT_S) is None:
-            raise RunFailed(f"git cannot write the files of {commit[:12]} to {code}", "Try 'git worktree add' by hand")
+        if (
+            answer(
+                top, "worktree", "add", "--detach", "--quiet", str(code), commit, limit_s=_LIMIT_S
+            )
+            is None
+        ):
+            raise RunFailed(
+                f"git cannot write the files of {commit[:12]} to {code}",
+                "Try 'git worktree add' by hand",
+            )
         yield code
     finally:
         shutil.rmtree(holder, ignore_errors=True)
@@ -130,19 +165,35 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
 
 
 def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
-    """One sweep of one side, in a process of its own. Raises RunFailed with the last line it said."""
-    own = ["--out", str(kept / side.name), "--store", str(kept / f"{side.name}.db"), *(["--again"] if again else [])]
+    """One sweep of one side, in a process of its own. Raises RunFailed with the last line
+    it said."""
+    own = [
+        "--out",
+        str(kept / side.name),
+        "--store",
+        str(kept / f"{side.name}.db"),
+        *(["--again"] if again else []),
+    ]
     at = words.index("--") if "--" in words else len(words)
     argv = (sys.executable, "-P", "-m", "perfctl", *words[:at], *own, *words[at:])
     found = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    command = Command(argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*found, *paths])})
+    command = Command(
+        argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*found, *paths])}
+    )
     log = kept / f"{side.name}.log"
     done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=kept / "scratch")
     if done.exit_code:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-        hint = "" if side.name == HERE else ". Only committed files are there: name other data by its full path"
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
+            "it said nothing"
+        ]
+        hint = (
+            ""
+            if side.name == HERE
+            else ". Only committed files are there: name other data by its full path"
+        )
         raise RunFailed(
-            f"the sweep of {side.name} ended with exit code {done.exit_code}: {lines[-1].removeprefix('perfctl: ')}",
+            f"the sweep of {side.name} ended with exit code {done.exit_code}: "
+            f"{lines[-1].removeprefix('perfctl: ')}",
             f"See {log}{hint}",
         )

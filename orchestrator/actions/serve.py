@@ -1,4 +1,5 @@
-"""A server for the pages of a folder: their list, how far its sweeps are, and answers for the calculator."""
+"""A server for the pages of a folder: their list, how far its sweeps are, and answers for
+the calculator."""
 
 from __future__ import annotations
 
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
 
 
 def server(folder: Path, host: str, port: int, store: Path) -> PageServer:
-    """A server that listens, not yet serving; ``port`` 0 takes a free one. Questions of calculator pages use ``store``.
+    """A server that listens, not yet serving; ``port`` 0 takes a free one. Questions of calculator
+    pages use ``store``.
 
     Raises UsageError where there is no such folder, PerfctlError where the address cannot be used.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder", "Name the folder that holds the pages")
+        raise UsageError(
+            f"{folder}: there is no such folder", "Name the folder that holds the pages"
+        )
     try:
         return PageServer(folder, host, port, lambda: listing(folder), _answers(store))
     except OSError as error:
         raise PerfctlError(
-            f"{host}:{port} cannot be used ({error.strerror or error})", "Name another `port`, or `port` 0"
+            f"{host}:{port} cannot be used ({error.strerror or error})",
+            "Name another `port`, or `port` 0",
         ) from error
 
 
@@ -53,7 +58,9 @@ def listing(folder: Path) -> str:
     """HTML of the pages in the folder and of the state of its sweeps."""
     found, left = pages(folder)
     sweeps = whole(
-        list(parallel.sweeps(folder)), lambda states: list(map(_sweep, states)), lambda one: f"sweep {one.name}"
+        list(parallel.sweeps(folder)),
+        lambda states: list(map(_sweep, states)),
+        lambda one: f"sweep {one.name}",
     )
     return page.listing(
         {

@@ -1,4 +1,5 @@
-"""What gets a machine ready: examine it, define a container image, sort the images of ImageNet's validation set."""
+"""What gets a machine ready: examine it, define a container image, sort the images of ImageNet's
+validation set."""
 
 from __future__ import annotations
 
@@ -25,11 +26,14 @@ def doctor() -> list[Finding]:
     return list(environment.examine())
 
 
-def render_image(asked: Definition, out: Path, *, force: bool = False, command_line: str = "") -> tuple[str, ...]:
-    """Write an Apptainer definition with perfctl and its workloads to ``out``; the command that builds it.
+def render_image(
+    asked: Definition, out: Path, *, force: bool = False, command_line: str = ""
+) -> tuple[str, ...]:
+    """Write an Apptainer definition with perfctl and its workloads to ``out``; the command that
+    builds it.
 
-    ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError where ``out`` is there and ``force``
-    is not given.
+    ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError where ``out``
+    is there and ``force`` is not given.
     """
     check_free(out, force=force)
     write_text(out, definition.render(asked, out, version=__version__, command=command_line))
@@ -61,14 +65,18 @@ def prepare_imagenet(
     *,
     synsets: Path | None = None,
     verify: bool = True,
-    progress: Callable[[str], AbstractContextManager[Tick]] = lambda label: nullcontext(lambda done, total: None),
+    progress: Callable[[str], AbstractContextManager[Tick]] = lambda label: nullcontext(
+        lambda done, total: None
+    ),
     messages: Messages = SILENT,
 ) -> Prepared:
-    """Sort ImageNet's validation images into class folders below ``out``. A call that was stopped goes on later.
+    """Sort ImageNet's validation images into class folders below ``out``. A call that was stopped
+    goes on later.
 
-    ``archive`` is ILSVRC2012_img_val.tar, ``devkit`` ILSVRC2012_devkit_t12.tar.gz; ``synsets`` has lines "ID WNID" to use
-    instead of the kit's meta.mat. ``verify`` compares MD5 sums with the published ones. ``progress(label)`` hears of one
-    step. Raises UsageError for a file that is not there, PerfctlError for one that is not what it should be.
+    ``archive`` is ILSVRC2012_img_val.tar, ``devkit`` ILSVRC2012_devkit_t12.tar.gz; ``synsets`` has
+    lines "ID WNID" to use instead of the kit's meta.mat. ``verify`` compares MD5 sums with the
+    published ones. ``progress(label)`` hears of one step. Raises UsageError for a file that is not
+    there, PerfctlError for one that is not what it should be.
     """
     from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
@@ -80,11 +88,16 @@ def prepare_imagenet(
         for path in (devkit, archive) if verify else ():
             with progress(f"MD5 of {path.name}") as tick:
                 if not imagenet.check_sum(path, tick):
-                    messages.note(f"{path.name}: its name is none of the published ones, so its MD5 is not compared")
+                    messages.note(
+                        f"{path.name}: its name is none of the published ones, so its MD5 is not "
+                        "compared"
+                    )
         kit = imagenet.read_devkit(devkit, synsets)
         with progress("images") as tick:
             done = imagenet.sort_archive(archive, kit, out, tick)
         strays = tuple(imagenet.strays(out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
-    return Prepared(out, done.images, done.total, done.already, len(kit.classes), tuple(done.ignored), strays)
+    return Prepared(
+        out, done.images, done.total, done.already, len(kit.classes), tuple(done.ignored), strays
+    )

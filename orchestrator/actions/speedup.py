@@ -1,4 +1,5 @@
-"""Train one workload on several devices and precisions, and say how many times faster each is than the first."""
+"""Train one workload on several devices and precisions, and say how many times faster each is than
+the first."""
 
 from __future__ import annotations
 
@@ -22,12 +23,27 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
-ALLOWED = ("precision", "seed", "data", "batch", "mode", "variant", "workload", "compile", "samples", "length")
+ALLOWED = (
+    "precision",
+    "seed",
+    "data",
+    "batch",
+    "mode",
+    "variant",
+    "workload",
+    "compile",
+    "samples",
+    "length",
+)
 """ArmFacts that may be allowed to differ."""
 ASKED = frozenset({"precision", "compile"})
 """What differs because the list of devices asks for it."""
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
-EVERY_WAY = tuple(f"{device}{also}" for device, more in _WITH.items() for also in ("", *(f":{one}" for one in more)))
+EVERY_WAY = tuple(
+    f"{device}{also}"
+    for device, more in _WITH.items()
+    for also in ("", *(f":{one}" for one in more))
+)
 """Every entry that a list of devices may have."""
 COLUMN_MM = 84
 """Width of a chart for a paper: one column."""
@@ -63,11 +79,18 @@ class SpeedupResult:
     def check(self) -> None:
         """Raises PartlyDone when a device failed, PerfctlError when a comparison was refused."""
         failed = [f"{label}: {why}" for one in self.studies for label, why in one.failed]
-        refused = [f"{one.label}: {why}" for study in self.studies for one in study.against for why in one.refused]
+        refused = [
+            f"{one.label}: {why}"
+            for study in self.studies
+            for one in study.against
+            for why in one.refused
+        ]
         if failed:
             raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
         if refused:
-            raise PerfctlError(f"no speed-up: {refused[0]}", "`allow` NAME compares all the same, and says so")
+            raise PerfctlError(
+                f"no speed-up: {refused[0]}", "`allow` NAME compares all the same, and says so"
+            )
 
 
 def speedup(
@@ -81,15 +104,17 @@ def speedup(
     listening: Listening | None = None,
     messages: Messages = SILENT,
 ) -> SpeedupResult:
-    """Train ``options.workload`` on each device, a process each, and compare the others with the first.
+    """Train ``options.workload`` on each device, a process each, and compare the others with
+    the first.
 
     devices: "cpu,cuda:bf16", or "auto": cpu and cuda, without a GPU the CPU in several ways.
     arguments: words for the workload. epochs: whole epochs after the measured steps.
-    allow: facts that may differ beside precision and compile, of ``ALLOWED``. peaks: as in :func:`report`.
+    allow: facts that may differ beside precision and compile, of ``ALLOWED``. peaks: as in
+    :func:`report`.
 
     Everything is checked before anything runs; a device that fails does not stop the others, and
-    :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when asked to stop, and
-    PerfctlError when no batch size ran on two devices.
+    :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when
+    asked to stop, and PerfctlError when no batch size ran on two devices.
     """
     store = store_of(options)
     allowed = allowed_facts(allow) | ASKED
@@ -101,7 +126,9 @@ def speedup(
     for way, request in requests:
         messages.note(f"{way.label}:")
         run_way(request, store, listening)
-    return compare_arms(arms_of(requests, store), store, allowed=allowed, peaks=peaks, messages=messages)
+    return compare_arms(
+        arms_of(requests, store), store, allowed=allowed, peaks=peaks, messages=messages
+    )
 
 
 def speedup_of(
@@ -112,18 +139,27 @@ def speedup_of(
     peaks: str = "published",
     messages: Messages = SILENT,
 ) -> SpeedupResult:
-    """Compare sweeps, runs or reports that exist with the first of them; names are those of ``perfctl compare``.
+    """Compare sweeps, runs or reports that exist with the first of them; names are those of
+    ``perfctl compare``.
 
     Raises UsageError for fewer than two, PerfctlError when no batch size ran on two of them.
     """
     allowed = allowed_facts(allow)
-    return compare_arms(named_arms(names, store, messages), store, allowed=allowed, peaks=peaks, messages=messages)
+    return compare_arms(
+        named_arms(names, store, messages), store, allowed=allowed, peaks=peaks, messages=messages
+    )
 
 
 def compare_arms(
-    study: Study, store: Path, *, allowed: frozenset[str], peaks: str = "published", messages: Messages = SILENT
+    study: Study,
+    store: Path,
+    *,
+    allowed: frozenset[str],
+    peaks: str = "published",
+    messages: Messages = SILENT,
 ) -> SpeedupResult:
-    """The speed-ups of each batch size, with the estimated memory of each arm. Raises PerfctlError when there is none."""
+    """The speed-ups of each batch size, with the estimated memory of each arm. Raises PerfctlError
+    when there is none."""
     from perfctl.orchestrator.analyse import speedup as analysis
 
     found: list[Speedup] = []
@@ -134,7 +170,9 @@ def compare_arms(
         except ValueError as error:
             messages.warning(f"batch {batch}: nothing to compare: {error}")
     if not found:
-        raise PerfctlError("no batch size ran on two devices", "The reasons are above; logs are in the run folders")
+        raise PerfctlError(
+            "no batch size ran on two devices", "The reasons are above; logs are in the run folders"
+        )
     return SpeedupResult(tuple(found))
 
 
@@ -143,8 +181,11 @@ def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, messages: Messages) -
     return [roof for arm in arms for roof in measured_peaks.roofs(peaks, store, arm.runs, messages)]
 
 
-def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path | None = None) -> list[Path]:
-    """Write the page, and the page's charts as PDF into the folder ``charts``; what was written, charts first."""
+def write_speedup(
+    result: SpeedupResult, page: Path | None = None, charts: Path | None = None
+) -> list[Path]:
+    """Write the page, and the page's charts as PDF into the folder ``charts``; what was written,
+    charts first."""
     from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_speedup
@@ -164,7 +205,8 @@ def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path 
 
 
 def store_of(options: SweepOptions) -> Path:
-    """The store of a study: the one that was named, else perfctl.db beside ``out``, as of every sweep."""
+    """The store of a study: the one that was named, else perfctl.db beside ``out``, as of
+    every sweep."""
     return options.store or options.out.parent / DEFAULT
 
 
@@ -189,7 +231,10 @@ def ways_of(text: str) -> tuple[Way, ...]:
         problem = "`devices` needs two or more: the others are compared with the first"
         raise UsageError(problem, "Use for instance `devices` cpu,cuda")
     if len(set(found)) < len(found):
-        raise UsageError(f"`devices`: {text} names a device twice", "Name each once; `repeat` runs each several times")
+        raise UsageError(
+            f"`devices`: {text} names a device twice",
+            "Name each once; `repeat` runs each several times",
+        )
     return tuple(found)
 
 
@@ -200,7 +245,9 @@ def default_ways(messages: Messages = SILENT) -> tuple[Way, ...]:
     if _has_compiler():
         messages.note("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
         return (Way("cpu"), Way("cpu", "bf16"), Way("cpu", "compile"))
-    messages.note("no GPU and no C++ compiler (which cpu:compile needs) here: comparing cpu with cpu:bf16")
+    messages.note(
+        "no GPU and no C++ compiler (which cpu:compile needs) here: comparing cpu with cpu:bf16"
+    )
     return (Way("cpu"), Way("cpu", "bf16"))
 
 
@@ -221,7 +268,8 @@ def request_of(way: Way, epochs: int, asked: SweepOptions, rest: tuple[str, ...]
 
 
 def check(way: Way, request: SweepRequest) -> None:
-    """Raises UsageError for what cannot run here, and for a folder that holds runs of another request."""
+    """Raises UsageError for what cannot run here, and for a folder that holds runs of
+    another request."""
     from perfctl.orchestrator.actions.sweep.request import check_ready
     from perfctl.orchestrator.launch.sweep.folders import read_json
 
@@ -249,13 +297,17 @@ def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> 
     from perfctl.orchestrator.launch.sweep.folders import write_json
 
     request.folder.mkdir(parents=True, exist_ok=True)
-    write_json(request.folder / "request.json", {"request": _identity(request), "command": request.command_line})
+    write_json(
+        request.folder / "request.json",
+        {"request": _identity(request), "command": request.command_line},
+    )
     run_request(request, store, listening or unheard)
     write_json(request.folder / "results.json", results(request, runs_of(request, store)))
 
 
 def runs_of(request: SweepRequest, store: Path) -> list[Run]:
-    """The request's runs in the store, oldest first; of each batch size only the newest ``repeat`` whole ones."""
+    """The request's runs in the store, oldest first; of each batch size only the newest ``repeat``
+    whole ones."""
     from perfctl.orchestrator.actions.sweep.sweep import stored_runs
 
     runs = stored_runs(store, [request.name], latest_of_each=False)
@@ -276,25 +328,39 @@ def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     for run in runs:
         figures = as_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
         rows.append(
-            {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
-            | {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has these
+            {
+                "batch_size": run.batch_size,
+                "status": run.status,
+                "reason": run.reason,
+                "trace": run.artifact,
+            }
+            # the page has these
+            | {key: value for key, value in figures.items() if not key.startswith("paper_")}
         )
     return {"perfctl_results": 1, "name": request.name, "workload": request.workload, "runs": rows}
 
 
-def arms_of(requests: Sequence[tuple[Way, SweepRequest]], store: Path) -> dict[int | None, list[Arm]]:
+def arms_of(
+    requests: Sequence[tuple[Way, SweepRequest]], store: Path
+) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, in the order of the list of devices."""
     from perfctl.orchestrator.analyse.speedup import Arm
 
     found = {way: runs_of(request, store) for way, request in requests}
     return {
-        batch: [Arm(way.label, tuple(run for run in runs if run.batch_size == batch)) for way, runs in found.items()]
+        batch: [
+            Arm(way.label, tuple(run for run in runs if run.batch_size == batch))
+            for way, runs in found.items()
+        ]
         for batch in requests[0][1].batches
     }
 
 
-def named_arms(names: Sequence[str], store: Path, messages: Messages = SILENT) -> dict[int | None, list[Arm]]:
-    """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer than two."""
+def named_arms(
+    names: Sequence[str], store: Path, messages: Messages = SILENT
+) -> dict[int | None, list[Arm]]:
+    """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer
+    than two."""
     from perfctl.orchestrator.actions.compare import side
     from perfctl.orchestrator.analyse.speedup import Arm
 
@@ -305,30 +371,41 @@ def named_arms(names: Sequence[str], store: Path, messages: Messages = SILENT) -
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
     alone = len(batches) == 1
     return {
-        batch: [Arm(label, _of_batch(one.runs, batch, alone=alone)) for label, one in zip(labels, sides, strict=True)]
+        batch: [
+            Arm(label, _of_batch(one.runs, batch, alone=alone))
+            for label, one in zip(labels, sides, strict=True)
+        ]
         for batch in batches
     }
 
 
 def _of_batch(runs: Sequence[Run], batch: int | None, *, alone: bool) -> tuple[Run, ...]:
-    """Runs of the batch size. With ``alone`` a side that has one other size gives all; that it differs is reported."""
+    """Runs of the batch size. With ``alone`` a side that has one other size gives all; that it
+    differs is reported."""
     found = tuple(run for run in runs if run.batch_size == batch)
     other = alone and len({run.batch_size for run in runs}) == 1
     return found or (tuple(runs) if other else ())
 
 
 def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The labels; where two are equal (b16 of two folders) the names as typed, and numbered where these are equal too."""
-    found = [name if labels.count(label) > 1 else label for label, name in zip(labels, names, strict=True)]
+    """The labels; where two are equal (b16 of two folders) the names as typed, and numbered where
+    these are equal too."""
+    found = [
+        name if labels.count(label) > 1 else label
+        for label, name in zip(labels, names, strict=True)
+    ]
     return [
-        f"{one} ({found[: place + 1].count(one)})" if found.count(one) > 1 else one for place, one in enumerate(found)
+        f"{one} ({found[: place + 1].count(one)})" if found.count(one) > 1 else one
+        for place, one in enumerate(found)
     ]
 
 
 def with_paper(study: Speedup, arms: Sequence[Arm]) -> Speedup:
     """The study with the estimated memory of a step (``paper_memory``) on each of its devices."""
     newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
-    return replace(study, arms=tuple(_with_memory(facts, newest[facts.label]) for facts in study.arms))
+    return replace(
+        study, arms=tuple(_with_memory(facts, newest[facts.label]) for facts in study.arms)
+    )
 
 
 def _with_memory(facts: ArmFacts, run: Run) -> ArmFacts:
@@ -375,7 +452,9 @@ def _worked_out(run: Run) -> tuple[int | None, str | None]:
 
     assert run.workload is not None and run.batch_size is not None
     try:
-        found = estimate_at(Request(run.workload, memory=True, own=own_options(run)), run.batch_size)
+        found = estimate_at(
+            Request(run.workload, memory=True, own=own_options(run)), run.batch_size
+        )
     except PerfctlError as error:
         return None, str(error)
     if found.memory is None or found.problem is not None:

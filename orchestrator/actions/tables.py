@@ -1,7 +1,8 @@
-"""The contents of a store for Python users: runs as records, tables and the ledger as pandas DataFrames.
+"""The contents of a store for Python users: runs as records, tables and the ledger as
+pandas DataFrames.
 
-Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN), never 0. FLOPs count
-1 multiply-add as 2. Every function raises StoreError when there is no store.
+Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN),
+never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no store.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ _TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
 
 
 def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:
-    """Every run of a store (or of one sweep), whole, oldest first. Raises StoreError when there is no store."""
+    """Every run of a store (or of one sweep), whole, oldest first. Raises StoreError when there is
+    no store."""
     return _runs(Path(store), sweep, latest_of_each=False)
 
 
 def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
-    """The newest run of each kind, whole: what a page shows. Raises StoreError when there is no store."""
+    """The newest run of each kind, whole: what a page shows. Raises StoreError when there is
+    no store."""
     return _runs(store, sweep, latest_of_each=True)
 
 
@@ -37,7 +40,9 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
     from perfctl.parsers import no_collection
 
     with database.reading(store) as connection, no_collection():
-        return loaded(connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each))
+        return loaded(
+            connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each)
+        )
 
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
@@ -51,13 +56,16 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
 
 
 def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
-    """The same rows of these runs of a store, or of the newest of each kind, put aside study by study."""
+    """The same rows of these runs of a store, or of the newest of each kind, put aside study
+    by study."""
     from perfctl.orchestrator.actions.wall.runs import each_study, outlines
     from perfctl.orchestrator.report.files.tables import ledger_lines
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
-        known = outlines(connection, read.run_ids(connection, latest_of_each=True) if ids is None else ids)
+        known = outlines(
+            connection, read.run_ids(connection, latest_of_each=True) if ids is None else ids
+        )
     return each_study(store, known, lambda some: ledger_lines(_rows(some)), plain=True)
 
 
@@ -66,20 +74,25 @@ def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:
     from perfctl.orchestrator.analyse.ledger.prepared import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))  # rows have kernels' whole names
+    # rows have kernels' whole names
+    return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
-    """One row a layer, direction and batch size: paper, counted, ratio, verdicts, time, what bounds it.
+    """One row a layer, direction and batch size: paper, counted, ratio, verdicts, time, what
+    bounds it.
 
-    ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The columns are those of
-    ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes`` and ``_per_s`` in their names, shares
-    0..1, missing where it is not known (``counted_state`` and ``counted_why`` say why). ``verdicts`` holds a list of
-    dictionaries, ``why`` their sentences in one text. Raises StoreError when there is no store.
+    ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The
+    columns are those of ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes``
+    and ``_per_s`` in their names, shares 0..1, missing where it is not known (``counted_state`` and
+    ``counted_why`` say why). ``verdicts`` holds a list of dictionaries, ``why`` their sentences in
+    one text. Raises StoreError when there is no store.
     """
     import pandas as pd
 
-    rows = list(rows_of_ledger(newest_runs(Path(store)) if isinstance(store, (str, Path)) else store))
+    rows = list(
+        rows_of_ledger(newest_runs(Path(store)) if isinstance(store, (str, Path)) else store)
+    )
     for row in rows:
         row["why"] = " ".join(verdict["sentence"] for verdict in row["verdicts"]) or None
     frame = pd.DataFrame(rows)
@@ -88,14 +101,18 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
 
 
 def kernels(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) -> pd.DataFrame:
-    """One row a kernel launch, with profiler, workload and batch size of its run. ``runs``: ids of these runs only."""
+    """One row a kernel launch, with profiler, workload and batch size of its run. ``runs``: ids of
+    these runs only."""
     return _with_run(_table(store, "kernel", runs), store)
 
 
 def counters(store: Path | str = DEFAULT, runs: Iterable[int] | None = None) -> pd.DataFrame:
-    """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction beside it."""
+    """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction
+    beside it."""
     kept = list(runs) if runs is not None else None
-    launches = _table(store, "kernel", kept)[["id", "run_id", "launch", "name", "layer", "direction", "step"]]
+    launches = _table(store, "kernel", kept)[
+        ["id", "run_id", "launch", "name", "layer", "direction", "step"]
+    ]
     launches = launches.rename(columns={"id": "kernel_id", "name": "kernel"})
     return _with_run(_table(store, "counter", kept).merge(launches, on="kernel_id"), store)
 
@@ -118,6 +135,8 @@ def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataF
 
 
 def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
-    about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(columns={"id": "run_id"})
+    about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(
+        columns={"id": "run_id"}
+    )
     found = frame.merge(about, on="run_id", how="left")
     return found[[*about, *(column for column in found if column not in about)]]

@@ -1,13 +1,15 @@
-"""Traces of models by their name, kept as JSON in the user's cache folder, so that a second call needs no torch.
+"""Traces of models by their name, kept as JSON in the user's cache folder, so that a second call
+needs no torch.
 
-One file an entry, packed, and named by a digest of all that it depends on: the request, perfctl's own code, the
-installed packages, the environment of the libraries, and the content of the user's files. An entry is written whole
-or not at all. One that cannot be read, or that somebody else wrote, is as good as none. Safe to use from several
-processes at once. Nothing is kept where ``PERFCTL_NO_CACHE`` is set.
+One file an entry, packed, and named by a digest of all that it depends on: the request, perfctl's
+own code, the installed packages, the environment of the libraries, and the content of the user's
+files. An entry is written whole or not at all. One that cannot be read, or that somebody else
+wrote, is as good as none. Safe to use from several processes at once. Nothing is kept where
+``PERFCTL_NO_CACHE`` is set.
 
-The files that a user's factory consists of say what model it makes when the factory and the local modules it imports
-import nothing but each other, the libraries of ``VERSIONED_LIBRARIES`` and modules of Python that compute (``COMPUTING``), and
-read no file, no environment and no network.
+The files that a user's factory consists of say what model it makes when the factory and the local
+modules it imports import nothing but each other, the libraries of ``VERSIONED_LIBRARIES`` and
+modules of Python that compute (``COMPUTING``), and read no file, no environment and no network.
 """
 
 from __future__ import annotations
@@ -33,18 +35,58 @@ from perfctl.orchestrator.actions.files import user_folder
 from perfctl.records import codec, paper
 
 COMPUTING = {
-    "__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "heapq", "itertools", "math", "numbers", "operator", "re", "string", "textwrap", "types",
-    "typing", "typing_extensions", "warnings", "weakref",
-}  # fmt: skip
+    "__future__",
+    "abc",
+    "bisect",
+    "cmath",
+    "collections",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "numbers",
+    "operator",
+    "re",
+    "string",
+    "textwrap",
+    "types",
+    "typing",
+    "typing_extensions",
+    "warnings",
+    "weakref",
+}
 """Modules of Python that give the same answers everywhere and at any time."""
 _BUILT_IN = {"__import__", "eval", "exec", "open"}
 _READS = {
-    "device_count", "environ", "from_file", "from_pretrained", "fromfile", "genfromtxt", "getenv", "hub", "is_available",
-    "load", "load_from_checkpoint", "load_state_dict_from_url", "loadtxt", "memmap", "open", "pretrained", "random",
-    "read_bytes", "read_text", "urandom",
-}  # fmt: skip
-"""Names of what reads a file, the machine or the network, or draws by chance; ``_BUILT_IN``: Python's own, or runs text."""
+    "device_count",
+    "environ",
+    "from_file",
+    "from_pretrained",
+    "fromfile",
+    "genfromtxt",
+    "getenv",
+    "hub",
+    "is_available",
+    "load",
+    "load_from_checkpoint",
+    "load_state_dict_from_url",
+    "loadtxt",
+    "memmap",
+    "open",
+    "pretrained",
+    "random",
+    "read_bytes",
+    "read_text",
+    "urandom",
+}
+"""Names of what reads a file, the machine or the network, or draws by chance; ``_BUILT_IN``:
+Python's own, or runs text."""
 VERSIONED_LIBRARIES = (
     "torch",
     "triton",
@@ -58,9 +100,22 @@ VERSIONED_LIBRARIES = (
 )
 """Packages whose code is known by their version."""
 _VARIABLES = (
-    "ATEN", "CUDA", "DIFFUSERS", "FLASH_ATTENTION", "HF_", "HUGGINGFACE", "NVIDIA", "PYTHON", "PYTORCH", "TIMM", "TORCH",
-    "TRANSFORMERS", "TRITON", "USE_", "XFORMERS",
-)  # fmt: skip
+    "ATEN",
+    "CUDA",
+    "DIFFUSERS",
+    "FLASH_ATTENTION",
+    "HF_",
+    "HUGGINGFACE",
+    "NVIDIA",
+    "PYTHON",
+    "PYTORCH",
+    "TIMM",
+    "TORCH",
+    "TRANSFORMERS",
+    "TRITON",
+    "USE_",
+    "XFORMERS",
+)
 """Beginnings of the environment variables that these libraries read."""
 _OWN = ("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR")
 """Environment variables that torch sets itself when it is imported."""
@@ -81,19 +136,23 @@ _Listed = tuple[tuple[str, str], ...]
 
 
 def names_beside(folder: Path) -> list[str] | None:
-    """The modules and folders that a factory in ``folder`` may import; None when it cannot be read."""
+    """The modules and folders that a factory in ``folder`` may import; None when it cannot
+    be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(
-                one.name for one in entries
-                if one.name.endswith((".py", ".so", ".pyd")) or (one.is_dir() and not one.name.startswith((".", "__")))
-            )  # fmt: skip
+                one.name
+                for one in entries
+                if one.name.endswith((".py", ".so", ".pyd"))
+                or (one.is_dir() and not one.name.startswith((".", "__")))
+            )
     except OSError:
         return None
 
 
 def files_of(module: str) -> list[Path] | None:
-    """The local files that ``module``, which is imported, consists of; None where they do not say everything.
+    """The local files that ``module``, which is imported, consists of; None where they do not
+    say everything.
 
     A file that was written since this process started may not be what was imported.
     """
@@ -126,11 +185,14 @@ def files_of(module: str) -> list[Path] | None:
 
 
 def _started() -> float:
-    """When this process did, as times of files say it. Linux tells its age to 10 ms; psutil starts from the second in which the
-    machine did, so that a file of the second before the call would be newer."""
+    """When this process did, as times of files say it. Linux tells its age to 10 ms; psutil starts
+    from the second in which the machine did, so that a file of the second before the call would
+    be newer."""
     with suppress(OSError, ValueError, AttributeError):
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+        return time.time() - (
+            time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        )
     import psutil
 
     return float(psutil.Process().create_time())
@@ -143,7 +205,8 @@ def _parents(name: str) -> Iterator[str]:
 
 
 def _tree(path: Path, since: float) -> ast.Module | None:
-    """The source of a local module; None where it is not one, was just written, or reads more than its arguments."""
+    """The source of a local module; None where it is not one, was just written, or reads more than
+    its arguments."""
     if path.suffix != ".py" or "site-packages" in path.parts or "dist-packages" in path.parts:
         return None
     try:
@@ -153,20 +216,28 @@ def _tree(path: Path, since: float) -> ast.Module | None:
     except (OSError, SyntaxError, ValueError):
         return None
     own = set(_names_of_triton(tree))
-    return None if any(_reads(node) and not _of_triton(node, own) for node in ast.walk(tree)) else tree
+    return (
+        None if any(_reads(node) and not _of_triton(node, own) for node in ast.walk(tree)) else tree
+    )
 
 
 def _names_of_triton(tree: ast.Module) -> Iterator[str]:
     """What a file calls ``triton.language``, whose ``load`` reads a GPU's memory."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.asname for one in node.names if one.name == "triton.language" and one.asname)
+            yield from (
+                one.asname for one in node.names if one.name == "triton.language" and one.asname
+            )
         elif isinstance(node, ast.ImportFrom) and node.module == "triton" and not node.level:
             yield from (one.asname or one.name for one in node.names if one.name == "language")
 
 
 def _of_triton(node: ast.AST, own: set[str]) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in own
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in own
+    )
 
 
 def _reads(node: ast.AST) -> bool:
@@ -196,21 +267,37 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 def surroundings() -> str | None:
     """A digest of all that a trace depends on besides its request; None where that cannot be known.
 
-    None: a library is a checkout, or lies outside of the folders of packages, so that its version does not say its code.
+    None: a library is a checkout, or lies outside of the folders of packages, so that its version
+    does not say its code.
     """
     folders = dict(_packages())
     if not all(_is_versioned(name, folders) for name in VERSIONED_LIBRARIES):
         return None
-    variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES) and item[0] not in _OWN)
-    machine = (sys.version, sys.platform, platform.machine(), [name for name in _DEVICES if Path(name).exists()])
-    return digest(sorted(name for names in folders.values() for name in names), variables, machine, _own_code())
+    variables = sorted(
+        item
+        for item in os.environ.items()
+        if item[0].startswith(_VARIABLES) and item[0] not in _OWN
+    )
+    machine = (
+        sys.version,
+        sys.platform,
+        platform.machine(),
+        [name for name in _DEVICES if Path(name).exists()],
+    )
+    return digest(
+        sorted(name for names in folders.values() for name in names),
+        variables,
+        machine,
+        _own_code(),
+    )
 
 
 def _packages() -> Iterator[tuple[Path, list[str]]]:
     """Each folder of packages, with the names in it that say what is installed."""
     for place in dict.fromkeys(filter(None, sys.path)):
         try:
-            names = [name for name in os.listdir(place) if name.endswith(_STATED)]  # noqa: PTH208 - a hundred times faster
+            # a hundred times faster
+            names = [name for name in os.listdir(place) if name.endswith(_STATED)]  # noqa: PTH208
         except OSError:
             continue
         if names:
@@ -230,7 +317,8 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
 
 
 def _own_code() -> str:
-    """A digest of the code that builds, traces and records: in a checkout it changes without perfctl's version."""
+    """A digest of the code that builds, traces and records: in a checkout it changes without
+    perfctl's version."""
     found = hashlib.sha256()
     for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
         found.update(file.read_bytes())
@@ -241,7 +329,9 @@ def _own_code() -> str:
 
 def digest(*parts: Any) -> str:
     """SHA-256 of values that JSON can hold."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
 def read_entry(folder: Path, key: str, kind: Any) -> Any:
@@ -281,10 +371,15 @@ def write_entry(folder: Path, key: str, kind: Any, value: Any) -> None:
 
 
 def _unpacked(path: Path) -> bytes:
-    """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's, or too large."""
+    """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's,
+    or too large."""
     with path.open("rb") as file:
         facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_size > LARGEST:
+        if (
+            not stat.S_ISREG(facts.st_mode)
+            or facts.st_uid != os.geteuid()
+            or facts.st_size > LARGEST
+        ):
             raise ValueError(f"{path} is not an entry")
         packed = file.read(LARGEST + 1)
     unpacking = zlib.decompressobj(wbits=31)
@@ -295,7 +390,8 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove what was not used for longest until the rest is small enough, and what a killed process left."""
+    """Remove what was not used for longest until the rest is small enough, and what a killed
+    process left."""
     entries, now = [], time.time()
     with os.scandir(folder) as found:
         for one in found:
@@ -317,7 +413,8 @@ class Kept:
     """What is kept of one request. Safe to use from several processes at once."""
 
     def __init__(self, folder: Path, base: str, module: str | None) -> None:
-        """``module``: of the user's factory, as it is named once it is imported; None for a model of a library."""
+        """``module``: of the user's factory, as it is named once it is imported; None for a model
+        of a library."""
         self._folder, self._base, self._module = folder, base, module
         self._files: str | None = None
         """A digest of the files that the model is made from; None while they are not known."""
@@ -326,7 +423,8 @@ class Kept:
             self._files = digest(listed)
 
     def get(self, kind: type[T], *what: Any) -> T | None:
-        """What was kept under ``what`` (numbers and words); None when nothing was, or the files changed since."""
+        """What was kept under ``what`` (numbers and words); None when nothing was, or the files
+        changed since."""
         return self._read(f"{self._files} {what}", kind) if self._files is not None else None
 
     def put(self, kind: Any, value: Any, *what: Any) -> None:
@@ -335,7 +433,8 @@ class Kept:
             self._write(f"{self._files} {what}", kind, value)
 
     def made_from(self, files: Sequence[Path] | None) -> None:
-        """The model was built just now, from these files beside the libraries'; None: they do not say everything."""
+        """The model was built just now, from these files beside the libraries'; None: they do not
+        say everything."""
         files = files_of(self._module) if self._module is not None else files
         listed = tuple((str(path), _content(path)) for path in files) if files is not None else None
         if listed is None or not all(found for _, found in listed):
@@ -352,20 +451,32 @@ class Kept:
 
 
 def kept_for(
-    request: Any, *, files: Sequence[Path] = (), module: str | None = None, beside: Path | None = None
+    request: Any,
+    *,
+    files: Sequence[Path] = (),
+    module: str | None = None,
+    beside: Path | None = None,
 ) -> Kept | None:
     """What is kept of ``request``, a record: all its fields count. None where nothing may be.
 
-    files: those that the request itself names; module, beside: of a user's factory, and the folder it imports from.
+    files: those that the request itself names; module, beside: of a user's factory, and the folder
+    it imports from.
     """
     if os.environ.get(OFF):
         return None
-    with suppress(OSError, RuntimeError, codec.CodecError):  # no home folder, a field that JSON cannot carry
+    # no home folder, a field that JSON cannot carry
+    with suppress(OSError, RuntimeError, codec.CodecError):
         about, others = surroundings(), names_beside(beside) if beside is not None else []
         if about is None or others is None:
             return None
         named = [(str(path.absolute()), _content(path)) for path in files]
-        said = digest(codec.encode(request, type(request)), about, named, str(beside and beside.absolute()), others)
+        said = digest(
+            codec.encode(request, type(request)),
+            about,
+            named,
+            str(beside and beside.absolute()),
+            others,
+        )
         return Kept(user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", said, module)
     return None
 
@@ -381,8 +492,8 @@ def _content(path: str | Path) -> str:
 def kept_traces(request: Request) -> Kept | None:
     """What is kept of a request; None where its traces must be made each time.
 
-    That is where it runs with values (any device but meta), for a built-in workload that takes published weights, and
-    where nothing can say what the trace depends on.
+    That is where it runs with values (any device but meta), for a built-in workload that takes
+    published weights, and where nothing can say what the trace depends on.
     """
     from perfctl.workloads.models import torchvision
     from perfctl.workloads.models.find import workload_of

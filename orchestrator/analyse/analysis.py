@@ -1,4 +1,5 @@
-"""A study with everything that is worked out about it, once: what the page, the terminal and exports show."""
+"""A study with everything that is worked out about it, once: what the page, the terminal and
+exports show."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Analysis:
     roofline: Roofline
     points: tuple[BatchPoint, ...]
     parts: tuple[Study, ...] = ()
-    """The studies of the same sweep that differ in GPU or options, itself first; empty for all but the first of them."""
+    """The studies of the same sweep that differ in GPU or options, itself first; empty for all but
+    the first of them."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Kernel name -> its short form, unique among all the studies that are read together."""
 
@@ -35,13 +37,16 @@ class Analysis:
 
 
 def analyse(
-    study: Study, measured: Sequence[Peaks] = (), beside: Sequence[Study] | None = None,
+    study: Study,
+    measured: Sequence[Peaks] = (),
+    beside: Sequence[Study] | None = None,
     names: Mapping[str, str] | None = None,
-) -> Analysis:  # fmt: skip
+) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
 
-    ``beside``: the studies that it is read with, as :func:`analyse_all` finds them; by default it is read alone.
-    ``names``: short kernel names of all that is read together; by default of this study.
+    ``beside``: the studies that it is read with, as :func:`analyse_all` finds them; by default it
+    is read alone. ``names``: short kernel names of all that is read together; by default of
+    this study.
     """
     prepared = prepare(study)
     entries = ledger(prepared)
@@ -62,7 +67,8 @@ def analyse(
 def analyse_all(
     found: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
 ) -> list[Analysis]:
-    """Each study analysed, in order. What concerns several parts of one sweep is with the first of them.
+    """Each study analysed, in order. What concerns several parts of one sweep is with the first
+    of them.
 
     ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
     """

@@ -33,21 +33,32 @@ class Subject:
     """Bytes of the tensors of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
     memory: StepMemory | None = None
-    """The step's storages, for a replay of a GPU's allocator. None where the model was not traced."""
+    """The step's storages, for a replay of a GPU's allocator. None where the model was
+    not traced."""
     tokens: int | None = None
     """Of one sample; None where a sample is not a sequence of tokens."""
 
-    def case(self, batch: int, precision: str, channels_last: bool = False, compiled: bool = False) -> StepSpec:
+    def case(
+        self, batch: int, precision: str, channels_last: bool = False, compiled: bool = False
+    ) -> StepSpec:
         return StepSpec(
-            model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
-            precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
-            channels_last=channels_last, compiled=compiled,
-        )  # fmt: skip
+            model=self.model,
+            family=self.family,
+            works=self.works,
+            batch=batch,
+            training=self.training,
+            precision=precision,
+            optimizer=LIKE.get(self.optimizer, self.optimizer),
+            parameters=self.parameters,
+            channels_last=channels_last,
+            compiled=compiled,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of ``perfctl predict``; tariff: price of a kWh; power: W of one GPU; threads of a CPU, by default torch's."""
+    """The options of ``perfctl predict``; tariff: price of a kWh; power: W of one GPU; threads of a
+    CPU, by default torch's."""
 
     model: str
     batches: tuple[int, ...]
@@ -81,23 +92,46 @@ class Question:
         if not self.batches or any(batch < 1 for batch in self.batches):
             raise UsageError("`batch` must be at least 1", "For example `batch` 64")
         if self.precision not in PRECISIONS:
-            raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
-        whole = {"dataset_size": self.samples, "epochs": self.epochs, "gpus": self.gpus, "threads": self.threads}
+            raise UsageError(
+                f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'"
+            )
+        whole = {
+            "dataset_size": self.samples,
+            "epochs": self.epochs,
+            "gpus": self.gpus,
+            "threads": self.threads,
+        }
         whole["seq"] = self.seq
         for name, value in whole.items():
             if value is not None and value < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {value}")
-        for name, given in (("tariff", self.tariff), ("power", self.power), ("interconnect", self.link_gbs)):
+        for name, given in (
+            ("tariff", self.tariff),
+            ("power", self.power),
+            ("interconnect", self.link_gbs),
+        ):
             if given is not None and not 0 < given < float("inf"):
-                raise UsageError(f"`{name}` must be a number above 0, got {given}", "Omit it if it is not known")
+                raise UsageError(
+                    f"`{name}` must be a number above 0, got {given}", "Omit it if it is not known"
+                )
         if not 0 <= self.overlap <= 1:
-            raise UsageError(f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden")
+            raise UsageError(
+                f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden"
+            )
         if self.efficiency is not None and not 0 < self.efficiency <= 1:
-            raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
+            raise UsageError(
+                f"`efficiency` must be above 0 and at most 1, got {self.efficiency}",
+                "For example 0.9",
+            )
         if self.infer and self.optimizer is not None:
-            raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
+            raise UsageError(
+                "`optimizer` with `infer`: inference has no optimizer", "Omit one of them"
+            )
         if self.compiled and not self.infer:
-            why = "`compiled` in training: no times under torch.compile were published that perfctl may learn from"
+            why = (
+                "`compiled` in training: no times under torch.compile were published that perfctl "
+                "may learn from"
+            )
             raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
         if self.compiled and (self.device or "").lower() == "cpu" and self.precision != "fp32":
             why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"

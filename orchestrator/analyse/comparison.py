@@ -1,6 +1,7 @@
 """One layer of a network at every batch size: on paper, counted, derived, and timed by two clocks.
 
-A network may have run on several devices, and each of these is a study of its own; here they are read together.
+A network may have run on several devices, and each of these is a study of its own; here they are
+read together.
 """
 
 from __future__ import annotations
@@ -49,14 +50,16 @@ class Clocks:
 
     @property
     def scatter(self) -> float:
-        """Slowest step / fastest step, of the clock where it is larger; 1 where nothing was timed."""
+        """Slowest step / fastest step, of the clock where it is larger; 1 where nothing
+        was timed."""
         both = [one for one in (self.synchronised, self.profiled) if one is not None and one.low]
         return max((one.high / one.low for one in both), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPoint:
-    """The layer's forward pass, and the whole step, at one batch size. FLOPs: 1 multiply-add = 2."""
+    """The layer's forward pass, and the whole step, at one batch size. FLOPs: 1
+    multiply-add = 2."""
 
     batch: int
     paper: Figure
@@ -65,8 +68,8 @@ class LayerPoint:
     derived: Figure
     """From kernel names, grids and shapes."""
     loose: float | None
-    """FLOPs of collected fp32 instructions in launches that no layer claims; only where the layer has no count. A part of
-    what they executed where not all instructions were collected."""
+    """FLOPs of collected fp32 instructions in launches that no layer claims; only where the layer
+    has no count. A part of what they executed where not all instructions were collected."""
     loose_names: tuple[str, ...]
     """Instructions that ``loose`` is made of."""
     loose_derived: float | None
@@ -79,13 +82,14 @@ class LayerPoint:
     backward: Clocks
     step: Clocks
     host: tuple[tuple[str, float], ...]
-    """(profiler of the run, ns) of each time that a report states for the layer by the host's clock, without waiting for the
-    device; one a profiler, of its newest run."""
+    """(profiler of the run, ns) of each time that a report states for the layer by the host's
+    clock, without waiting for the device; one a profiler, of its newest run."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """All runs of one network: a workload with its own options, under any profiler and on any device."""
+    """All runs of one network: a workload with its own options, under any profiler and on
+    any device."""
 
     label: str
     analyses: tuple[Analysis, ...]
@@ -94,7 +98,10 @@ class Network:
     def runs(self) -> tuple[Run, ...]:
         """All runs, by batch size."""
         return tuple(
-            sorted((run for one in self.analyses for run in one.study.runs), key=lambda run: run.batch_size or 0)
+            sorted(
+                (run for one in self.analyses for run in one.study.runs),
+                key=lambda run: run.batch_size or 0,
+            )
         )
 
     @cached_property
@@ -103,7 +110,8 @@ class Network:
         return tuple(sorted({size for one in self.analyses for size in one.study.batches}))
 
     def ops(self, batch: int) -> Sequence[OpShape]:
-        """Shapes that a run recorded at this batch size, with backward where any did; () where none did."""
+        """Shapes that a run recorded at this batch size, with backward where any did; () where
+        none did."""
         known = [run.report.ops for run in self.runs if run.batch_size == batch and run.report.ops]
         return max(known, key=len, default=())
 
@@ -144,7 +152,8 @@ class Network:
 
 
 def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
-    """The layers that ran an operation, with the shape of the last one's first output, in the network's order."""
+    """The layers that ran an operation, with the shape of the last one's first output, in the
+    network's order."""
     found: dict[str, ModuleSeen] = {}
     for op in ops:
         if op.layer and op.direction == "forward":
@@ -152,12 +161,14 @@ def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
             held, depth = op.parameters, op.layer.count(".") + 1
             found[op.layer] = ModuleSeen(
                 op.layer, op.kind, depth, output, held, held, PARAMETER_BYTES * held, 0, called=True
-            )  # fmt: skip
+            )
     return tuple(found.values())
 
 
 def _point(network: Network, batch: int, layer: str) -> LayerPoint:
-    prepared = [item for one in network.analyses for item in one.prepared.batches if item.batch == batch]
+    prepared = [
+        item for one in network.analyses for item in one.prepared.batches if item.batch == batch
+    ]
     rows = [
         row
         for one in network.analyses
@@ -165,25 +176,48 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         if row.batch == batch and row.layer == layer and row.direction == "forward"
     ]
     nothing = missing("not_collected", "no run at this batch size saw the layer")
-    counts = [row for row in rows if row.counted.value is not None and row.counted.state != "derived"]
+    counts = [
+        row for row in rows if row.counted.value is not None and row.counted.state != "derived"
+    ]
     row = next(iter(counts), rows[0] if rows else None)
     counted = row.counted if row is not None else nothing
     if counted.state == "derived":
-        counted = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
-    derived = [found for one in rows for found in (one.derived, one.counted) if found and found.state == "derived"]
+        counted = missing(
+            "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
+        )
+    derived = [
+        found
+        for one in rows
+        for found in (one.derived, one.counted)
+        if found and found.state == "derived"
+    ]
     loose, names, completed = _loose(prepared) if counted.value is None else (None, (), None)
-    why = "no kernel was recorded" if not _any_kernel(prepared) else "no rule for the kernels that ran"
+    why = (
+        "no kernel was recorded"
+        if not _any_kernel(prepared)
+        else "no rule for the kernels that ran"
+    )
     why = "its kernels belong to no layer" if names else why
     whole = [item.counted.whole_work for item in prepared if item.counted is not None]
     return LayerPoint(
-        batch, next((one.paper for one in rows if one.paper.value is not None), nothing), counted,
+        batch,
+        next((one.paper for one in rows if one.paper.value is not None), nothing),
+        counted,
         next((one for one in derived if one.value is not None), missing("not_available", why)),
-        loose, names, completed, row,
+        loose,
+        names,
+        completed,
+        row,
         network.step_paper(batch),
-        next((work.total for work in whole if work is not None), counted if counted.value is None else nothing),
-        _clocks(network, prepared, batch, layer, ("forward",)), _clocks(network, prepared, batch, layer, _BACKWARD),
-        _step_clocks(prepared), _host(network, batch, layer),
-    )  # fmt: skip
+        next(
+            (work.total for work in whole if work is not None),
+            counted if counted.value is None else nothing,
+        ),
+        _clocks(network, prepared, batch, layer, ("forward",)),
+        _clocks(network, prepared, batch, layer, _BACKWARD),
+        _step_clocks(prepared),
+        _host(network, batch, layer),
+    )
 
 
 def _any_kernel(prepared: Iterable[PreparedBatch]) -> bool:
@@ -191,7 +225,8 @@ def _any_kernel(prepared: Iterable[PreparedBatch]) -> bool:
 
 
 def _loose(prepared: Iterable[PreparedBatch]) -> tuple[float | None, tuple[str, ...], float | None]:
-    """(FLOPs of collected instructions of no layer, the instructions, all FLOPs of these launches by their rules)."""
+    """(FLOPs of collected instructions of no layer, the instructions, all FLOPs of these launches
+    by their rules)."""
     for batch in prepared:
         if batch.counted is None:
             continue
@@ -201,17 +236,29 @@ def _loose(prepared: Iterable[PreparedBatch]) -> tuple[float | None, tuple[str, 
         if not names:
             continue
         total = sum(_WEIGHTS[name] * value for one in found for name, value in one.items())
-        whole = [as_flops(batch.completed[launch]).fp32.value for launch in of_none if launch in batch.completed]
+        whole = [
+            as_flops(batch.completed[launch]).fp32.value
+            for launch in of_none
+            if launch in batch.completed
+        ]
         known = [value for value in whole if value is not None]
         return total, names, sum(known) if known else None
     return None, (), None
 
 
 def _clocks(
-    network: Network, prepared: Iterable[PreparedBatch], batch: int, layer: str, directions: Sequence[str]
+    network: Network,
+    prepared: Iterable[PreparedBatch],
+    batch: int,
+    layer: str,
+    directions: Sequence[str],
 ) -> Clocks:
     timed = [
-        [one for one in run.report.layer_times if one.layer == layer and one.direction in directions]
+        [
+            one
+            for one in run.report.layer_times
+            if one.layer == layer and one.direction in directions
+        ]
         for run in network.runs
         if run.batch_size == batch
     ]
@@ -219,12 +266,17 @@ def _clocks(
     synchronised: Spread | None = None
     if own:
         middle, low, high = (
-            float(sum(getattr(one, name) for one in own)) for name in ("duration_ns", "low_ns", "high_ns")
+            float(sum(getattr(one, name) for one in own))
+            for name in ("duration_ns", "low_ns", "high_ns")
         )
         synchronised = Spread(middle, low, high, own[0].steps, middle)
     for item in prepared:
         times = item.times
-        mine = [one for (name, way), one in times.rows.items() if name == layer and way in directions] if times else []
+        mine = (
+            [one for (name, way), one in times.rows.items() if name == layer and way in directions]
+            if times
+            else []
+        )
         if times is not None and mine and times.trusted:
             return Clocks(synchronised, _sum(mine), times.basis)
     return Clocks(synchronised, None, None)

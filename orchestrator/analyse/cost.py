@@ -6,10 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from perfctl.orchestrator.analyse.memory.by_batch import Gpu, MemoryLine, StepMemory, largest_fitting, peak_at
+from perfctl.orchestrator.analyse.memory.by_batch import (
+    Gpu,
+    MemoryLine,
+    StepMemory,
+    largest_fitting,
+    peak_at,
+)
 from perfctl.orchestrator.analyse.prices import Price
 
 HOUR = 3600.0
+
+GRADIENT_BYTES = 4
+"""Of one parameter: autocast keeps gradients in fp32."""
+
+CLOSE = 0.9
+"""Share of the memory, tensors and reserve, from which a large CUDA context or workspace of cuDNN
+may not find enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +54,29 @@ class Rental:
     idle: int
     on_demand: Span | None
     spot: Span | None
-    """Without the work lost when a spot instance is reclaimed. None: the table has no such price."""
+    """Without the work lost when a spot instance is reclaimed. None: the table has no
+    such price."""
 
 
 def rental(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
     hours = seconds.times(instances / HOUR)
-    whole, spot = (None if rate is None else hours.times(rate) for rate in (price.on_demand, price.spot))
+    whole, spot = (
+        None if rate is None else hours.times(rate) for rate in (price.on_demand, price.spot)
+    )
     return Rental(price, instances, instances * price.count - gpus, whole, spot)
 
 
 def rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
     """The cheapest on demand first, those with a spot price alone last."""
     found = (rental(price, gpus, seconds) for price in prices)
-    return tuple(sorted(found, key=lambda one: (one.on_demand is None, (one.on_demand or one.spot or seconds).value)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (one.on_demand is None, (one.on_demand or one.spot or seconds).value),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +89,11 @@ class Energy:
     cost: Span | None
 
 
-def energy(watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None) -> Energy:
+def energy(
+    watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None
+) -> Energy:
     kwh = seconds.times(watts * gpus / (1000 * HOUR))
     return Energy(watts, source, kwh, kwh.times(tariff) if tariff is not None else None)
-
-
-GRADIENT_BYTES = 4
-"""Of one parameter: autocast keeps gradients in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +122,38 @@ def ring_bytes(parameters: int, gpus: int) -> float:
 
 
 def over_link(
-    step: Span, parameters: int, gpus: int, link_gbs: float, link: str, overlap: float = 0.0,
+    step: Span,
+    parameters: int,
+    gpus: int,
+    link_gbs: float,
+    link: str,
+    overlap: float = 0.0,
     backward: float | None = None,
-) -> Parallel:  # fmt: skip
+) -> Parallel:
     """A step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
     moved = ring_bytes(parameters, gpus)
     communication = moved / (link_gbs * 1e9)
     hidden = min(overlap * communication, backward if backward is not None else step.value)
     exposed = communication - hidden
     longer = step.plus(exposed)
-    return Parallel(gpus, longer, step.value / longer.value, moved, communication, exposed, link_gbs, link, overlap)
+    return Parallel(
+        gpus,
+        longer,
+        step.value / longer.value,
+        moved,
+        communication,
+        exposed,
+        link_gbs,
+        link,
+        overlap,
+    )
 
 
 def at_efficiency(step: Span, parameters: int, gpus: int, efficiency: float) -> Parallel:
     moved = ring_bytes(parameters, gpus)
-    return Parallel(gpus, step.times(1 / efficiency), efficiency, moved, None, None, None, "as said", 0.0)
+    return Parallel(
+        gpus, step.times(1 / efficiency), efficiency, moved, None, None, None, "as said", 0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +189,13 @@ class Frontier:
 
 
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
-    """The choices that no other beats in both time and cost, the fastest first; of equal ones the first."""
+    """The choices that no other beats in both time and cost, the fastest first; of equal ones
+    the first."""
     best: list[Choice] = []
     for choice in sorted(choices, key=lambda one: (one.seconds.value, one.dollars.value)):
         if not best or choice.dollars.value < best[-1].dollars.value:
             best.append(choice)
     return tuple(best)
-
-
-CLOSE = 0.9
-"""Share of the memory, tensors and reserve, from which a large CUDA context or workspace of cuDNN may not find enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +222,17 @@ class Room:
 
     batch: int
     needed: int
-    """At the peak. Of a replayed step what ``perfctl estimate --memory`` says is allocated; else the tensors alone."""
+    """At the peak. Of a replayed step what ``perfctl estimate --memory`` says is allocated; else
+    the tensors alone."""
     limit: float | None
     largest: int | None
-    """Largest batch that fits beside ``reserve``. None: not known, no limit, or every batch fits."""
+    """Largest batch that fits beside ``reserve``. None: not known, no limit, or every
+    batch fits."""
     reserve: int = 0
     """Left free for the CUDA context and cuDNN's workspaces (:data:`RESERVE` of memory.trace)."""
     replayed: bool = False
-    """Whether the largest batch is from a replay of PyTorch's allocator, which cannot use every byte; else from the tensors."""
+    """Whether the largest batch is from a replay of PyTorch's allocator, which cannot use every
+    byte; else from the tensors."""
 
     @property
     def whole(self) -> int:
@@ -245,13 +281,20 @@ class Training:
 
 
 def training(
-    alone: Span, job: Job, *, backward: float | None = None, prices: Sequence[Price] = (),
-    power: tuple[float, str] | None = None, tariff: float | None = None, room: Room | None = None,
-) -> Training:  # fmt: skip
-    """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which communication may overlap.
+    alone: Span,
+    job: Job,
+    *,
+    backward: float | None = None,
+    prices: Sequence[Price] = (),
+    power: tuple[float, str] | None = None,
+    tariff: float | None = None,
+    room: Room | None = None,
+) -> Training:
+    """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which
+    communication may overlap.
 
-    ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not average out over an epoch.
-    Raises ValueError for several GPUs without link and efficiency.
+    ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
+    average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
     """
     parallel = _parallel(alone, job, backward)
     step = parallel.step if parallel is not None else alone
@@ -260,7 +303,11 @@ def training(
     whole = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = whole or epoch
     offers = rentals(prices, job.gpus, billed) if billed is not None else ()
-    used = energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None
+    used = (
+        energy(*power, job.gpus, billed, tariff)
+        if billed is not None and power is not None
+        else None
+    )
     return Training(job, step, alone, parallel, steps, epoch, whole, offers, used, room)
 
 
@@ -280,7 +327,9 @@ def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserv
     return Room(batch, peak_at(lines, batch), limit, largest, reserve)
 
 
-def room_on_gpu(memory: StepMemory, batch: int, limit: float | None, reserve: int, gpu: Gpu) -> Room:
+def room_on_gpu(
+    memory: StepMemory, batch: int, limit: float | None, reserve: int, gpu: Gpu
+) -> Room:
     """As PyTorch's allocator runs the step. ``gpu``: compute capability."""
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
     return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve, replayed=True)

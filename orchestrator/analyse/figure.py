@@ -9,22 +9,26 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure, with its state; ``value`` is None exactly when the state is one of the last three."""
+    """One figure, with its state; ``value`` is None exactly when the state is one of the
+    last three."""
 
     value: float | None
     state: str
-    """counted: measured, exact. derived: follows from kernel name, grid and shape, by a rule whose error on hardware is
-    stated. estimated: worked out by a rule that may be off. not_collected: not asked for. not_available: the tool or chip
-    cannot say. refused: a number exists and would be wrong."""
+    """counted: measured, exact. derived: follows from kernel name, grid and shape, by a rule whose
+    error on hardware is stated. estimated: worked out by a rule that may be off. not_collected: not
+    asked for. not_available: the tool or chip cannot say. refused: a number exists and would
+    be wrong."""
     reason: str | None = None
     """Why there is no value, or the rule that gave it; None for a plain count."""
     launches: int = 1
     of_launches: int = 1
     """Kernel launches that it is about; ``launches``: that have the figure."""
     missing: tuple[str, ...] = ()
-    """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a lower bound."""
+    """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a
+    lower bound."""
     rule: str | None = field(default=None, compare=False)
-    """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values. Equality ignores it."""
+    """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values.
+    Equality ignores it."""
 
     @property
     def lower_bound(self) -> bool:
@@ -58,15 +62,23 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         return _unknown(all_figures[0].state, all_figures[0].reason or "not collected", of_launches)
     total = sum([figure.value for figure in known if figure.value is not None])
     states = {one.state for one in known}
-    state = "estimated" if "estimated" in states else "derived" if "derived" in states else "counted"
+    state = (
+        "estimated" if "estimated" in states else "derived" if "derived" in states else "counted"
+    )
     telling = [figure for figure in known if figure.state == state]
     reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
-    rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
+    rules = dict.fromkeys(
+        part for figure in known if figure.rule for part in figure.rule.split("; ")
+    )
     return Figure(
-        _per(total, divide_by), state,
-        "; ".join(reasons) or None, sum(figure.launches for figure in known), of_launches,
-        tuple(dict.fromkeys(part for figure in known for part in figure.missing)), "; ".join(rules) or None,
-    )  # fmt: skip
+        _per(total, divide_by),
+        state,
+        "; ".join(reasons) or None,
+        sum(figure.launches for figure in known),
+        of_launches,
+        tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
+        "; ".join(rules) or None,
+    )
 
 
 def _divided(figure: Figure, by: int) -> Figure:
@@ -75,8 +87,14 @@ def _divided(figure: Figure, by: int) -> Figure:
     if by == 1:
         return figure
     return Figure(
-        _per(figure.value, by), figure.state, figure.reason, figure.launches, figure.of_launches, figure.missing, figure.rule
-    )  # fmt: skip
+        _per(figure.value, by),
+        figure.state,
+        figure.reason,
+        figure.launches,
+        figure.of_launches,
+        figure.missing,
+        figure.rule,
+    )
 
 
 def _per(total: float, count: int) -> float:

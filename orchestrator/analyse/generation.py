@@ -1,8 +1,9 @@
 """Generation on paper: prefill, and the sum over all steps of decode. 1 multiply-add is 2 FLOPs.
 
-Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a cache (attention meets every
-token so far once), of degree 2 without one. A window changes the polynomial where it is full. So few steps are traced, and
-the sum over all is exact where the polynomial through them also gives the steps traced as a check (:func:`add_up`).
+Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a
+cache (attention meets every token so far once), of degree 2 without one. A window changes the
+polynomial where it is full. So few steps are traced, and the sum over all is exact where the
+polynomial through them also gives the steps traced as a check (:func:`add_up`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
 from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
 
 Amounts = Mapping[tuple[str, str], int]
-"""(Layer, measure) -> value; measures are those of LayerWork, and "?NAME" for calls of what has no formula."""
-MEASURES = ("macs", "elementwise_flops", "weight_bytes", "cache_read_bytes", "cache_written_bytes", "other_bytes")
+"""(Layer, measure) -> value; measures are those of LayerWork, and "?NAME" for calls of what has
+no formula."""
+MEASURES = (
+    "macs",
+    "elementwise_flops",
+    "weight_bytes",
+    "cache_read_bytes",
+    "cache_written_bytes",
+    "other_bytes",
+)
 
 
 class LayerWork(NamedTuple):
@@ -39,7 +48,8 @@ class LayerWork(NamedTuple):
     cache_written_bytes: int
     """What stays in the cache."""
     other_bytes: int
-    """Read and written by its operations one by one, weights and cache too: the traffic if nothing is fused or kept on chip."""
+    """Read and written by its operations one by one, weights and cache too: the traffic if nothing
+    is fused or kept on chip."""
     unknown: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -48,7 +58,9 @@ class LayerWork(NamedTuple):
         return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
 
 
-def layer_work(layer: str, kind: str, values: Sequence[int], unknown: tuple[tuple[str, int], ...]) -> LayerWork:
+def layer_work(
+    layer: str, kind: str, values: Sequence[int], unknown: tuple[tuple[str, int], ...]
+) -> LayerWork:
     """``values``: in the order of MEASURES."""
     macs, elementwise, weights, read, written, other = values
     return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, unknown)
@@ -61,7 +73,8 @@ class Phase:
     name: str
     steps: int
     tokens: int
-    """Tokens of one sequence that go into a step; of decode without a cache those of its last step."""
+    """Tokens of one sequence that go into a step; of decode without a cache those of its
+    last step."""
     first: int
     """Tokens that the first step's last token attends to, itself included."""
     last: int
@@ -79,7 +92,9 @@ class Phase:
         for layer in self.layers:
             unknown.update(dict(layer.unknown))
         macs = self.total("macs")
-        return Totals(macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(unknown.items())))
+        return Totals(
+            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(unknown.items()))
+        )
 
     @property
     def intensity(self) -> float | None:
@@ -123,7 +138,8 @@ class Cache:
     bytes: int
     """At the end, of the whole batch."""
     latent: tuple[int, int] | None
-    """Multi-head latent attention: values of a token in one layer, compressed and as keys and values of all heads."""
+    """Multi-head latent attention: values of a token in one layer, compressed and as keys and
+    values of all heads."""
 
     @property
     def values_per_token(self) -> int:
@@ -136,7 +152,8 @@ class Cache:
 
     @property
     def keeps_latent(self) -> bool:
-        """Whether keys and values are compressed ones of latent attention; an index of them may be kept beside."""
+        """Whether keys and values are compressed ones of latent attention; an index of them may be
+        kept beside."""
         kept = {
             sum(prod(shape) for name, shape in part.tensors if name in ("keys", "values"))
             for part in self.parts
@@ -159,7 +176,8 @@ class Generation:
     prompt: int
     generate: int
     phases: tuple[Phase, ...]
-    """Prefill; if there are steps also decode, both together, the first step of decode and its last."""
+    """Prefill; if there are steps also decode, both together, the first step of decode and
+    its last."""
     cached: bool
     """False: there is no cache (``kv_cache`` none)."""
     cache: Cache | None
@@ -170,7 +188,8 @@ class Generation:
     problem: str | None = None
     """Where and why a trace stopped early; there are no phases then."""
     decode: tuple[Estimate, ...] = ()
-    """The traces of the first and of the last step of decode; () without steps, and of parts of a model."""
+    """The traces of the first and of the last step of decode; () without steps, and of parts of
+    a model."""
 
     @property
     def parameters(self) -> int:
@@ -185,7 +204,8 @@ class Generation:
         return next(phase for phase in self.phases if phase.name == name)
 
     def part(self, path: str) -> Generation | None:
-        """Only the layer at ``path`` and what is inside it; None when the model has no such layer."""
+        """Only the layer at ``path`` and what is inside it; None when the model has no
+        such layer."""
         prefill = part_of(self.prefill, path)
         if prefill is None:
             return None
@@ -193,14 +213,22 @@ class Generation:
         def inside(row: LayerWork) -> bool:
             return not path or row.layer == path or row.layer.startswith(f"{path}.")
 
-        phases = tuple(replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases)
-        return replace(self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=())
+        phases = tuple(
+            replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases
+        )
+        return replace(
+            self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=()
+        )
 
 
 def amounts(
-    calls: Iterable[LayerCall], traffic: Iterable[Traffic], written: Mapping[str, int], item_bytes: int | None
+    calls: Iterable[LayerCall],
+    traffic: Iterable[Traffic],
+    written: Mapping[str, int],
+    item_bytes: int | None,
 ) -> Amounts:
-    """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``: of a value there, None: its own."""
+    """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``:
+    of a value there, None: its own."""
     found: Counter[tuple[str, str]] = Counter()
     for call in calls:
         if call.direction != "forward":
@@ -212,7 +240,9 @@ def amounts(
         found[call.layer, "other_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
     for row in traffic:
         found[row.layer, "weight_bytes"] += row.weight_bytes
-        found[row.layer, "cache_read_bytes"] += row.cache_bytes if item_bytes is None else row.cache_values * item_bytes
+        found[row.layer, "cache_read_bytes"] += (
+            row.cache_bytes if item_bytes is None else row.cache_values * item_bytes
+        )
     for layer, size in written.items():
         found[layer, "cache_written_bytes"] += size
     return found
@@ -223,10 +253,14 @@ def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork,
     kinds = {module.path: module.kind for module in modules}
     places = {path: at for at, path in enumerate(kinds)}
     not_counted: dict[str, list[tuple[str, int]]] = {}
-    for (path, name), count in sorted(item for item in found.items() if item[0][1][:1] == "?" and item[1]):
+    for (path, name), count in sorted(
+        item for item in found.items() if item[0][1][:1] == "?" and item[1]
+    ):
         not_counted.setdefault(path, []).append((name[1:], count))
     rows = []
-    for layer in sorted({layer for layer, _ in found}, key=lambda path: places.get(path, len(places))):
+    for layer in sorted(
+        {layer for layer, _ in found}, key=lambda path: places.get(path, len(places))
+    ):
         unknown = tuple(not_counted.get(layer, ()))
         values = [found.get((layer, name), 0) for name in MEASURES]
         if any(values) or unknown:
@@ -234,12 +268,15 @@ def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork,
     return tuple(rows)
 
 
-def add_up(first: int, last: int, at: Callable[[int], Amounts], degree: int, ends: Iterable[int] = ()) -> Amounts:
+def add_up(
+    first: int, last: int, at: Callable[[int], Amounts], degree: int, ends: Iterable[int] = ()
+) -> Amounts:
     """The sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
-    A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one more context between them;
-    otherwise the range is halved. ``ends``: contexts where a window is full, at which the range is split before. At a single
-    bend (a window that fills up between) no line gives the middle, so it is found wherever it is.
+    A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one
+    more context between them; otherwise the range is halved. ``ends``: contexts where a window is
+    full, at which the range is split before. At a single bend (a window that fills up between) no
+    line gives the middle, so it is found wherever it is.
     """
     total: Counter[tuple[str, str]] = Counter()
     bounds = [first, *sorted({end + 1 for end in ends if first <= end < last}), last + 1]
@@ -248,7 +285,13 @@ def add_up(first: int, last: int, at: Callable[[int], Amounts], degree: int, end
     return total
 
 
-def _add(first: int, last: int, at: Callable[[int], Amounts], degree: int, total: Counter[tuple[str, str]]) -> None:
+def _add(
+    first: int,
+    last: int,
+    at: Callable[[int], Amounts],
+    degree: int,
+    total: Counter[tuple[str, str]],
+) -> None:
     count = last - first + 1
     if count <= degree + 2:
         for context in range(first, last + 1):
@@ -278,7 +321,8 @@ def _through(places: Sequence[int], values: Sequence[int], place: int) -> Fracti
 
 
 def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
-    """The sum of the polynomial over all whole numbers from first to last: of a line, count x the mean of its ends."""
+    """The sum of the polynomial over all whole numbers from first to last: of a line, count x the
+    mean of its ends."""
     if len(set(values)) == 1:
         return values[0] * (last - first + 1)
     # Newton's forward differences: the sum of binomial(i, k) for i below n is binomial(n, k + 1).
@@ -294,10 +338,15 @@ def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) ->
 
 
 def cache_of(
-    probe: Sequence[CacheTensor], end: Sequence[CacheTensor], tokens: int, batch: int, dtype: str | None,
+    probe: Sequence[CacheTensor],
+    end: Sequence[CacheTensor],
+    tokens: int,
+    batch: int,
+    dtype: str | None,
     latent: tuple[int, int] | None,
-) -> Cache:  # fmt: skip
-    """How the cache is built, and its size. ``probe``: after a second token; ``end``: after the last of ``tokens``.
+) -> Cache:
+    """How the cache is built, and its size. ``probe``: after a second token; ``end``: after the
+    last of ``tokens``.
 
     dtype: type of its values; None takes that of the tensors.
     """
@@ -308,22 +357,29 @@ def cache_of(
         owner, word = _named(tensor.name)
         shape = tuple(size for at, size in enumerate(tensor.shape) if at not in (0, axis))
         kept = tensor.shape[axis] if axis is not None else tokens
-        found = _Tensor(word, shape, axis is not None, kept if kept < tokens else None, dtype or tensor.dtype)
+        found = _Tensor(
+            word, shape, axis is not None, kept if kept < tokens else None, dtype or tensor.dtype
+        )
         layers.setdefault(f"{owner} {axis is None} {found.dtype}", []).append(found)
     counts = Counter(map(tuple, layers.values()))
     parts = tuple(
         CachePart(
-            count, tuple((one.name, one.shape) for one in group), _item(group[0].dtype), group[0].grows, group[0].keeps
+            count,
+            tuple((one.name, one.shape) for one in group),
+            _item(group[0].dtype),
+            group[0].grows,
+            group[0].keeps,
         )
         for group, count in counts.items()
-    )  # fmt: skip
+    )
     dtypes = tuple(dict.fromkeys(one.dtype for group in counts for one in group))
     size = sum(prod(tensor.shape) * _item(dtype or tensor.dtype) for tensor in end)
     return Cache(dtypes, parts, tokens, batch, size, latent)
 
 
 def _named(place: str) -> tuple[str, str]:
-    """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0", "tensor 1")."""
+    """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0",
+    "tensor 1")."""
     parts = place.split(".")
     at = next((at for at in reversed(range(len(parts))) if not parts[at].isdecimal()), None)
     if at is None or (at == 0 and len(parts) > 1):
@@ -348,12 +404,20 @@ def growing_axis(tensor: CacheTensor) -> int | None:
     if tensor.before is None or len(tensor.before) != len(tensor.shape):
         return None
     return next(
-        (at for at, (old, new) in enumerate(zip(tensor.before, tensor.shape, strict=True)) if new == old + 1), None
+        (
+            at
+            for at, (old, new) in enumerate(zip(tensor.before, tensor.shape, strict=True))
+            if new == old + 1
+        ),
+        None,
     )
 
 
-def written_by(probe: Sequence[CacheTensor], step: Sequence[CacheTensor], prefill: bool) -> Mapping[str, int]:
-    """Layer -> values that a step puts into the cache: of a token, or of all that prefill leaves there.
+def written_by(
+    probe: Sequence[CacheTensor], step: Sequence[CacheTensor], prefill: bool
+) -> Mapping[str, int]:
+    """Layer -> values that a step puts into the cache: of a token, or of all that prefill
+    leaves there.
 
     probe: after a second token, which says which layer a tensor belongs to and how it grows.
     """

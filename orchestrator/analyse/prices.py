@@ -16,14 +16,23 @@ from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.machines import Board
 
 COLUMNS = (
-    "provider", "instance", "gpu", "count", "on_demand_usd_per_hour", "spot_usd_per_hour", "region", "date", "source",
-)  # fmt: skip
+    "provider",
+    "instance",
+    "gpu",
+    "count",
+    "on_demand_usd_per_hour",
+    "spot_usd_per_hour",
+    "region",
+    "date",
+    "source",
+)
 NEEDED = ("provider", "gpu", "count", "date")
 """Columns that must be filled; so must one of the two prices."""
 YEAR = timedelta(days=366)
 """Prices older than this are marked."""
 DOUBTS = ("undated", "promotional")
-"""Words in the source of a price that nobody may be offered today: of an undated one the date is the earliest possible."""
+"""Words in the source of a price that nobody may be offered today: of an undated one the date is
+the earliest possible."""
 
 
 class PriceTableError(ValueError):
@@ -52,12 +61,14 @@ class Price:
 
     @property
     def doubt(self) -> str | None:
-        """ "undated" or "promotional", where the source says so; None for a price that was asked of anybody on its date."""
+        """ "undated" or "promotional", where the source says so; None for a price that was asked of
+        anybody on its date."""
         return next((word for word in DOUBTS if word in self.source.lower()), None)
 
     @property
     def board(self) -> Board | None:
-        """The board it has; None where the provider does not say which form or memory, so that it may be several."""
+        """The board it has; None where the provider does not say which form or memory, so that it
+        may be several."""
         return self.boards[0] if len(self.boards) == 1 else None
 
     def is_old(self, today: Date) -> bool:
@@ -85,7 +96,8 @@ class PriceTable:
 
 
 def read_prices(text: str) -> tuple[Price, ...]:
-    """The rows of a CSV with :data:`COLUMNS` (others are ignored). Raises PriceTableError with the line."""
+    """The rows of a CSV with :data:`COLUMNS` (others are ignored). Raises PriceTableError with
+    the line."""
     rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         heads = [head.strip() for head in next(rows, [])]
@@ -99,11 +111,17 @@ def read_prices(text: str) -> tuple[Price, ...]:
                 continue
             if len(cells) != len(heads):
                 wrong = f"{len(cells)} cells under {len(heads)} columns"
-                raise PriceTableError(rows.line_num, wrong, "Leave cells empty, and quote texts that have a comma")
-            found.append(_price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num))
+                raise PriceTableError(
+                    rows.line_num, wrong, "Leave cells empty, and quote texts that have a comma"
+                )
+            found.append(
+                _price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num)
+            )
     except csv.Error as error:
         wrong = f"not CSV ({error})"
-        raise PriceTableError(rows.line_num, wrong, "Separate cells by commas; quote texts that have one") from None
+        raise PriceTableError(
+            rows.line_num, wrong, "Separate cells by commas; quote texts that have one"
+        ) from None
     if not found:
         raise PriceTableError(1, "a head and no prices", "One line for each price")
     return tuple(found)
@@ -114,21 +132,37 @@ def _price(row: dict[str, str], line: int) -> Price:
         others = ", ".join(name for name in COLUMNS if name not in NEEDED)
         raise PriceTableError(line, f"{empty[0]} is empty", f"Only {others} may be")
     if not row["count"].isdecimal() or int(row["count"]) < 1:
-        raise PriceTableError(line, f"count '{row['count']}' is not a number of GPUs", "For example 8")
+        raise PriceTableError(
+            line, f"count '{row['count']}' is not a number of GPUs", "For example 8"
+        )
     if not _is_date(row["date"]):
-        raise PriceTableError(line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD")
-    on_demand, spot = (_dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
+        raise PriceTableError(
+            line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD"
+        )
+    on_demand, spot = (
+        _dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour")
+    )
     if on_demand is None and spot is None:
-        raise PriceTableError(line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both")
+        raise PriceTableError(
+            line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both"
+        )
     meant = machines.meant(row["gpu"])
     if not meant:
         close = ", ".join(machines.nearest(row["gpu"]))
         remedy = f"Similar: {close}" if close else "docs/devices.md lists the devices"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
-        row["provider"], row["instance"], row["gpu"], meant, int(row["count"]), on_demand, spot, row["region"],
-        row["date"], row["source"],
-    )  # fmt: skip
+        row["provider"],
+        row["instance"],
+        row["gpu"],
+        meant,
+        int(row["count"]),
+        on_demand,
+        spot,
+        row["region"],
+        row["date"],
+        row["source"],
+    )
 
 
 def _is_date(text: str) -> bool:
@@ -157,7 +191,8 @@ def _dollars(text: str, name: str, line: int) -> float | None:
 
 
 def for_board(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
-    """The offers that have this board. One whose form or memory is not stated is not guessed; see :func:`unsure_for`."""
+    """The offers that have this board. One whose form or memory is not stated is not guessed; see
+    :func:`unsure_for`."""
     return tuple(price for price in prices if price.board == board)
 
 

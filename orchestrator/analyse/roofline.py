@@ -1,4 +1,5 @@
-"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused; 1 multiply-add = 2 FLOPs."""
+"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused;
+1 multiply-add = 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean
 
-from perfctl.orchestrator.analyse.counters.work import LEVELS, NO_WORK, ON_A_CPU, CountedWork, bytes_per_cycle
+from perfctl.orchestrator.analyse.counters.work import (
+    LEVELS,
+    NO_WORK,
+    ON_A_CPU,
+    CountedWork,
+    bytes_per_cycle,
+)
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.analyse.kernels.pairing import match
@@ -19,14 +26,27 @@ from perfctl.orchestrator.analyse.usage.inference import latency
 from perfctl.records.run import Run
 
 LAUNCH_NS = 5_000
-"""About what it takes to launch a kernel; work whose launches are shorter than this on average waits for the host."""
+"""About what it takes to launch a kernel; work whose launches are shorter than this on average
+waits for the host."""
 FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
+
+_COLD = (
+    "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache "
+    "when it runs alone"
+)
+_MORE_BYTES = {
+    "L1": "the counter also has traffic that the roof's figure leaves out (shared memory, stores)",
+    "L2": "the white paper's figure is for reads by the SMs; the counter also has writes and fills",
+    "DRAM": _COLD,
+}
+"""Level -> the likely cause of more bytes than it can move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one kernel name, one layer and direction, or a whole step did. Per step, or for the whole report."""
+    """What one kernel name, one layer and direction, or a whole step did. Per step, or for the
+    whole report."""
 
     level: str
     """run, layer or kernel."""
@@ -46,12 +66,14 @@ class Traffic:
     """False for times under ncu."""
     launches: float | None = None
     counted_launches: float | None = None
-    """Launches that were counted; a difference means that time and counts are not of the same work."""
+    """Launches that were counted; a difference means that time and counts are not of the
+    same work."""
     precision: str | None = None
     paper_why: str | None = None
     """Why ``paper`` is None though some of it is known; None otherwise."""
     busy: float | None = None
-    """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was not timed."""
+    """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was
+    not timed."""
     caches: Mapping[str, Figure] = field(default_factory=dict)
     """"L1" and "L2" -> bytes, for levels that were counted."""
     kernels: tuple[str, ...] = ()
@@ -94,7 +116,8 @@ class LevelPoint:
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """Work set against the roofs. A share over 1 is refused: ``refused`` says so, and the shares are None."""
+    """Work set against the roofs. A share over 1 is refused: ``refused`` says so, and the shares
+    are None."""
 
     traffic: Traffic
     flops: float | None
@@ -120,9 +143,11 @@ class RooflinePoint:
     refused: str | None = None
     """Why a share over 100 % is not shown, with the likely cause."""
     mfu_refused: str | None = None
-    """Why there is no model utilisation although the counted rate is sound: it would be over 100 %."""
+    """Why there is no model utilisation although the counted rate is sound: it would be over
+    100 %."""
     over: str | None = None
-    """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the bytes is not)."""
+    """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the
+    bytes is not)."""
     levels: tuple[LevelPoint, ...] = ()
     """One for each memory level whose bytes were counted, from the SMs outwards."""
 
@@ -137,7 +162,9 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     achieved = flops / seconds if flops and seconds else None
     stream = dram / seconds if dram is not None and seconds else None
     intensity = counted / dram if counted and dram else None
-    attainable = min(peak, intensity * peaks.bandwidth) if peak and intensity and peaks.bandwidth else peak
+    attainable = (
+        min(peak, intensity * peaks.bandwidth) if peak and intensity and peaks.bandwidth else peak
+    )
     mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
     refused, over = _refused(traffic, peaks, path, achieved, stream)
@@ -148,16 +175,43 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     reached = achieved / attainable if achieved and attainable and not refused else None
     ridge = peaks.ridge(path) if path else None
     return RooflinePoint(
-        traffic, flops, traffic.counted.state if counted is not None else "paper", path, peak, intensity, ridge, achieved,
-        stream, attainable, reached,
+        traffic,
+        flops,
+        traffic.counted.state if counted is not None else "paper",
+        path,
+        peak,
+        intensity,
+        ridge,
+        achieved,
+        stream,
+        attainable,
+        reached,
         None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
-        None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
-        tuple(_levels(traffic, peaks, path, peak, achieved if counted is not None else None, refused if over == "peak" else None)),
-    )  # fmt: skip
+        None if over == "peak" or mfu_refused else mfu,
+        None if over == "peak" else hfu,
+        refused,
+        mfu_refused,
+        over,
+        tuple(
+            _levels(
+                traffic,
+                peaks,
+                path,
+                peak,
+                achieved if counted is not None else None,
+                refused if over == "peak" else None,
+            )
+        ),
+    )
 
 
 def _levels(
-    traffic: Traffic, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None, over_peak: str | None
+    traffic: Traffic,
+    peaks: Peaks,
+    path: str | None,
+    peak: float | None,
+    achieved: float | None,
+    over_peak: str | None,
 ) -> Iterator[LevelPoint]:
     """``achieved``: counted FLOP/s. ``over_peak``: why the rate itself is refused."""
     seconds, counted = traffic.time_ns / 1e9 if traffic.time_ns else None, traffic.counted.value
@@ -171,42 +225,49 @@ def _levels(
         attainable = min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None
         refused = over_peak
         if refused is None and stream and bandwidth and stream > bandwidth:
-            share = f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}"
+            share = (
+                f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}"
+            )
             refused = f"{share}: {_mismatch(traffic) or _MORE_BYTES[level]}"
         bound = None
         if intensity and peak and bandwidth and not refused:
             bound = "compute" if intensity >= peak / bandwidth else level
         reached = achieved / attainable if achieved and attainable and not refused else None
-        yield LevelPoint(level, moved, intensity, stream, bandwidth, attainable, reached, bound, refused)
-
-
-_COLD = "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
-_MORE_BYTES = {
-    "L1": "the counter also has traffic that the roof's figure leaves out (shared memory, stores)",
-    "L2": "the white paper's figure is for reads by the SMs; the counter also has writes and fills",
-    "DRAM": _COLD,
-}
-"""Level -> the likely cause of more bytes than it can move."""
+        yield LevelPoint(
+            level, moved, intensity, stream, bandwidth, attainable, reached, bound, refused
+        )
 
 
 def roof(traffic: Traffic) -> str | None:
-    """The path with the most counted FLOPs; without a count, what the precision asks for; None for no FLOPs at all."""
+    """The path with the most counted FLOPs; without a count, what the precision asks for; None for
+    no FLOPs at all."""
     known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
         return max(known, key=known.__getitem__)
-    return PATH_OF.get(traffic.precision or "") if traffic.counted.value is None and traffic.paper else None
+    return (
+        PATH_OF.get(traffic.precision or "")
+        if traffic.counted.value is None and traffic.paper
+        else None
+    )
 
 
 def _bound(
-    traffic: Traffic, intensity: float | None, ridge: float | None, reached: float | None,
-    stream: float | None, bandwidth: float | None,
-) -> str | None:  # fmt: skip
-    """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else the lower roof."""
+    traffic: Traffic,
+    intensity: float | None,
+    ridge: float | None,
+    reached: float | None,
+    stream: float | None,
+    bandwidth: float | None,
+) -> str | None:
+    """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else
+    the lower roof."""
     moved = stream / bandwidth if stream and bandwidth else 0
     if traffic.level == "run":
         waits = traffic.busy is not None and traffic.busy < 0.5
     else:
-        short = traffic.launches and traffic.time_ns and traffic.time_ns / traffic.launches < LAUNCH_NS
+        short = (
+            traffic.launches and traffic.time_ns and traffic.time_ns / traffic.launches < LAUNCH_NS
+        )
         waits = bool(short) and max(reached or 0, moved) < FAR
     if waits:
         return "launch"
@@ -218,13 +279,16 @@ def _bound(
 def _refused(
     traffic: Traffic, peaks: Peaks, path: str | None, achieved: float | None, stream: float | None
 ) -> tuple[str, str] | tuple[None, None]:
-    """(how far a rate is over its roof and the likely cause, "peak" or "bandwidth"); (None, None) when none is."""
+    """(how far a rate is over its roof and the likely cause, "peak" or "bandwidth"); (None, None)
+    when none is."""
     peak = peaks.flops.get(path) if path else None
     if achieved and peak and achieved > peak:
         share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
         return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
-        share = f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
+        share = (
+            f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
+        )
         return f"{share}: {_mismatch(traffic) or _COLD}", "bandwidth"
     return None, None
 
@@ -234,19 +298,34 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
     if mismatch := _mismatch(traffic):
         return mismatch
     if traffic.busy and traffic.busy > 1:
-        return "its kernels add up to more time than the step took by the host's clock, which did not wait for them"
+        return (
+            "its kernels add up to more time than the step took by the host's clock, which did not "
+            "wait for them"
+        )
     if peaks.kind == "derived":
         return "the clock in the run's record is not the one it ran at"
     if peaks.kind == "measured":
         return (
-            "the measurement had fewer threads than the run, or shared the machine; delete its file and measure again"
+            "the measurement had fewer threads than the run, or shared the machine; delete its "
+            "file and measure again"
         )
-    if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
+    if (
+        paper
+        and traffic.counted.value is not None
+        and traffic.paper
+        and traffic.counted.value < 0.9 * traffic.paper
+    ):
         return "fewer FLOPs were executed than are on paper; see the counted share"
     if traffic.counted.value is None:
         if traffic.precision == "fp32" and rate <= peaks.flops.get("tensor tf32", 0):
-            return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
-        return "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks kernels"
+            return (
+                "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count "
+                "it"
+            )
+        return (
+            "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks "
+            "kernels"
+        )
     return "the wrong device, a clock above the published one, or launches that were not timed"
 
 
@@ -259,8 +338,8 @@ def _mismatch(traffic: Traffic) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Works:
-    """The points of one batch size. Those of the whole step and of kernels are made when somebody asks for them: the rows of the
-    ledger need neither."""
+    """The points of one batch size. Those of the whole step and of kernels are made when somebody
+    asks for them: the rows of the ledger need neither."""
 
     step: Callable[[], Iterable[Traffic]]
     rows: tuple[RooflinePoint, ...]
@@ -280,7 +359,11 @@ class Roofline:
         return tuple(
             point
             for works in self.works
-            for some in (map(self._placed, works.step()), works.rows, map(self._placed, works.kernels()))
+            for some in (
+                map(self._placed, works.step()),
+                works.rows,
+                map(self._placed, works.kernels()),
+            )
             for point in some
         )
 
@@ -291,13 +374,19 @@ class Roofline:
     def by_row(self) -> Mapping[tuple[int | None, str | None, str | None], RooflinePoint]:
         """(batch, layer, direction) -> the point of that ledger row."""
         rows = (point for works in self.works for point in works.rows)
-        return {(point.traffic.batch, point.traffic.layer, point.traffic.direction): point for point in rows}
+        return {
+            (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
+            for point in rows
+        }
 
     @cached_property
     def above_kernels(self) -> tuple[RooflinePoint, ...]:
         """The points of steps and rows; those of kernels, which are many, are not made for them."""
         return tuple(
-            point for works in self.works for some in (map(self._placed, works.step()), works.rows) for point in some
+            point
+            for works in self.works
+            for some in (map(self._placed, works.step()), works.rows)
+            for point in some
         )
 
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
@@ -312,7 +401,8 @@ class Roofline:
 
     @property
     def lacking(self) -> str | None:
-        """Which memory levels are not drawn, and what would collect them, in one sentence; None where all are.
+        """Which memory levels are not drawn, and what would collect them, in one sentence; None
+        where all are.
 
         None, too, where no FLOPs were counted.
         """
@@ -324,10 +414,13 @@ class Roofline:
         said = []
         if missing:
             said.append(
-                f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of perfctl ncu collects them"
+                f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of "
+                "perfctl ncu collects them"
             )
         if unknown:
-            said.append(f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known")
+            said.append(
+                f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known"
+            )
         text = "; ".join(said)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
@@ -336,11 +429,18 @@ class Roofline:
 
 
 def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
-    """The points of a study; ``measured`` peaks take the place of published ones for devices of the same name."""
+    """The points of a study; ``measured`` peaks take the place of published ones for devices of the
+    same name."""
     runs = study.study.runs
-    device = next((run.device for run in runs if run.device), next(iter(runs[0].devices), None) if runs else None)
+    device = next(
+        (run.device for run in runs if run.device),
+        next(iter(runs[0].devices), None) if runs else None,
+    )
     per_cycle = bytes_per_cycle(
-        values for item in study.runs if item.run.profiler == "ncu" for values in item.values.values()
+        values
+        for item in study.runs
+        if item.run.profiler == "ncu"
+        for values in item.values.values()
     )
     peaks = with_caches(peaks_of(device, measured), device, per_cycle)
     if not study.study.on_paper:
@@ -349,11 +449,16 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
         rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
         for row in ledger.rows:
             rows[row.batch].append(row)
-        works = [_at_batch(batch, rows[batch.batch], study.study.precision, peaks) for batch in study.batches]
+        works = [
+            _at_batch(batch, rows[batch.batch], study.study.precision, peaks)
+            for batch in study.batches
+        ]
     return Roofline(peaks, tuple(works))
 
 
-def _at_batch(prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str | None, peaks: Peaks) -> Works:
+def _at_batch(
+    prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str | None, peaks: Peaks
+) -> Works:
     counting, batch = prepared.counting, prepared.batch
     by_key = counting.work_by_key if counting else {}
     nothing = ON_A_CPU if prepared.on_cpu else NO_WORK
@@ -361,30 +466,58 @@ def _at_batch(prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str
     for row in (row for row in rows if row.whole_paper or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
-        found.append(Traffic(
-            "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.whole_paper, mine.dram,
-            row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
-            _partly([row]), caches=mine.caches, kernels=tuple(use.name for use in row.kernels),
-        ))  # fmt: skip
+        found.append(
+            Traffic(
+                "layer",
+                row.name,
+                batch,
+                row.layer,
+                row.direction,
+                mine.paths,
+                row.counted,
+                row.whole_paper,
+                mine.dram,
+                row.time.median if row.time else None,
+                row.basis,
+                row.trusted,
+                launches,
+                mine.launches or None,
+                precision,
+                _partly([row]),
+                caches=mine.caches,
+                kernels=tuple(use.name for use in row.kernels),
+            )
+        )
     return Works(
-        lambda: (_step(prepared, rows, nothing, precision),), tuple(place(traffic, peaks) for traffic in found),
+        lambda: (_step(prepared, rows, nothing, precision),),
+        tuple(place(traffic, peaks) for traffic in found),
         partial(_kernels, counting, prepared.timing, batch, precision),
-    )  # fmt: skip
+    )
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:
-    """Time of a step and its basis; without the wait for images where that is known, since the device does not wait."""
+    """Time of a step and its basis; without the wait for images where that is known, since the
+    device does not wait."""
     timed, answered = run.step_time, latency(run.run)
     if timed is None:
         return None
     without = answered.percentiles[50] if answered else None
-    return (timed[0].median, timed[1]) if without is None else (without, f"{timed[1]}, without waiting for images")
+    return (
+        (timed[0].median, timed[1])
+        if without is None
+        else (without, f"{timed[1]}, without waiting for images")
+    )
 
 
 def _partly(rows: Sequence[LedgerRow]) -> str | None:
-    """Why the paper FLOPs of rows are not known whole: "at least 1,024 FLOP on paper: fft (forward) not counted"."""
-    names = dict.fromkeys(f"{call.kind or 'an operation'} ({call.direction})"
-                          for row in rows for call in row.calls if call.flops is None)  # fmt: skip
+    """Why the paper FLOPs of rows are not known whole: "at least 1,024 FLOP on paper: fft (forward)
+    not counted"."""
+    names = dict.fromkeys(
+        f"{call.kind or 'an operation'} ({call.direction})"
+        for row in rows
+        for call in row.calls
+        if call.flops is None
+    )
     if not names:
         return None
     known = sum(int(row.paper.value or 0) for row in rows)
@@ -397,7 +530,9 @@ def _whole(batch: PreparedBatch) -> str:
     return "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
 
 
-def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None) -> Traffic:
+def _step(
+    batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None
+) -> Traffic:
     """A whole step: time of the step where it was timed, else the kernels' time."""
     known, partly = [row.paper.value for row in rows if row.paper.value is not None], _partly(rows)
     paper = sum(known) if known and partly is None else None
@@ -409,19 +544,38 @@ def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork,
     time_ns, basis = wall if wall else (inside, times.basis if times and kernels else None)
     busy = inside / wall[0] if inside and wall and wall[0] else None
     return Traffic(
-        "run", _whole(batch), batch.batch, None, None, whole.paths, whole.total, paper,
-        whole.dram, time_ns, basis, True, precision=precision, paper_why=partly, busy=busy,
+        "run",
+        _whole(batch),
+        batch.batch,
+        None,
+        None,
+        whole.paths,
+        whole.total,
+        paper,
+        whole.dram,
+        time_ns,
+        basis,
+        True,
+        precision=precision,
+        paper_why=partly,
+        busy=busy,
         caches=whole.caches,
-    )  # fmt: skip
+    )
 
 
 def _kernels(
-    counting: PreparedRun | None, timing: PreparedRun | None, batch: int | None, precision: str | None
+    counting: PreparedRun | None,
+    timing: PreparedRun | None,
+    batch: int | None,
+    precision: str | None,
 ) -> list[Traffic]:
-    """By kernel name. Time is that of the same launches in ``timing``; where it has none of them, under ncu."""
+    """By kernel name. Time is that of the same launches in ``timing``; where it has none of them,
+    under ncu."""
     if counting is None or not counting.values:
         return []
-    own = _means(counting.run, {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels})
+    own = _means(
+        counting.run, {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
+    )
     other: dict[str, float] = {}
     if timing is not None and timing is not counting:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
@@ -431,11 +585,27 @@ def _kernels(
     for name, mine in counting.work_by_name.items():
         source = (timing.run if timing is not None and name in other else counting.run).profiler
         each = other.get(name, own.get(name))
-        found.append(Traffic(
-            "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
-            each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
-            source != "ncu", mine.launches, mine.launches, precision, caches=mine.caches, kernels=(name,),
-        ))  # fmt: skip
+        found.append(
+            Traffic(
+                "kernel",
+                name,
+                batch,
+                None,
+                None,
+                mine.paths,
+                mine.total,
+                None,
+                mine.dram,
+                each * mine.launches if each else None,
+                KERNEL_BASIS.get(source, source) if each else None,
+                source != "ncu",
+                mine.launches,
+                mine.launches,
+                precision,
+                caches=mine.caches,
+                kernels=(name,),
+            )
+        )
     return found
 
 

@@ -1,7 +1,8 @@
-"""How many times faster one device or precision is than another, and in which layers; refused for different work.
+"""How many times faster one device or precision is than another, and in which layers; refused for
+different work.
 
-A speed-up is a ratio of geometric means with its 95 % interval; without a spread, or with one that is too wide, there is only
-a reason.
+A speed-up is a ratio of geometric means with its 95 % interval; without a spread, or with one that
+is too wide, there is only a reason.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
 from perfctl.orchestrator.analyse.statistics import WIDEST, TooWide, ratio, ratio_too_wide
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.run import Run
+
+MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
+"""Facts of ``compare.pairing`` that must be the same; the device may differ."""
+COMPILED = "compile"
+Values = dict[tuple[str, str], list[tuple[float, ...]]]
+"""(level, name) -> a list of runs, each the values of its steps in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +144,11 @@ class ArmFacts:
     overlap: float | None
     """Share of copy time with a running kernel; None without copies."""
     launch_bound: float | None
-    """Share of kernels that run for less time than the device was idle before them; None on a CPU."""
+    """Share of kernels that run for less time than the device was idle before them; None on
+    a CPU."""
     overhead: float | None
-    """Share of the measured steps outside all operations (Python, the optimizer's loop); None on a GPU."""
+    """Share of the measured steps outside all operations (Python, the optimizer's loop); None on
+    a GPU."""
     gaps: tuple[tuple[str, str], ...] = ()
     paper_memory: int | None = None
     """Peak bytes of all tensors on paper, in the allocator's 512-byte blocks."""
@@ -203,18 +212,34 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
     step = timed[0].median if timed else None
     course = epochs(run)
     wanted = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
-    busy = [one.share for one in prepared.usage.busy if one.stream is None and one.share is not None]
+    busy = [
+        one.share for one in prepared.usage.busy if one.stream is None and one.share is not None
+    ]
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return ArmFacts(
-        label=arm.label, device=device_label(run), precision=run.precision, runs=len(arm.runs),
-        total_ns=sum(one.ns for one in course) if course else None, step_ns=step,
-        step_range=(timed[0].low, timed[0].high) if timed else None, steps_per_second=1e9 / step if step else None,
-        samples_per_second=run.samples_per_step * 1e9 / step if step and run.samples_per_step else None,
-        warmup=int(warmup) if warmup.isdecimal() else None, epochs=course, memory=memory_figures(run),
-        top=top(run), categories=shares(run), rate=rate(run, step, peaks), idle=1 - statistics.fmean(busy) if busy else None,
-        overlap=overlap(run), launch_bound=launch_bound(run), overhead=overhead(run),
+        label=arm.label,
+        device=device_label(run),
+        precision=run.precision,
+        runs=len(arm.runs),
+        total_ns=sum(one.ns for one in course) if course else None,
+        step_ns=step,
+        step_range=(timed[0].low, timed[0].high) if timed else None,
+        steps_per_second=1e9 / step if step else None,
+        samples_per_second=run.samples_per_step * 1e9 / step
+        if step and run.samples_per_step
+        else None,
+        warmup=int(warmup) if warmup.isdecimal() else None,
+        epochs=course,
+        memory=memory_figures(run),
+        top=top(run),
+        categories=shares(run),
+        rate=rate(run, step, peaks),
+        idle=1 - statistics.fmean(busy) if busy else None,
+        overlap=overlap(run),
+        launch_bound=launch_bound(run),
+        overhead=overhead(run),
         gaps=tuple(dict.fromkeys(gaps)),
-    )  # fmt: skip
+    )
 
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
@@ -224,18 +249,31 @@ def epochs(run: Run) -> tuple[Epoch, ...]:
     rows.sort(key=attrgetter("number"))
     spent = [float(row.duration_ns or 0) for row in rows]
     return tuple(
-        Epoch(row.number, ns, gone, row.loss, tests[row.number].loss if row.number in tests else None, row.accuracy,
-              scored.get(f"{DICE}{row.number}"))
+        Epoch(
+            row.number,
+            ns,
+            gone,
+            row.loss,
+            tests[row.number].loss if row.number in tests else None,
+            row.accuracy,
+            scored.get(f"{DICE}{row.number}"),
+        )
         for row, ns, gone in zip(rows, spent, accumulate(spent), strict=True)
-    )  # fmt: skip
+    )
 
 
 def top(run: Run, most: int = 10) -> tuple[Top, ...]:
-    """The most expensive kernels by time; without kernels, CPU operations by self time. One line per name, as in torch's tables."""
-    found: list[tuple[str, int, float, float]] = [(one.name, 1, one.duration_ns or 0, 0) for one in run.report.kernels]
+    """The most expensive kernels by time; without kernels, CPU operations by self time. One line
+    per name, as in torch's tables."""
+    found: list[tuple[str, int, float, float]] = [
+        (one.name, 1, one.duration_ns or 0, 0) for one in run.report.kernels
+    ]
     kernels = bool(found)
     if not kernels:
-        found = [(one.name, one.calls, one.self_cpu_ns or 0, one.cpu_ns or 0) for one in run.report.operations]
+        found = [
+            (one.name, one.calls, one.self_cpu_ns or 0, one.cpu_ns or 0)
+            for one in run.report.operations
+        ]
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for name, *figures in found:
         sums[name] = [one + more for one, more in zip(sums[name], figures, strict=True)]
@@ -243,7 +281,9 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
     kind = categories.kernel if kernels else categories.operation
     return tuple(
         Top(name, kind(name), int(calls), own, None if kernels else total, own / whole)
-        for name, (calls, own, total) in sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+        for name, (calls, own, total) in sorted(
+            sums.items(), key=lambda item: (-item[1][1], item[0])
+        )[:most]
         if whole
     )
 
@@ -263,7 +303,9 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     total = totals(run.layer_calls, directions)
     if total.at_least:
         names = ", ".join(name for name, _ in total.unknown)
-        return Rate(None, None, None, f"at least {total.flops:,} FLOP on paper: {names} not counted")
+        return Rate(
+            None, None, None, f"at least {total.flops:,} FLOP on paper: {names} not counted"
+        )
     flops = total.flops
     roofs = peaks_of(run.device, peaks)
     precision = run.precision or ""
@@ -274,7 +316,8 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
 
 
 def launch_bound(run: Run) -> float | None:
-    """Share of kernels that ran for less time than the device was idle before them; None without kernel times."""
+    """Share of kernels that ran for less time than the device was idle before them; None without
+    kernel times."""
     spans = sorted(
         (one.device_index or 0, one.start_ns, one.start_ns + one.duration_ns)
         for one in run.report.kernels
@@ -302,12 +345,16 @@ def overlap(run: Run) -> float | None:
         if copy.kind != "memset" and copy.start_ns is not None and copy.duration_ns:
             start, end = copy.start_ns, copy.start_ns + copy.duration_ns
             whole += copy.duration_ns
-            both += sum(max(min(end, b) - max(start, a), 0) for a, b in kernels.get(copy.device_index or 0, ()))
+            both += sum(
+                max(min(end, b) - max(start, a), 0)
+                for a, b in kernels.get(copy.device_index or 0, ())
+            )
     return both / whole if whole else None
 
 
 def overhead(run: Run) -> float | None:
-    """Share of the measured steps outside all operations: Python, and the profiler. None on a GPU."""
+    """Share of the measured steps outside all operations: Python, and the profiler. None on
+    a GPU."""
     if run.device_kind != "cpu" or not run.report.operations:
         return None
     steps = sum(row.duration_ns or 0 for row in run.report.steps if row.phase == "step")
@@ -315,53 +362,70 @@ def overhead(run: Run) -> float | None:
     return max(1 - own / steps, 0.0) if steps else None
 
 
-MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
-"""Facts of ``compare.pairing`` that must be the same; the device may differ."""
-COMPILED = "compile"
-Values = dict[tuple[str, str], list[tuple[float, ...]]]
-"""(level, name) -> a list of runs, each the values of its steps in ns."""
-
-
-def speedup(arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[Peaks] = ()) -> Speedup:
-    """Compare every arm with the first. Raises ValueError with fewer than two arms that have a complete run.
+def speedup(
+    arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[Peaks] = ()
+) -> Speedup:
+    """Compare every arm with the first. Raises ValueError with fewer than two arms that have a
+    complete run.
 
     ``allowed``: names of MUST_AGREE, or "compile", that may differ because the user asked for it.
     """
-    whole = [replace(arm, runs=tuple(run for run in arm.runs if run.status == "ok")) for arm in arms]
+    whole = [
+        replace(arm, runs=tuple(run for run in arm.runs if run.status == "ok")) for arm in arms
+    ]
     lost = [arm for arm, kept in zip(arms, whole, strict=True) if not kept.runs]
-    failed = [(arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run")) for arm in lost]
+    failed = [
+        (arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run"))
+        for arm in lost
+    ]
     whole = [arm for arm in whole if arm.runs]
     if len(whole) < 2:
         raise ValueError("; ".join(f"{label}: {why}" for label, why in failed) or "one arm alone")
     base, facts = whole[0], tuple(facts_of(arm, peaks) for arm in whole)
     against = tuple(_against(base, arm, frozenset(allowed)) for arm in whole[1:])
     first = base.runs[0]
-    return Speedup(first.workload, first.batch_size, base.label, facts, against, reached(facts), tuple(failed))
+    return Speedup(
+        first.workload, first.batch_size, base.label, facts, against, reached(facts), tuple(failed)
+    )
 
 
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
     found = differing(base.runs, arm.runs)
     blocking = [one for one in found if one.blocks and one.fact not in allowed]
     if blocking:
-        said = (f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}" for one in blocking)
+        said = (
+            f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}"
+            for one in blocking
+        )
         return Against(arm.label, tuple(said), found, (), ())
     first, second = _values(base.runs), _values(arm.runs)
-    lines = tuple(_line(key, first.get(key, []), second.get(key, [])) for key in dict.fromkeys((*first, *second)))
+    lines = tuple(
+        _line(key, first.get(key, []), second.get(key, []))
+        for key in dict.fromkeys((*first, *second))
+    )
     return Against(arm.label, (), found, lines, if_only(lines))
 
 
 def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     """Facts that differ; ``blocks`` for different work.
 
-    A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded is listed.
+    A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded
+    is listed.
     """
     differences, facts = compared(*([uncompiled(run) for run in side] for side in (a, b)))
     found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
     known = {name for name, _, _ in facts}
     why = "whether the work is the same is not known"
-    found += [Difference(name, NOT_RECORDED, NOT_RECORDED, False, why) for name in MUST_AGREE if name not in known]
+    found += [
+        Difference(name, NOT_RECORDED, NOT_RECORDED, False, why)
+        for name in MUST_AGREE
+        if name not in known
+    ]
     for name in (COMPILED, "samples", "length", "data_dir"):
-        said = [sorted({run.report.environment.get(f"option:{name}", "not said") for run in side}) for side in (a, b)]
+        said = [
+            sorted({run.report.environment.get(f"option:{name}", "not said") for run in side})
+            for side in (a, b)
+        ]
         if said[0] != said[1]:
             left, right = (", ".join(words) for words in said)
             found.append(Difference(name, left, right, True, "other work is timed"))
@@ -370,7 +434,11 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
 
 def uncompiled(run: Run) -> Run:
     """The run with the variant of its network alone, without that it was compiled."""
-    words = [word for word in (run.variant or "").split(" ") if word and not word.startswith(f"{COMPILED}=")]
+    words = [
+        word
+        for word in (run.variant or "").split(" ")
+        if word and not word.startswith(f"{COMPILED}=")
+    ]
     return replace(run, variant=" ".join(words) or None)
 
 
@@ -397,7 +465,10 @@ def _values(runs: Sequence[Run]) -> Values:
 
 
 def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> GainLine:
-    base, ns = (statistics.median(value for run in side for value in run) if side else None for side in (a, b))
+    base, ns = (
+        statistics.median(value for run in side for value in run) if side else None
+        for side in (a, b)
+    )
     found = gain(key[0], a, b)
     if isinstance(found, Gain):
         return GainLine(*key, base, ns, found, None)
@@ -406,7 +477,9 @@ def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float,
     return GainLine(*key, base, ns, None, found)
 
 
-def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | Unsettled | str:
+def gain(
+    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> Gain | Unsettled | str:
     """How many times faster ``b`` is than ``a``, or why that is unknown.
 
     Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
@@ -417,7 +490,9 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
         if min(len(a[0]), len(b[0])) < 2:
             return "one epoch has no spread; run 2 or more epochs, or 5 repeats"
         found = ratio([[value] for value in a[0]], [[value] for value in b[0]])
-        basis = f"{len(a[0])} and {len(b[0])} epochs of one run each, without the spread between runs"
+        basis = (
+            f"{len(a[0])} and {len(b[0])} epochs of one run each, without the spread between runs"
+        )
     else:
         found, basis = ratio(a, b), ""
     if isinstance(found, str):
@@ -426,24 +501,33 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
     known = Gain(math.sqrt(low * high), low, high, basis or found.basis)
     one_run = len(a) == len(b) == 1
     now = min(len(a[0]), len(b[0])) if one_run else min(max(len(a), 2), max(len(b), 2))
-    wide = ratio_too_wide(found, now, "runs" if not one_run else "epochs" if level == "epoch" else "steps")
+    wide = ratio_too_wide(
+        found, now, "runs" if not one_run else "epochs" if level == "epoch" else "steps"
+    )
     return known if wide is None else Unsettled(known, wide.more, wide.unit)
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
-    """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they are ``APART``."""
+    """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they
+    are ``APART``."""
     known = {line.level: line.gain for line in lines if line.level in ("step", "epoch")}
     steps, whole = known.get("step"), known.get("epoch")
     if steps is None or whole is None or (steps.low <= whole.high and whole.low <= steps.high):
         return None
-    return (steps, whole) if max(steps.value, whole.value) > APART * min(steps.value, whole.value) else None
+    return (
+        (steps, whole)
+        if max(steps.value, whole.value) > APART * min(steps.value, whole.value)
+        else None
+    )
 
 
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
-    """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the largest first.
+    """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the
+    largest first.
 
-    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M. Amdahl, AFIPS 1967).
-    A layer of a small part has a narrow interval here even where its own speed-up is not known.
+    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M.
+    Amdahl, AFIPS 1967). A layer of a small part has a narrow interval here even where its own
+    speed-up is not known.
     """
     step = next((line.base_ns for line in lines if line.level == "step"), None)
     if not step:
@@ -455,7 +539,9 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
             part = line.base_ns / step
             value, low, high = (amdahl(part, s) for s in own[:3])
             if high <= WIDEST * low:
-                found.append(IfOnly(line.name, part, Gain(value, low, high, own.basis), 1 / (1 - part)))
+                found.append(
+                    IfOnly(line.name, part, Gain(value, low, high, own.basis), 1 / (1 - part))
+                )
     return tuple(sorted(found, key=lambda one: -one.gain.value))
 
 
@@ -467,7 +553,11 @@ def amdahl(share: float, faster: float) -> float:
 def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
     """Training time to the test loss, accuracy and Dice of the worst arm's best."""
     found = []
-    for what, field, sign in (("test loss", "test_loss", 1), ("accuracy", "accuracy", -1), ("Dice", "dice", -1)):
+    for what, field, sign in (
+        ("test loss", "test_loss", 1),
+        ("accuracy", "accuracy", -1),
+        ("Dice", "dice", -1),
+    ):
         courses: dict[str, list[tuple[float, float]]] = {}
         for arm in arms:
             known = ((one.reached_ns, getattr(one, field)) for one in arm.epochs)
@@ -475,7 +565,8 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
         if courses and all(courses.values()):
             target = max(min(value for _, value in course) for course in courses.values())
             first = {
-                label: next((ns for ns, value in course if value <= target), None) for label, course in courses.items()
+                label: next((ns for ns, value in course if value <= target), None)
+                for label, course in courses.items()
             }
             found.append(Reached(what, sign * target, first))
     return tuple(found)

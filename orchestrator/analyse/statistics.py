@@ -1,11 +1,14 @@
-"""Is a difference between two sets of times significant? Student's t on logarithms, and Holm's step-down.
+"""Is a difference between two sets of times significant? Student's t on logarithms, and
+Holm's step-down.
 
-B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta function; S. Holm, Scandinavian
-Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
-(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)). How many values an
-interval of a given width needs, from the spread seen so far, Student's t taken again for each number: NIST/SEMATECH e-Handbook
-of Statistical Methods, 7.2.2.2. The interval of a correlation by its z = artanh r, with a standard error of 1/sqrt(n - 3) (R. A.
-Fisher, Metron 1 (1921)), of ranks sqrt((1 + r^2/2)/(n - 3)) (D. G. Bonett, T. A. Wright, Psychometrika 65 (2000)).
+B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta
+function; S. Holm, Scandinavian Journal of Statistics 6 (1979); the variance of a mean of values
+with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r) (G. V. Bayley, J. M. Hammersley, Supplement
+to the Journal of the Royal Statistical Society 8 (1946)). How many values an interval of a given
+width needs, from the spread seen so far, Student's t taken again for each number: NIST/SEMATECH
+e-Handbook of Statistical Methods, 7.2.2.2. The interval of a correlation by its z = artanh r, with
+a standard error of 1/sqrt(n - 3) (R. A. Fisher, Metron 1 (1921)), of ranks sqrt((1 + r^2/2)/(n -
+3)) (D. G. Bonett, T. A. Wright, Psychometrika 65 (2000)).
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ NORMAL = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 FEWEST_STEPS = 10
 """Of one run: fewer do not show its spread and autocorrelation."""
 WIDEST, WIDEST_SHARE = 3.0, 0.5
-"""An interval whose ends are further apart says nothing: as a factor, and of a share (0..1) as a difference."""
+"""An interval whose ends are further apart says nothing: as a factor, and of a share (0..1) as
+a difference."""
 MANY = 1000
-"""More further values than this are not counted: what spreads so far has a cause that repeating does not mend."""
+"""More further values than this are not counted: what spreads so far has a cause that repeating
+does not mend."""
 SAME = "every repeat gave the same figure"
 K = TypeVar("K", bound=Hashable)
 
@@ -52,7 +57,8 @@ class _Mean:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the typical value of several runs (Student's t on logarithms); None for one run, or a 0."""
+    """95 % interval of the typical value of several runs (Student's t on logarithms); None for one
+    run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
     mean = _of_runs(values)
@@ -63,21 +69,24 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 def wilson(share: float, count: int) -> tuple[float, float]:
     """95 % interval of a share (0..1) that was observed on ``count`` independent ones.
 
-    E. B. Wilson, Journal of the American Statistical Association 22 (1927). Raises ValueError for a count below 1.
+    E. B. Wilson, Journal of the American Statistical Association 22 (1927). Raises ValueError for a
+    count below 1.
     """
     if count < 1:
         raise ValueError("a share of nothing has no interval")
     z2 = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
     middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    reach = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count * count))) / (1 + z2 / count)
+    reach = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count * count))) / (
+        1 + z2 / count
+    )
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
 def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
     """Compare B with A, each a list of runs of steps. A text is the reason why it is impossible.
 
-    Several runs are independent and compared by their medians. One run each is compared by its steps, which are
-    autocorrelated and do not show the spread between runs.
+    Several runs are independent and compared by their medians. One run each is compared by its
+    steps, which are autocorrelated and do not show the spread between runs.
     """
     medians_a, medians_b = ([statistics.median(run) for run in side] for side in (a, b))
     if not medians_a or not medians_b:
@@ -112,9 +121,14 @@ def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
     fewest = min(len(a), len(b))
     if fewest < 2:
         side = "it" if len(a) == len(b) else ("A" if len(a) < len(b) else "B")
-        return f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
+        return (
+            f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
+        )
     if fewest < FEWEST_STEPS:
-        return f"one run each of {fewest} steps: a spread needs {FEWEST_STEPS} steps, or 5 repeats of the runs"
+        return (
+            f"one run each of {fewest} steps: a spread needs {FEWEST_STEPS} steps, or 5 repeats of "
+            "the runs"
+        )
     basis = f"{len(a)} and {len(b)} steps of one run each, without the spread between runs"
     return _welch(_of_steps(a), _of_steps(b), basis, "every step took the same time")
 
@@ -128,7 +142,8 @@ def _of_steps(values: Sequence[float]) -> _Mean:
 
 
 def autocorrelation(values: Sequence[float]) -> float:
-    """Of each value with the next, 0 to 0.95, with the bias of a short series, (1 + 4 r)/n, corrected."""
+    """Of each value with the next, 0 to 0.95, with the bias of a short series, (1 + 4
+    r)/n, corrected."""
     mean, count = statistics.fmean(values), len(values)
     off = [value - mean for value in values]
     whole = sum(each * each for each in off)
@@ -137,7 +152,8 @@ def autocorrelation(values: Sequence[float]) -> float:
 
 
 def _welch(a: _Mean, b: _Mean, basis: str, same: str) -> Ratio | str:
-    """Degrees of freedom after Welch and Satterthwaite. ``same``: what all figures without a spread are, in words."""
+    """Degrees of freedom after Welch and Satterthwaite. ``same``: what all figures without a spread
+    are, in words."""
     if a.variance + b.variance == 0:
         return f"{same}, so there is no spread"
     below = sum(mean.variance**2 / mean.freedom for mean in (a, b))
@@ -153,12 +169,14 @@ def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
 
 @dataclass(frozen=True, slots=True)
 class TooWide:
-    """Why an interval says nothing, and how many further values would settle it, if their spread stays as it is."""
+    """Why an interval says nothing, and how many further values would settle it, if their spread
+    stays as it is."""
 
     bound: str
     """What it is wider than: "a factor of 3"."""
     more: int
-    """Further values (of each side, where two are compared); more than ``MANY`` stands for any such number."""
+    """Further values (of each side, where two are compared); more than ``MANY`` stands for any
+    such number."""
     unit: str
     """What they are: steps, epochs, runs, images."""
 
@@ -167,17 +185,26 @@ class TooWide:
         """ "about 40 more steps"."""
         if self.more > MANY:
             return f"more than {MANY:,} more {self.unit}"
-        return f"about {self.more:,} more {self.unit if self.more > 1 else self.unit.removesuffix('s')}"
+        return (
+            f"about {self.more:,} more "
+            f"{self.unit if self.more > 1 else self.unit.removesuffix('s')}"
+        )
 
     @property
     def reason(self) -> str:
-        return f"unknown: its 95 % interval is wider than {self.bound}; {self.further} would settle it"
+        return (
+            f"unknown: its 95 % interval is wider than {self.bound}; {self.further} would settle it"
+        )
 
 
-def too_wide(width: Callable[[int], float], now: int, unit: str, limit: float, bound: str) -> TooWide | None:
-    """Judge an interval: None where it is narrow enough to be shown. Speed-ups, repeats and shares go through here.
+def too_wide(
+    width: Callable[[int], float], now: int, unit: str, limit: float, bound: str
+) -> TooWide | None:
+    """Judge an interval: None where it is narrow enough to be shown. Speed-ups, repeats and shares
+    go through here.
 
-    width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is shown, ``bound`` in words.
+    width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is
+    shown, ``bound`` in words.
     """
     if width(now) <= limit:
         return None
@@ -193,7 +220,8 @@ def too_wide(width: Callable[[int], float], now: int, unit: str, limit: float, b
 
 
 def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
-    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with their number alone.
+    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with
+    their number alone.
 
     factor: how far apart the interval's ends may be.
     """
@@ -223,11 +251,14 @@ def share_too_wide(share: float, count: int) -> TooWide | None:
         low, high = wilson(share, number)
         return high - low
 
-    return too_wide(width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points")
+    return too_wide(
+        width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points"
+    )
 
 
 def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
-    """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3 points, and for -1 and 1."""
+    """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3
+    points, and for -1 and 1."""
     if points <= 3 or abs(correlation) >= 1 - 1e-12:
         return None
     spread = (1 + correlation**2 / 2 if ranked else 1.0) / (points - 3)
@@ -237,9 +268,13 @@ def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[f
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:
-    """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of 5 %."""
+    """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of
+    5 %."""
     ordered = sorted(chances, key=chances.__getitem__)
-    raised = (min(chances[key] * left, 1.0) for key, left in zip(ordered, range(len(ordered), 0, -1), strict=True))
+    raised = (
+        min(chances[key] * left, 1.0)
+        for key, left in zip(ordered, range(len(ordered), 0, -1), strict=True)
+    )
     return dict(zip(ordered, accumulate(raised, max), strict=True))
 
 
@@ -249,9 +284,11 @@ def t_two_sided(t: float, freedom: float) -> float:
 
 
 def t_quantile(confidence: float, freedom: float) -> float:
-    """The t with ``confidence`` between -t and t; by Newton's method, which comes from 0 and goes past nothing: the p-value
-    falls ever more slowly."""
-    log_height = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    """The t with ``confidence`` between -t and t; by Newton's method, which comes from 0 and goes
+    past nothing: the p-value falls ever more slowly."""
+    log_height = (
+        math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    )
     t = 0.0
     for _ in range(200):
         density = math.exp(log_height - (freedom + 1) / 2 * math.log1p(t * t / freedom))
@@ -268,7 +305,9 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):
         return 1 - _incomplete_beta(1 - x, b, a)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     return math.exp(front) / a * _fraction(x, a, b)
 
 

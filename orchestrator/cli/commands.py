@@ -1,4 +1,5 @@
-"""Lists of commands in ``--help``, in groups and with whole lines, and a quick way to read values."""
+"""Lists of commands in ``--help``, in groups and with whole lines, and a quick way to
+read values."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class CommandList(TyperGroup):
-    """A group of commands. Each has one whole line in the list: a line that is too long is wrapped, and not cut."""
+    """A group of commands. Each has one whole line in the list: a line that is too long is wrapped,
+    and not cut."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Heading -> names of its commands, in this order; without any, one list."""
@@ -42,8 +44,12 @@ class Command(TyperCommand):
     """A command of perfctl."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of typer does."""
-        return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in super().collect_usage_pieces(ctx)]
+        """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of
+        typer does."""
+        return [
+            re.sub(r"^\{(.*)\}", r"\1", piece).upper()
+            for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What was typed."""
@@ -53,10 +59,11 @@ class Command(TyperCommand):
 
 
 def _read_directly(param: Any) -> None:
-    """Values that need no work are taken as they are: without this, typer imports pydantic (a quarter of what ``show`` took).
+    """Values that need no work are taken as they are: without this, typer imports pydantic (a
+    quarter of what ``show`` took).
 
-    That is a default, a word where one is asked for, digits where a whole number is. The rest is typer's, its errors too.
-    Releases of typer that do not read values in this way are left alone.
+    That is a default, a word where one is asked for, digits where a whole number is. The rest is
+    typer's, its errors too. Releases of typer that do not read values in this way are left alone.
     """
     read: Any = getattr(param, "get_runtime_param", None)
     kind = getattr(param, "type_descriptor", None)
@@ -78,7 +85,13 @@ def _read_directly(param: Any) -> None:
                 if annotation is str:
                     return value
                 free = limits.min is None and limits.max is None and not limits.clamp
-                if annotation is int and free and value.isascii() and value.isdecimal() and len(value) < 16:
+                if (
+                    annotation is int
+                    and free
+                    and value.isascii()
+                    and value.isdecimal()
+                    and len(value) < 16
+                ):
                     return int(value)
             return read().coerce(value, param=param, ctx=ctx)
 
@@ -88,7 +101,13 @@ def _read_directly(param: Any) -> None:
 
 def _is_free(limits: Any) -> bool:
     """Whether a path need not exist, be of one kind or be written to."""
-    asked = (limits.exists, limits.writable, limits.resolve_path, limits.allow_dash, limits.path_type)
+    asked = (
+        limits.exists,
+        limits.writable,
+        limits.resolve_path,
+        limits.allow_dash,
+        limits.path_type,
+    )
     return limits.file_okay and limits.dir_okay and not any(asked)
 
 

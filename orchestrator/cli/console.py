@@ -26,19 +26,29 @@ PLAIN_WIDTH = 80
 
 _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
-_CONTROL = {code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)}
+_CONTROL = {
+    code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)
+}
 _CONTROL |= {code: f"\\u{code:04x}" for code in TURNING}
 _JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *TURNING)}
-"""JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays the same."""
+"""JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays
+the same."""
+
+SPOOLED = 4 << 20
+"""Bytes of each list that are held."""
+
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]
 
 
 def safe(text: str) -> str:
-    """Text from reports without the characters that a terminal would obey, and without what it cannot be sent."""
+    """Text from reports without the characters that a terminal would obey, and without what it
+    cannot be sent."""
     return text if text.isascii() and text.isprintable() else _sent(text.translate(_CONTROL))
 
 
 def _sent(text: str) -> str:
-    """Names of files need not be text, and reports may hold half a surrogate pair: both as JSON writes them."""
+    """Names of files need not be text, and reports may hold half a surrogate pair: both as JSON
+    writes them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -50,7 +60,9 @@ def _console(*, error: bool = False, lasting: bool = False) -> Console:
     columns = os.environ.get("COLUMNS", "")
     asked = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
     width = None if stream.isatty() else asked
-    made = partial(Console, file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    made = partial(
+        Console, file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
     found = made(width=width)
     return made(width=found.width, force_terminal=found.is_terminal) if lasting else found
 
@@ -66,7 +78,8 @@ def show(renderable: RenderableType) -> None:
 
 
 def printer() -> Callable[[Iterable[RenderableType]], str]:
-    """Makes of tables and texts what ``show`` prints of them here, also in a child, whose output is another one; for ``printed``."""
+    """Makes of tables and texts what ``show`` prints of them here, also in a child, whose output is
+    another one; for ``printed``."""
     console = _console(lasting=True)
 
     def text(parts: Iterable[RenderableType]) -> str:
@@ -91,7 +104,8 @@ def command_line() -> str:
 
 
 def as_json(value: Any, schema: str | None = None) -> None:
-    """The command's result for programs. ``schema``: its name in ``actions.schemas``, which an object states first."""
+    """The command's result for programs. ``schema``: its name in ``actions.schemas``, which an
+    object states first."""
     from perfctl.orchestrator.actions.schemas import name_of
 
     if schema is not None and isinstance(value, dict):
@@ -103,12 +117,14 @@ def json_text(value: Any) -> str:
     """A value as ``as_json`` prints it."""
     import json
 
-    return _sent(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL))
+    return _sent(
+        json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL)
+    )
 
 
 class JsonLists:
-    """An object of lists that is printed at the end of a block as ``as_json`` prints it, and nothing where the block fails. What
-    does not fit into SPOOLED bytes waits in temporary files."""
+    """An object of lists that is printed at the end of a block as ``as_json`` prints it, and
+    nothing where the block fails. What does not fit into SPOOLED bytes waits in temporary files."""
 
     def __init__(self, schema: str, names: Sequence[str]) -> None:
         self._schema, self._names = schema, names
@@ -117,7 +133,10 @@ class JsonLists:
     def __enter__(self) -> Self:
         from tempfile import SpooledTemporaryFile
 
-        self._files = {name: SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8") for name in self._names}  # noqa: SIM115
+        self._files = {
+            name: SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8")  # noqa: SIM115
+            for name in self._names
+        }
         return self
 
     def add(self, texts: Mapping[str, Iterable[str]]) -> None:
@@ -147,12 +166,9 @@ class JsonLists:
             sys.stdout.write("\n}\n")
 
 
-SPOOLED = 4 << 20
-"""Bytes of each list that are held."""
-
-
 def raw(text: str) -> None:
-    """Part of the command's result for programs, to the byte; control characters are shown as such on a terminal."""
+    """Part of the command's result for programs, to the byte; control characters are shown as such
+    on a terminal."""
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
 
 
@@ -164,7 +180,8 @@ def document(form: str, parts: Iterable[Any]) -> None:
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:
-    """The format asked for; None is text. Raises UsageError for one that is not known, and beside --json."""
+    """The format asked for; None is text. Raises UsageError for one that is not known, and
+    beside --json."""
     if form is not None and form not in ("md", "tex"):
         raise UsageError(f"--format: '{form}' is not known", "Use md or tex; without it, text")
     if form is not None and as_json:
@@ -192,7 +209,8 @@ def warning(text: str) -> None:
 
 
 def error(text: str) -> None:
-    """One line, whatever stands in the names and texts in it; what looks like a secret is not printed."""
+    """One line, whatever stands in the names and texts in it; what looks like a secret is
+    not printed."""
     from perfctl.redact import masked
 
     note("perfctl: " + masked(" ".join(with_flags(text).split("\n"))))
@@ -204,7 +222,8 @@ def bar() -> Iterator[Any]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))  # what does not fit is cut at its end
+    # what does not fit is cut at its end
+    columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=_console(error=True), transient=True) as shown:
         yield shown
 
@@ -231,19 +250,25 @@ class Progress:
     def tick(self, seconds: float) -> None:
         """``seconds``: how long the current process has run."""
         if self._bar is not None:
-            self._bar.update(self._task, description=f"{self._label} ({seconds:.0f} s{self._left(seconds)})")
+            self._bar.update(
+                self._task, description=f"{self._label} ({seconds:.0f} s{self._left(seconds)})"
+            )
 
     def _left(self, seconds: float) -> str:
-        """What is left if each part takes as long as the ones before did on average; nothing before the first is done."""
+        """What is left if each part takes as long as the ones before did on average; nothing before
+        the first is done."""
         if not self._seconds:
             return ""
         mean = sum(self._seconds) / len(self._seconds)
-        share = min((len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0)
+        share = min(
+            (len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0
+        )
         left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
         return f", {share * 100:.0f} %, about {left:.0f} s left"
 
     def done(self, line: str, *, ran: bool = True) -> None:
-        """One part is finished; ``line`` says how. ``ran``: it took its time, and was not skipped."""
+        """One part is finished; ``line`` says how. ``ran``: it took its time, and was
+        not skipped."""
         now = time.monotonic()
         if ran:
             self._seconds.append(now - self._began)
@@ -269,6 +294,3 @@ def progress(total: int) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(BAR), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)
-
-
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]

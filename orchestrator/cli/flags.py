@@ -1,8 +1,9 @@
 """Names of fields in messages, turned into the options of the command that runs.
 
-Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A Python user reads that as it
-is; the command line prints "--gpus must be at least 1, got 0". A field that the command does not take stays as it is; a
-sweep also takes the options of the built-in workloads.
+Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A
+Python user reads that as it is; the command line prints "--gpus must be at least 1, got 0". A field
+that the command does not take stays as it is; a sweep also takes the options of the
+built-in workloads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ OTHER_NAMES = {
     "samples": "dataset_size",
     "seconds": "timeout",
 }
-"""Field -> the parameter of a command that has another name, and the value that the field stands for."""
+"""Field -> the parameter of a command that has another name, and the value that the field
+stands for."""
 
 _command: Callable[[], Any] | None = None
 
@@ -36,7 +38,8 @@ def remember(application: Any, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def about(application: Any, arguments: Sequence[str]) -> Iterator[None]:
-    """Messages are about the command that ``arguments`` call: inside the block, and of an error that leaves it."""
+    """Messages are about the command that ``arguments`` call: inside the block, and of an error
+    that leaves it."""
     global _command
     before = _command
     remember(application, arguments)
@@ -45,7 +48,8 @@ def about(application: Any, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _called(application: Any, arguments: Sequence[str]) -> Any:
-    """The command, or the group where none of its commands is named; None where there is no such command."""
+    """The command, or the group where none of its commands is named; None where there is no
+    such command."""
     import typer.main
 
     root: Any = typer.main.get_command(application)
@@ -66,7 +70,9 @@ def with_flags(text: str) -> str:
     known = flags_of(command) if command is not None else {}
     other = {field: name.partition(" ") for field, name in OTHER_NAMES.items()}
     known = {
-        field: known[name] + blank + value for field, (name, blank, value) in other.items() if name in known
+        field: known[name] + blank + value
+        for field, (name, blank, value) in other.items()
+        if name in known
     } | known
     if command is not None and command.context_settings.get("ignore_unknown_options"):
         known = _of_workloads() | known
@@ -78,7 +84,9 @@ def _of_workloads() -> dict[str, str]:
     from perfctl.workloads import WORKLOADS
     from perfctl.workloads.run.options import describe
 
-    words = {word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))}
+    words = {
+        word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))
+    }
     return {word[2:].replace("-", "_"): word for word in words}
 
 

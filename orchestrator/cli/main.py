@@ -1,13 +1,14 @@
 """The commands, in the order of use, and the one place where errors become exit codes.
 
-An error names a field in backquotes; ``console.error`` prints the option of the command instead (``flags``).
+An error names a field in backquotes; ``console.error`` prints the option of the command instead
+(``flags``).
 
-0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something worse;
-4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
+0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something
+worse; 4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
 
-Completion in bash, zsh and fish uses typer's own scripts. While a word is completed, the shell calls perfctl with the
-line so far in its environment.
+Completion in bash, zsh and fish uses typer's own scripts. While a word is completed, the shell
+calls perfctl with the line so far in its environment.
 """
 
 from __future__ import annotations
@@ -25,16 +26,29 @@ from typing import Annotated, Any, ClassVar, TextIO
 import typer
 
 from perfctl.orchestrator.cli import commands, console, flags
-from perfctl.orchestrator.errors import Interrupted, Lost, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
+from perfctl.orchestrator.errors import (
+    Interrupted,
+    Lost,
+    PartlyDone,
+    PerfctlError,
+    Regressed,
+    StoreNote,
+    UsageError,
+)
 from perfctl.version import __version__
 
 ASKED = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""
 COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
-# Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
-_BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+# Newer releases of typer carry a click of their own, so its base error is found through a class
+# that typer hands on.
+_BAD_CALL: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
-_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again")
+_REMEDIES = dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again"
+)
 
 
 class Shell(StrEnum):
@@ -46,7 +60,8 @@ class Shell(StrEnum):
 
 
 def typed_words() -> list[str] | None:
-    """The words after ``perfctl`` on the line that a shell wants completed; None where none asks."""
+    """The words after ``perfctl`` on the line that a shell wants completed; None where
+    none asks."""
     if ASKED not in os.environ:
         return None
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -85,28 +100,46 @@ def _install(shell: Shell | None) -> None:
 Show = Annotated[
     Shell | None,
     typer.Option(
-        "--show-completion", callback=_show, is_eager=True, expose_value=False, metavar="SHELL",
+        "--show-completion",
+        callback=_show,
+        is_eager=True,
+        expose_value=False,
+        metavar="SHELL",
         help="Print completion for bash, zsh or fish.",
     ),
-]  # fmt: skip
+]
 Install = Annotated[
     Shell | None,
     typer.Option(
-        "--install-completion", callback=_install, is_eager=True, expose_value=False, metavar="SHELL",
+        "--install-completion",
+        callback=_install,
+        is_eager=True,
+        expose_value=False,
+        metavar="SHELL",
         help="Write it where the shell reads it at its start.",
     ),
-]  # fmt: skip
+]
 
 
 _REMEDIES |= dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM), "Check who may read and write there, or name another place"
+    (errno.EROFS, errno.EACCES, errno.EPERM),
+    "Check who may read and write there, or name another place",
 )
 GROUPS = {
     "Measure": {
-        "doctor": ("measure.doctor:doctor", "Show what this machine has, and what profilers can do."),
-        "nsys": ("measure.profilers:nsys", "Sweep under Nsight Systems: time of ranges, kernels, copies."),
+        "doctor": (
+            "measure.doctor:doctor",
+            "Show what this machine has, and what profilers can do.",
+        ),
+        "nsys": (
+            "measure.profilers:nsys",
+            "Sweep under Nsight Systems: time of ranges, kernels, copies.",
+        ),
         "ncu": ("measure.profilers:ncu", "Sweep under Nsight Compute: what every kernel executed."),
-        "torch": ("measure.profilers:torch", "Sweep under the PyTorch profiler: operators and layers."),
+        "torch": (
+            "measure.profilers:torch",
+            "Sweep under the PyTorch profiler: operators and layers.",
+        ),
         "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
         "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
         "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
@@ -125,21 +158,36 @@ GROUPS = {
         "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
     },
     "Understand": {
-        "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
+        "ledger": (
+            "read.lists:ledger",
+            "Compare counted with paper FLOPs, and say why they differ.",
+        ),
         "report": ("read.report:report", "Write one self-contained HTML page."),
         "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
-        "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
-        "history": ("read.compare:history", "Show quantities of many runs, and where they changed."),
+        "compare": (
+            "read.compare:compare",
+            "Compare two runs, sweeps or stores: slower, faster, new.",
+        ),
+        "history": (
+            "read.compare:history",
+            "Show quantities of many runs, and where they changed.",
+        ),
         "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
         "mfu": ("estimate.mfu:mfu", "Audit the MFU of a training run by every formula."),
         "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
-        "calculator": ("estimate.calculator:calculator", "Write an offline page that predicts a training."),
-        "bench": ("measure.bench:bench", "Measure families of networks, which predictions learn from."),
+        "calculator": (
+            "estimate.calculator:calculator",
+            "Write an offline page that predicts a training.",
+        ),
+        "bench": (
+            "measure.bench:bench",
+            "Measure families of networks, which predictions learn from.",
+        ),
         "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
     },
     "Cluster": {
@@ -147,10 +195,12 @@ GROUPS = {
         "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
     },
 }
-"""Group of the list of commands -> command or group of commands -> where it is defined, below this package, and its line."""
+"""Group of the list of commands -> command or group of commands -> where it is defined, below this
+package, and its line."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 PASS_ON = ("nsys", "ncu", "torch", "dlprof", "infer", "speedup")
-"""Commands that pass options they do not know to the workload, which checks them before anything runs."""
+"""Commands that pass options they do not know to the workload, which checks them before
+anything runs."""
 
 
 class _Commands(commands.CommandList):
@@ -158,7 +208,8 @@ class _Commands(commands.CommandList):
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command line. With ``only``, the modules of other commands are not loaded: those have a name and a line alone."""
+    """The command line. With ``only``, the modules of other commands are not loaded: those have a
+    name and a line alone."""
     app = typer.Typer(
         name="perfctl",
         cls=_Commands,
@@ -166,8 +217,14 @@ def application(only: str | None = None) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help="Compare the FLOPs that GPU kernels executed with your estimates, per layer and batch size.",
-        epilog="Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl report'.",
+        help=(
+            "Compare the FLOPs that GPU kernels executed with your estimates, per layer and batch "
+            "size."
+        ),
+        epilog=(
+            "Start with 'perfctl doctor', then 'perfctl torch --batches 16,32,64' and 'perfctl "
+            "report'."
+        ),
     )
     app.callback()(_root)
     for name, (place, line) in COMMANDS.items():
@@ -183,7 +240,9 @@ def application(only: str | None = None) -> typer.Typer:
 
             made = profilers.sweep_command(command) if name in profilers.SWEEPS else command
             context = profilers.PASS_ON_CONTEXT
-            app.command(name, short_help=line, cls=profilers.SweepCommand, context_settings=context)(made)
+            app.command(
+                name, short_help=line, cls=profilers.SweepCommand, context_settings=context
+            )(made)
         else:
             app.command(name, short_help=line, cls=commands.Command)(command)
     return app
@@ -216,8 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What the store says of its user's own changes is printed like any other note, each once a command; what had to be left
-    out is printed as an error, and is what the block gets."""
+    """What the store says of its user's own changes is printed like any other note, each once a
+    command; what had to be left out is printed as an error, and is what the block gets."""
     lost: list[str] = []
     with warnings.catch_warnings():
         others = warnings.showwarning
@@ -280,23 +339,29 @@ def _run(arguments: Sequence[str]) -> int:
         return _exit_code(error)
     except Exception as error:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
-            console.error("stopped")  # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
+            # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
+            console.error("stopped")
             return 130
         from perfctl.orchestrator.actions.wall.unexpected import said_of, short_of_memory
 
         name = f"perfctl {next(iter(arguments), '')}".strip()
-        console.error(short_of_memory(name, None) if isinstance(error, MemoryError) else said_of(name, error))
+        console.error(
+            short_of_memory(name, None) if isinstance(error, MemoryError) else said_of(name, error)
+        )
         return 1
 
 
 def _bad_call(error: Any) -> int:
-    """What typer says of a command line that makes no sense, as perfctl says everything: one line, with what to do."""
+    """What typer says of a command line that makes no sense, as perfctl says everything: one line,
+    with what to do."""
     if type(error).__name__ == "NoArgsIsHelpError":
         console.result(error.ctx.get_help())  # what was asked for, so neither an error nor a note
         return 0
     said = error.format_message()
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
-    console.error(str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is")))
+    console.error(
+        str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is"))
+    )
     return int(error.exit_code)
 
 

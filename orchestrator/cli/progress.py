@@ -1,7 +1,9 @@
-"""Progress of reading files and of calculations: percent and time left, on a terminal only. Quick calls show nothing.
+"""Progress of reading files and of calculations: percent and time left, on a terminal only. Quick
+calls show nothing.
 
-The position in the file comes from the kernel (/proc/self/fdinfo), not from the parser: that works for every parser that
-reads from front to back, gzipped or not. SQLite reads anywhere in its file, so for a database only the time is shown.
+The position in the file comes from the kernel (/proc/self/fdinfo), not from the parser: that works
+for every parser that reads from front to back, gzipped or not. SQLite reads anywhere in its file,
+so for a database only the time is shown.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _FEWEST_BYTES = 1 << 16
 
 
 class _Shown:
-    """A line about what is going on, with percent and time left, on a terminal only; from a thread of its own."""
+    """A line about what is going on, with percent and time left, on a terminal only; from a thread
+    of its own."""
 
     total = 0
     """Parts of the work; 0 while that is not known."""
@@ -113,7 +116,8 @@ class ReadProgress(_Shown):
 
 
 class Steps(_Shown):
-    """The parts of a calculation; made by ``working``. It is called as an action's listener for progress."""
+    """The parts of a calculation; made by ``working``. It is called as an action's listener
+    for progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +128,11 @@ class Steps(_Shown):
 
     def line(self) -> str:
         """ "tracing torchvision:vgg16: 12 of 80"."""
-        return f"{self._said}: {min(self._done + 1, self.total)} of {self.total}" if self.total > 1 else self._said
+        return (
+            f"{self._said}: {min(self._done + 1, self.total)} of {self.total}"
+            if self.total > 1
+            else self._said
+        )
 
     def part(self) -> float:
         return self._done
@@ -132,7 +140,8 @@ class Steps(_Shown):
 
 @contextmanager
 def reading(total: int = 0) -> Iterator[ReadProgress]:
-    """Show on stderr how the reading of files goes, if it takes over two seconds and stderr is a terminal."""
+    """Show on stderr how the reading of files goes, if it takes over two seconds and stderr is
+    a terminal."""
     now = ReadProgress(total)
     with _showing(now):
         yield now
@@ -161,7 +170,9 @@ def position(path: Path) -> tuple[int, int]:
     """(bytes of it that this process has read, its size); 0 where that cannot be told."""
     try:
         size = path.stat().st_size if path.is_file() else 0
-        places = [_place(opened.name) for opened in Path("/proc/self/fd").iterdir() if _is(opened, path)]
+        places = [
+            _place(opened.name) for opened in Path("/proc/self/fd").iterdir() if _is(opened, path)
+        ]
     except OSError:
         return 0, 0
     place = min(places, default=0)  # what hashes it meanwhile is far ahead

@@ -15,7 +15,8 @@ PROFILERS: dict[str, type[Recorder | Replay]] = {**RECORDERS, "replay": Replay}
 
 
 def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()) -> None:
-    """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how to get it.
+    """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
+    to get it.
 
     ``but`` names tools that are not needed here, because the program has its own interpreter.
     """
@@ -27,5 +28,7 @@ def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...]
 
 def printable(command: Command) -> str:
     """One line for a shell: environment variables, then the quoted arguments."""
-    assignments = (f"{name}={shlex.quote(value)}" for name, value in sorted(command.environment.items()))
+    assignments = (
+        f"{name}={shlex.quote(value)}" for name, value in sorted(command.environment.items())
+    )
     return " ".join((*assignments, shlex.join(command.argv)))

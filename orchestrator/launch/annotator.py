@@ -1,7 +1,9 @@
-"""Everything that runs inside a profiled process, in one file, for interpreters that have no perfctl.
+"""Everything that runs inside a profiled process, in one file, for interpreters that have
+no perfctl.
 
-``python3.8 annotator.pyz --batch 64 -- train.py`` does what ``python -m perfctl.workloads --batch 64 -- train.py`` does where
-perfctl is installed. The file is a zip of perfctl's own modules, which are therefore written for Python 3.8 and torch 1.8.
+``python3.8 annotator.pyz --batch 64 -- train.py`` does what
+``python -m perfctl.workloads --batch 64 -- train.py`` does where perfctl is installed. The file is
+a zip of perfctl's own modules, which are therefore written for Python 3.8 and torch 1.8.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ OLDEST_TORCH = (1, 8)
 MODULES = (
     *(f"perfctl.records.{name}" for name in ("checksum", "paper", "ranges", "report", "serving")),
     *(f"perfctl.workloads.{name}" for name in ("__main__", "interface", "spec")),
-    *(f"perfctl.workloads.run.{name}" for name in ("annotate", "clock", "memory", "options", "record", "setup")),
+    *(
+        f"perfctl.workloads.run.{name}"
+        for name in ("annotate", "clock", "memory", "options", "record", "setup")
+    ),
     *(
         f"perfctl.workloads.script.{name}"
         for name in (
@@ -36,7 +41,15 @@ MODULES = (
     ),
     *(
         f"perfctl.workloads.tracing.{name}"
-        for name in ("composites", "gradients", "layers", "memory", "operations", "versions", "watch")
+        for name in (
+            "composites",
+            "gradients",
+            "layers",
+            "memory",
+            "operations",
+            "versions",
+            "watch",
+        )
     ),
 )
 """What a script's run imports, from perfctl; nothing else of perfctl is in the file."""
@@ -51,11 +64,14 @@ _SLOTS = re.compile(r", slots=True\b|\bslots=True(?:, )?")
 
 
 def write(path: Path, version: str) -> None:
-    """Write the file, complete or not at all; the same ``version`` of perfctl always gives the same bytes."""
+    """Write the file, complete or not at all; the same ``version`` of perfctl always gives the
+    same bytes."""
     part = path.with_name(f".{os.getpid()}.{path.name}")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sources(version).items():
-            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED
+            )
     part.replace(path)
 
 

@@ -1,7 +1,9 @@
-"""Check, before anything is profiled, that a program's own Python interpreter can run it under perfctl.
+"""Check, before anything is profiled, that a program's own Python interpreter can run it
+under perfctl.
 
-perfctl's own interpreter has perfctl. Any other on this machine gets what must run inside the process as one file (see
-``annotator``), and so needs only Python 3.8 and torch 1.8. One inside an image must have perfctl.
+perfctl's own interpreter has perfctl. Any other on this machine gets what must run inside the
+process as one file (see ``annotator``), and so needs only Python 3.8 and torch 1.8. One inside an
+image must have perfctl.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ class _Said:
 
 
 def choose_interpreter(program: Program, typed: str) -> Program:
-    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no torch, as when perfctl is called
-    by its path. ``typed``: the first word of the command; an interpreter given as a path is kept."""
+    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no torch, as
+    when perfctl is called by its path. ``typed``: the first word of the command; an interpreter
+    given as a path is kept."""
     if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
         return program
     with suppress(ToolMissing):
@@ -68,8 +71,9 @@ def choose_interpreter(program: Program, typed: str) -> Program:
 
 
 def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
-    """Raises ToolMissing or UsageError unless the program's interpreter can run it under perfctl, and has the module to
-    run. ``prefix``: words before the interpreter, for one inside an image, which must have this ``version`` of perfctl."""
+    """Raises ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
+    and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
+    which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
     python = program.python
     said = _ask(python, program.flags, module, prefix)
@@ -80,7 +84,8 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
         )
     if said.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{python} is Python {_dotted(said.python)}: layers are marked in Python {_dotted(OLDEST_PYTHON)} and later",
+            f"{python} is Python {_dotted(said.python)}: layers are marked in Python "
+            f"{_dotted(OLDEST_PYTHON)} and later",
             f"Put another interpreter before {program.name}",
         )
     if said.torch is None:
@@ -91,11 +96,14 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
     numbers = re.match(r"(\d+)\.(\d+)", said.torch)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
         raise ToolMissing(
-            f"{python} has torch {said.torch}: layers are marked in torch {_dotted(OLDEST_TORCH)} and later",
+            f"{python} has torch {said.torch}: layers are marked in torch {_dotted(OLDEST_TORCH)} "
+            "and later",
             f"Put another interpreter before {program.name}",
         )
     if not said.module:
-        raise UsageError(f"{python} finds no module {program.name}", "Check the name and the working directory")
+        raise UsageError(
+            f"{python} finds no module {program.name}", "Check the name and the working directory"
+        )
 
 
 def _dotted(version: tuple[int, ...]) -> str:

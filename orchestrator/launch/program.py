@@ -1,4 +1,5 @@
-"""Read a user's program, as typed after ``--``: its interpreter, its name, and where the batch size goes."""
+"""Read a user's program, as typed after ``--``: its interpreter, its name, and where the batch
+size goes."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The checked command after ``--``. Runs as ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
+    """The checked command after ``--``. Runs as
+    ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
 
     python: str
     """The interpreter that runs it."""
@@ -52,30 +54,42 @@ class Program:
 
     @property
     def variant(self) -> str | None:
-        """Its arguments, with {batch}, which distinguish runs of one script; None without arguments."""
+        """Its arguments, with {batch}, which distinguish runs of one script; None
+        without arguments."""
         arguments = self.words[2 if self.words[0] in ("-m", "accelerate") else 1 :]
         return utf8(" ".join(arguments)) or None
 
     def identity(self) -> list[object]:
-        """Values that identify the program: its words and the content of the script. Editing the script changes them."""
-        content = sha256(self.script.read_bytes()).hexdigest() if self.script and self.script.is_file() else None
+        """Values that identify the program: its words and the content of the script. Editing the
+        script changes them."""
+        content = (
+            sha256(self.script.read_bytes()).hexdigest()
+            if self.script and self.script.is_file()
+            else None
+        )
         return [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
 
 
 def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
-    """The command after ``--``; starts nothing. Raises UsageError when the script does not exist, is not a Python
-    program, or when there are several ``batches`` and nothing in the command takes the batch size."""
+    """The command after ``--``; starts nothing. Raises UsageError when the script does not exist,
+    is not a Python program, or when there are several ``batches`` and nothing in the command takes
+    the batch size."""
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
     if batch_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", batch_env):
-        raise UsageError(f"`batch_env`: {batch_env!r} is not the name of an environment variable", "For example BATCH")
+        raise UsageError(
+            f"`batch_env`: {batch_env!r} is not the name of an environment variable",
+            "For example BATCH",
+        )
     python, flags, words = _interpreter(tuple(command))
     name, script = _what_runs(words)
     program = Program(python, flags, words, name, script, batch_env)
     if len(batches) > 1 and not program.says_batch:
         raise UsageError(
-            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not take the batch size",
-            "Put {batch} in its arguments (--batch-size {batch}), name a variable in `batch_env`, or give one size",
+            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not take the batch "
+            "size",
+            "Put {batch} in its arguments (--batch-size {batch}), name a variable in `batch_env`, "
+            "or give one size",
         )
     return program
 
@@ -100,7 +114,8 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
     if python is None or found is None:
         raise UsageError(
             f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
-            "Give the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py ...",
+            "Give the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py "
+            "...",
         )
     return python, (), (found, *command[1:])
 
@@ -114,17 +129,25 @@ def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def resolve(python: str) -> str:
-    """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has no ``python``.
+    """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has
+    no ``python``.
 
-    Links between folders are not followed: they lead out of a virtual environment. Raises UsageError without it.
+    Links between folders are not followed: they lead out of a virtual environment. Raises
+    UsageError without it.
     """
     found = shutil.which(python)
     if found is None:
         if python == "python":  # Debian and many images have python3 only
             return sys.executable
-        raise UsageError(f"interpreter {python} does not exist", f"perfctl's own is {sys.executable}")
+        raise UsageError(
+            f"interpreter {python} does not exist", f"perfctl's own is {sys.executable}"
+        )
     path = Path(os.path.abspath(found))  # noqa: PTH100 - resolve() would follow links
-    return sys.executable if path.parent.resolve() == Path(sys.executable).parent.resolve() else str(path)
+    return (
+        sys.executable
+        if path.parent.resolve() == Path(sys.executable).parent.resolve()
+        else str(path)
+    )
 
 
 def _of_shebang(path: str | None) -> str | None:
@@ -141,24 +164,32 @@ def _of_shebang(path: str | None) -> str | None:
 
 
 def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
-    """(name, file) of the script or module. Raises UsageError when there is none, or its file does not exist."""
+    """(name, file) of the script or module. Raises UsageError when there is none, or its file does
+    not exist."""
     if words[0] not in LAUNCHER_NAMES:
         if words[0] != "-m":
             return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
         if len(words) < 2:
-            raise UsageError("no module was given after -m", "For example: -- python -m package --batch-size {batch}")
+            raise UsageError(
+                "no module was given after -m",
+                "For example: -- python -m package --batch-size {batch}",
+            )
         return words[1], None
     for word, following in pairwise((*words[1:], None)):
         if word in ("-m", "--module") and following is not None:
             return following, None
         if word is not None and word.endswith(".py"):
             return utf8(Path(word).name), _existing(word)
-    raise UsageError(f"'{shlex.join(words)}' names no script", f"For example: -- {words[0]} train.py {BATCH}")
+    raise UsageError(
+        f"'{shlex.join(words)}' names no script", f"For example: -- {words[0]} train.py {BATCH}"
+    )
 
 
 def _existing(word: str) -> Path:
     if BATCH in word:
-        raise UsageError(f"{word}: the script's name must not contain {BATCH}", "Put {batch} in its arguments")
+        raise UsageError(
+            f"{word}: the script's name must not contain {BATCH}", "Put {batch} in its arguments"
+        )
     path = Path(word)
     if not path.exists():
         raise UsageError(f"script {word} does not exist", f"perfctl looked in {Path.cwd()}")

@@ -1,9 +1,11 @@
-"""The calculator's page: its controls, its sources, and the numbers that Python worked out, as compact JSON.
+"""The calculator's page: its controls, its sources, and the numbers that Python worked out, as
+compact JSON.
 
-A step by the fit that ships is the product of two tables of ``analyse.predict.published_table``, amounts of a model and costs
-of a device, so that 84 models on 99 devices stay small. Every other step is a curve of ``analyse.predict.grid``. The page reads
-between two batch sizes on a straight line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose
-logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+A step by the fit that ships is the product of two tables of ``analyse.predict.published_table``,
+amounts of a model and costs of a device, so that 84 models on 99 devices stay small. Every other
+step is a curve of ``analyse.predict.grid``. The page reads between two batch sizes on a straight
+line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose logarithms are
+evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from typing import Any
 from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, class_of
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
+from perfctl.orchestrator.analyse.memory.by_batch import (
+    MemoryLine,
+    largest_fitting,
+    reserve_on,
+    upper,
+)
 from perfctl.orchestrator.analyse.memory.trace import RESERVE
 from perfctl.orchestrator.analyse.predict.fit import StepFitted
 from perfctl.orchestrator.analyse.predict.grid import (
@@ -48,17 +55,32 @@ FORMAT = "perfctl grid 2"
 LEVELS, LEAST = 2000, 1e-7
 """Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
 _SLIDERS = {
-    "depth": (4, 152), "width": (8, 512), "hidden": (64, 8192), "image": (16, 512), "channels": (1, 16),
-    "classes": (2, 10_000), "blocks": (1, 48),
-}  # fmt: skip
-"""Ends of sliders of parameters whose range is orders of magnitude wider; the box beside a slider has the whole range."""
+    "depth": (4, 152),
+    "width": (8, 512),
+    "hidden": (64, 8192),
+    "image": (16, 512),
+    "channels": (1, 16),
+    "classes": (2, 10_000),
+    "blocks": (1, 48),
+}
+"""Ends of sliders of parameters whose range is orders of magnitude wider; the box beside a slider
+has the whole range."""
 WORK = {
-    "conv": "convolutions", "pointwise": "1x1 convolutions", "grouped": "grouped convolutions",
-    "depthwise": "depthwise convolutions", "linear": "linear layers", "matmul": "matrix products of activations, attention",
-    "norm": "normalisations", "activation": "activations", "elementwise": "elementwise operations", "pool": "pooling",
-    "softmax": "softmax and loss", "memory": "copies and other moves of bytes", "optimizer": "the optimizer",
+    "conv": "convolutions",
+    "pointwise": "1x1 convolutions",
+    "grouped": "grouped convolutions",
+    "depthwise": "depthwise convolutions",
+    "linear": "linear layers",
+    "matmul": "matrix products of activations, attention",
+    "norm": "normalisations",
+    "activation": "activations",
+    "elementwise": "elementwise operations",
+    "pool": "pooling",
+    "softmax": "softmax and loss",
+    "memory": "copies and other moves of bytes",
+    "optimizer": "the optimizer",
     "overhead": "overhead of a step",
-}  # fmt: skip
+}
 """Group of work -> its name on the page."""
 GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 """Order of the devices in the list: the first word of a group."""
@@ -68,9 +90,11 @@ LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
 Lines = Mapping[str, Mapping[str, tuple[MemoryLine, ...]]]
-"""Memory of a step over batch size, by precision and optimizer; of precisions with the same bytes, one: :data:`SAME_BYTES`."""
+"""Memory of a step over batch size, by precision and optimizer; of precisions with the same bytes,
+one: :data:`SAME_BYTES`."""
 SAME_BYTES = {"tf32": "fp32", "bf16": "fp16"}
-"""A precision that a model's lines do not have -> the one whose lines are its own. TF32 is kept as float32."""
+"""A precision that a model's lines do not have -> the one whose lines are its own. TF32 is kept
+as float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +170,21 @@ class Field:
     @property
     def data(self) -> dict[str, Any]:
         """For the scripts."""
-        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit", "groups")}
+        found = {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in ("said", "unit", "groups")
+        }
         return found | {"options": [value for value, _ in self.said] or None}
 
 
-SHOW = Field("show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:])))
+SHOW = Field(
+    "show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:]))
+)
 """A switch above the table of devices: which rows it has."""
-SORT = Field("sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first")))
+SORT = Field(
+    "sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first"))
+)
 """A switch above the table of devices: the order of its rows."""
 
 
@@ -192,121 +224,235 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
         SHOW,
     )
     machines = [place.machine for place in known.places]
-    price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
+    price = (
+        "provider",
+        "instance",
+        "gpu",
+        "count",
+        "on_demand",
+        "spot",
+        "region",
+        "date",
+        "source",
+    )
     data = {
         "grid": grid_data(known.models, machines, known.measured, known.fits, known.published),
         "machines": [
-            {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
-             "source": place.source, "mixed": mixed_on(place.machine),
-             "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "unsure": place.unsure,
-             "watts": dict(place.watts), "group": place.group}
+            {
+                "name": place.machine.name,
+                "kind": place.machine.kind,
+                "memory_bytes": place.machine.memory_bytes,
+                "source": place.source,
+                "mixed": mixed_on(place.machine),
+                "link_gbs": place.link_gbs,
+                "link": place.link,
+                "offers": list(place.offers),
+                "unsure": place.unsure,
+                "watts": dict(place.watts),
+                "group": place.group,
+            }
             for place in known.places
         ],
-        "prices": [{name: getattr(one, name) for name in price} | {"old": one.is_old(today)} for one in known.prices],
+        "prices": [
+            {name: getattr(one, name) for name in price} | {"old": one.is_old(today)}
+            for one in known.prices
+        ],
         "fields": [one.data for one in fields],
-    }  # fmt: skip
+    }
     made = f"perfctl {version} calculator, made on {date}."
     return CalculatorView(
-        (network, *parts), SORT, SHOW, (*_about(known, today), *known.notes, *known.left_out), made, data
+        (network, *parts),
+        SORT,
+        SHOW,
+        (*_about(known, today), *known.notes, *known.left_out),
+        made,
+        data,
     )
 
 
 def mixed_on(machine: Machine) -> str:
-    """Mixed precision on this device: bf16, else fp16, by its tensor cores; fp32 where it has none for them."""
-    return next((name for name in ("bf16", "fp16") if PATH_OF[name] in machine.flops_per_second), "fp32")
+    """Mixed precision on this device: bf16, else fp16, by its tensor cores; fp32 where it has none
+    for them."""
+    return next(
+        (name for name in ("bf16", "fp16") if PATH_OF[name] in machine.flops_per_second), "fp32"
+    )
 
 
 def _controls(known: Known, first: str) -> tuple[Part, ...]:
     networks = [model.network for model in known.models]
     families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
-    models = tuple((one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision")
+    models = tuple(
+        (one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision"
+    )
     precisions = (
-        (MIXED, "mixed, autocast"), ("fp32", "fp32 (TF32 off)"),
-        ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
-    )  # fmt: skip
+        (MIXED, "mixed, autocast"),
+        ("fp32", "fp32 (TF32 off)"),
+        ("tf32", "tf32"),
+        ("bf16", "bf16, autocast"),
+        ("fp16", "fp16, autocast"),
+    )
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
     in_groups = sorted(known.places, key=_group_order)
     devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
     device = max(in_groups, key=lambda place: _newest_alone(known, place)).machine.name
     count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
     return (
-        Part("network", "Network", (
-            Field("family", "Family", first, said=families),
-            Field("traced", "Model", first, said=models or (("", "none"),)),
-        )),
-        Part("training", "Training", (
-            Field("batch", "Batch a GPU", 64, high=LARGEST, scale="log2", slider=(1, 4096), **count),
-            Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
-            Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
-            Field("precision", "Precision", MIXED, said=precisions, always=True),
-            Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
-        )),
-        Part("device", "Device", (
-            Field("device", "Device", device, said=devices, always=True, groups=tuple(place.group for place in in_groups)),
-            Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
-        )),
-        Part("parallel", "Several GPUs", (
-            Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
-            Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
-            Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
-        )),
-        Part("money", "Money", (
-            Field("pay", "Instances", "on_demand", said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted"))),
-            Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
-            Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
-        )),
-    )  # fmt: skip
+        Part(
+            "network",
+            "Network",
+            (
+                Field("family", "Family", first, said=families),
+                Field("traced", "Model", first, said=models or (("", "none"),)),
+            ),
+        ),
+        Part(
+            "training",
+            "Training",
+            (
+                Field(
+                    "batch",
+                    "Batch a GPU",
+                    64,
+                    high=LARGEST,
+                    scale="log2",
+                    slider=(1, 4096),
+                    **count,
+                ),
+                Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
+                Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
+                Field("precision", "Precision", MIXED, said=precisions, always=True),
+                Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
+            ),
+        ),
+        Part(
+            "device",
+            "Device",
+            (
+                Field(
+                    "device",
+                    "Device",
+                    device,
+                    said=devices,
+                    always=True,
+                    groups=tuple(place.group for place in in_groups),
+                ),
+                Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
+            ),
+        ),
+        Part(
+            "parallel",
+            "Several GPUs",
+            (
+                Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
+                Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
+                Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
+            ),
+        ),
+        Part(
+            "money",
+            "Money",
+            (
+                Field(
+                    "pay",
+                    "Instances",
+                    "on_demand",
+                    said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted")),
+                ),
+                Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
+                Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
+            ),
+        ),
+    )
 
 
 def _newest_alone(known: Known, place: Place) -> str:
-    """Date of the newest price of one such GPU on demand; "" without one. The page opens on the first device with the newest."""
+    """Date of the newest price of one such GPU on demand; "" without one. The page opens on the
+    first device with the newest."""
     offers = (known.prices[number] for number in place.offers)
-    return max((one.date for one in offers if one.count == 1 and one.on_demand is not None), default="")
+    return max(
+        (one.date for one in offers if one.count == 1 and one.on_demand is not None), default=""
+    )
 
 
 def _group_order(place: Place) -> tuple[int, int]:
     """Servers of one generation stay together, the newest first."""
     chips = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
-    return GROUPS.index(place.group.partition(",")[0]), -chips.index(place.group) if place.group in chips else 0
+    return GROUPS.index(place.group.partition(",")[0]), -chips.index(
+        place.group
+    ) if place.group in chips else 0
 
 
 def _about(known: Known, today: Date) -> tuple[str, ...]:
     late = [price for price in known.prices if price.is_old(today)]
-    old = f" Those of {days(late)} were more than a year old when this page was made." if late else ""
+    old = (
+        f" Those of {days(late)} were more than a year old when this page was made." if late else ""
+    )
     traced = sum(model.network.family == "torchvision" for model in known.models)
-    fits = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits)
+    fits = "; ".join(
+        f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits
+    )
     return (
         *([f"Fitted to your own runs: {fits}. A fit holds for its device alone."] if fits else []),
-        f"All other GPUs: learned from {known.published.rows:,} steps that others published for {len(known.published.measured)} "
-        "devices (docs/prediction.md). A device or precision that nobody published has a wider range."
-        if known.published is not None else "Other devices: the roofline, scaled by what the literature reports, with its wide range.",
-        "Python worked out what each model computes and moves and what a unit of it takes on each device; the page multiplies: "
-        "its times are within 0.5 % of those of 'perfctl predict'.",
-        f"{traced} torchvision models were traced without data, for inputs as their weights state them."
-        if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
-        f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, {known.prices_from} "
-        f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old} "
-        "Offers whose price has no known date are not in this page."
-        if known.prices else "There is no price in this page.",
-        "The devices are those of docs/devices.md; 'perfctl predict --device-spec' takes the peaks of any other.",
-        f"Memory is that of the tensors at the fullest moment, in the precision that is chosen, and {RESERVE / 1e9:.2f} GB that "
-        "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl). The largest batch is a "
-        "bound: 'perfctl predict' replays the allocator, which cannot use every byte, and may find a few samples less.",
-        "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
-        "energy, and on spot instances what has to be computed again.",
-    )  # fmt: skip
+        f"All other GPUs: learned from {known.published.rows:,} steps that others published for "
+        f"{len(known.published.measured)} devices (docs/prediction.md). A device or precision that "
+        "nobody published has a wider range."
+        if known.published is not None
+        else (
+            "Other devices: the roofline, scaled by what the literature reports, with its wide "
+            "range."
+        ),
+        (
+            "Python worked out what each model computes and moves and what a unit of it takes on "
+            "each device; the page multiplies: its times are within 0.5 % of those of 'perfctl "
+            "predict'."
+        ),
+        f"{traced} torchvision models were traced without data, for inputs as their weights state "
+        "them."
+        if traced
+        else (
+            "No torchvision model is in this page: it was made without torch, or with --models "
+            "none."
+        ),
+        f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, "
+        f"{known.prices_from} ({'; '.join(sources(known.prices))}). Prices change: check before "
+        f"you rent.{old} Offers whose price has no known date are not in this page."
+        if known.prices
+        else "There is no price in this page.",
+        (
+            "The devices are those of docs/devices.md; 'perfctl predict --device-spec' takes the "
+            "peaks of any other."
+        ),
+        (
+            "Memory is that of the tensors at the fullest moment, in the precision that is "
+            f"chosen, and {RESERVE / 1e9:.2f} GB that stay free on a GPU for the CUDA context, "
+            "workspaces and the allocator (docs/formulas.md of perfctl). The largest batch is a "
+            "bound: 'perfctl predict' replays the allocator, which cannot use every byte, and may "
+            "find a few samples less."
+        ),
+        (
+            "Not in the times: loading and preparing data, validation, checkpoints. Not in the "
+            "costs: storage, traffic, the host's energy, and on spot instances what has to be "
+            "computed again."
+        ),
+    )
 
 
 def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of their sliders."""
-    return {family: {name: _parameter(name, one) for name, one in known.items()} for family, known in families.items()}
+    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of
+    their sliders."""
+    return {
+        family: {name: _parameter(name, one) for name, one in known.items()}
+        for family, known in families.items()
+    }
 
 
 def _parameter(name: str, one: Any) -> dict[str, Any]:
     if hasattr(one, "words"):
         return {"default": one.default, "words": list(one.words), "about": one.about}
     low, high = _SLIDERS.get(name, (one.least, one.most))
-    found = {key: getattr(one, key) for key in ("default", "least", "most", "odd", "multiple", "about")}
+    found = {
+        key: getattr(one, key) for key in ("default", "least", "most", "odd", "multiple", "about")
+    }
     return found | {"slider": [max(low, one.least), min(high, one.most)]}
 
 
@@ -317,11 +463,13 @@ def grid_data(
     fits: Sequence[StepFitted],
     published: Published | None = None,
 ) -> dict[str, Any]:
-    """Times of all models on all machines. Cells are in the order of machines, precisions, optimizers.
+    """Times of all models on all machines. Cells are in the order of machines,
+    precisions, optimizers.
 
-    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models that have them alike. A curve is
-    a row of knots, each four 16-bit numbers: batch - 1, then value, low and high as levels; a new one begins with batch 1.
-    ``costs``: of each machine and precision by the fit that ships (:class:`published_table.Cost`), rows of ``rates``.
+    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
+    that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
+    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
+    precision by the fit that ships (:class:`published_table.Cost`), rows of ``rates``.
     """
     said, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
     general = _General(machines, measured, fits, published, said)
@@ -330,8 +478,10 @@ def grid_data(
     for model in models:
         beyond = _Once()
         cells, grid = general.cells(model)
-        places = {name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
-                  for name in ("curve", "split", "backward")}  # fmt: skip
+        places = {
+            name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
+            for name in ("curve", "split", "backward")
+        }
         layout = {
             "said": [words for words, _ in cells],
             **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
@@ -340,37 +490,73 @@ def grid_data(
         worked = [
             {
                 "batches": split.batches,
-                "rows": [(WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)],
+                "rows": [
+                    (WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)
+                ],
             }
             for split in grid.splits
         ]  # (work, limit, optimizer or "" for all) of each row
         knots = [knot for curve in grid.curves for knot in curve]
-        found.append(_model(model, sizes) | {
-            "layout": layouts.place(layout), "beyond": beyond.items,
-            "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
-            "rows": [rows.place(row) for row in worked],
-            "splits": packed([level(amount) for split in grid.splits for part, _ in _parts(split) for amount in part.amounts]),
-            **(_amounts(model.amounts, lists) if published is not None else {}),
-        })  # fmt: skip
+        found.append(
+            _model(model, sizes)
+            | {
+                "layout": layouts.place(layout),
+                "beyond": beyond.items,
+                "knots": packed(
+                    [number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]
+                ),
+                "rows": [rows.place(row) for row in worked],
+                "splits": packed(
+                    [
+                        level(amount)
+                        for split in grid.splits
+                        for part, _ in _parts(split)
+                        for amount in part.amounts
+                    ]
+                ),
+                **(_amounts(model.amounts, lists) if published is not None else {}),
+            }
+        )
     return {
-        "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
-        "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
+        "format": FORMAT,
+        "machines": [machine.name for machine in machines],
+        "precisions": PRECISIONS,
+        "optimizers": OPTIMIZERS,
+        "largest": LARGEST,
+        "levels": LEVELS,
+        "least": LEAST,
+        "close": CLOSE,
         "sizes": [sizes.index(_size(machine)) for machine in machines],
-        "reserves": [reserve_on(machine.kind) for machine in machines], "same_bytes": SAME_BYTES,
-        "bytes": [element_bytes(precision) for precision in PRECISIONS], "limits": [LIMITS[limit_of(part)] for part in PARTS],
-        "said": said.items, "layouts": layouts.items, "rows": rows.items, "lists": lists.items, "models": found,
+        "reserves": [reserve_on(machine.kind) for machine in machines],
+        "same_bytes": SAME_BYTES,
+        "bytes": [element_bytes(precision) for precision in PRECISIONS],
+        "limits": [LIMITS[limit_of(part)] for part in PARTS],
+        "said": said.items,
+        "layouts": layouts.items,
+        "rows": rows.items,
+        "lists": lists.items,
+        "models": found,
         **(_costs(published, machines) if published is not None else {}),
         "measured": [
-            {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
-             "optimizer": one.case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
-             "high": max(one.high, one.seconds), "backward": one.backward}
+            {
+                "model": one.case.model,
+                "machine": one.machine,
+                "batch": one.case.batch,
+                "precision": one.case.precision,
+                "optimizer": one.case.optimizer,
+                "seconds": one.seconds,
+                "low": min(one.low, one.seconds),
+                "high": max(one.high, one.seconds),
+                "backward": one.backward,
+            }
             for one in measured
         ],
-    }  # fmt: skip
+    }
 
 
 class _General:
-    """Cells of all models. Where a device has no fit and no measured step of its own, its words are those of every model."""
+    """Cells of all models. Where a device has no fit and no measured step of its own, its words are
+    those of every model."""
 
     def __init__(
         self,
@@ -380,16 +566,26 @@ class _General:
         published: Published | None,
         said: _Once,
     ) -> None:
-        self.machines, self.measured, self.fits, self.published, self.said = machines, measured, fits, published, said
+        self.machines, self.measured, self.fits, self.published, self.said = (
+            machines,
+            measured,
+            fits,
+            published,
+            said,
+        )
         own = {one.machine.name for one in fits} | {one.machine for one in measured}
-        self.plain = [published is not None and one.kind == "gpu" and one.name not in own for one in machines]
+        self.plain = [
+            published is not None and one.kind == "gpu" and one.name not in own for one in machines
+        ]
         self.known: dict[str, list[tuple[int, Cell]]] = {}
 
     def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
         """(the place of its words, the cell) of each; the curves and splits that cells point at."""
         plain = self.plain if model.network.works else [False] * len(self.machines)
         missing = [
-            one for one, shared in zip(self.machines, plain, strict=True) if not shared or one.name not in self.known
+            one
+            for one, shared in zip(self.machines, plain, strict=True)
+            if not shared or one.name not in self.known
         ]
         grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
         made = iter(
@@ -409,14 +605,17 @@ class _General:
 
 
 def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
-    """``amounts``: by bytes of an activation and by optimizer, [place in ``lists`` of (work, part), the points of all].
+    """``amounts``: by bytes of an activation and by optimizer, [place in ``lists`` of (work, part),
+    the points of all].
 
     Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
     """
 
     def written(rows: Sequence[Amount]) -> tuple[int, str]:
         names = [(WORK[row.group], row.part) for row in rows]
-        return lists.place(names), floats([value for row in rows for point in row.points for value in point])
+        return lists.place(names), floats(
+            [value for row in rows for point in row.points for value in point]
+        )
 
     parts = {str(size): written(rows) for size, rows in known.steps.items()}
     parts |= {name: written(rows) for name, rows in known.optimizers.items()}
@@ -426,7 +625,9 @@ def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
 def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
     found = costs(fit, [one for one in machines if one.kind == "gpu"], PRECISIONS)
     return {
-        "costs": [[found.of.get((one.name, precision)) for precision in PRECISIONS] for one in machines],
+        "costs": [
+            [found.of.get((one.name, precision)) for precision in PRECISIONS] for one in machines
+        ],
         "rates": floats([rate for row in found.rows for rate in row]),
     }
 
@@ -452,18 +653,24 @@ def _names(place: int, model: Model, machines: Sequence[Machine]) -> tuple[str, 
 
 
 def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
-    """The sentences about a cell's times, with {model}, {device} and {batch} for the names that the page puts in."""
+    """The sentences about a cell's times, with {model}, {device} and {batch} for the names that the
+    page puts in."""
 
     def general(text: str) -> str:
         text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
-        return (text + "not at {batch}" if text.endswith(", ") else text).replace(f" {model} ", " {model} ")
+        return (text + "not at {batch}" if text.endswith(", ") else text).replace(
+            f" {model} ", " {model} "
+        )
 
     if cell.basis is None:
         return {"reason": general(cell.reason)}
     return {
-        "way": cell.basis.way, "source": general(cell.source), "coverage": cell.coverage,
-        "why_not": [general(text) for text in cell.basis.why_not], "outside": [general(text) for text in cell.outside],
-    }  # fmt: skip
+        "way": cell.basis.way,
+        "source": general(cell.source),
+        "coverage": cell.coverage,
+        "why_not": [general(text) for text in cell.basis.why_not],
+        "outside": [general(text) for text in cell.outside],
+    }
 
 
 def _size(machine: Machine) -> float | None:
@@ -472,19 +679,29 @@ def _size(machine: Machine) -> float | None:
 
 
 def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
-    """A largest batch, one for each size of memory, is None where the memory is not known or sets no end."""
+    """A largest batch, one for each size of memory, is None where the memory is not known or sets
+    no end."""
     network, lines = model.network, model.lines
     return {
-        "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
+        "name": network.name,
+        "family": network.family,
+        "parameters": network.parameters,
+        "notes": model.notes,
         "names": dict(network.names),
-        "lines": lines and {precision: {name: _lines(of) for name, of in each.items()} for precision, each in lines.items()},
-        "largest": lines and {
+        "lines": lines
+        and {
+            precision: {name: _lines(of) for name, of in each.items()}
+            for precision, each in lines.items()
+        },
+        "largest": lines
+        and {
             precision: {
-                name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()
+                name: [None if size is None else largest_fitting(of, size) for size in sizes]
+                for name, of in each.items()
             }
             for precision, each in lines.items()
         },
-    }  # fmt: skip
+    }
 
 
 def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
@@ -492,7 +709,9 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     for steep, flat in pairwise(upper(lines)):
         crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
         batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
-    return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
+    return sorted(
+        {max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches}
+    )
 
 
 def _parts(split: Split) -> list[tuple[SplitPart, str]]:

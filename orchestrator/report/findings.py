@@ -11,7 +11,14 @@ from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import NO_STEPS, Ledger, LedgerRow, at_batch, beyond_time, causes
+from perfctl.orchestrator.analyse.ledger.ledger import (
+    NO_STEPS,
+    Ledger,
+    LedgerRow,
+    at_batch,
+    beyond_time,
+    causes,
+)
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy, Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Busy, busy_from
@@ -20,7 +27,12 @@ from perfctl.orchestrator.analyse.usage.run_usage import RunUsage, fits
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import worst
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
-from perfctl.orchestrator.report.ledger.phases import has_repeats, largest_parts, padding_findings, phases_of
+from perfctl.orchestrator.report.ledger.phases import (
+    has_repeats,
+    largest_parts,
+    padding_findings,
+    phases_of,
+)
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
@@ -32,12 +44,15 @@ from perfctl.records.run import Run
 NAMED = 70
 """Characters of a range's name in a sentence."""
 MUCH_IDLE = 0.2
-"""Larger shares are explained by their causes: of time without a kernel, and of time that no layer explains."""
+"""Larger shares are explained by their causes: of time without a kernel, and of time that no
+layer explains."""
 _CAUSES = {
-    "loading data": "spent loading data", "copy": "spent copying", "synchronising": "spent in synchronising calls",
+    "loading data": "spent loading data",
+    "copy": "spent copying",
+    "synchronising": "spent in synchronising calls",
     "launches one by one": "the time from one short kernel to the next",
     "host": "waiting for the host, whose launches came late or which waited itself",
-}  # fmt: skip
+}
 ONE_WAIT = 0.5
 """A wait with this share of the time without a kernel is named."""
 MUCH = 0.05
@@ -48,10 +63,23 @@ WORTH = 0.1
 SHOWN = 6
 """Findings that are shown at once; the rest are listed under "more"."""
 EVIDENCE = {
-    "wrong window": "charts", "time does not follow": "times", "FADD alone": "derived", "other GPU": "parts",
+    "wrong window": "charts",
+    "time does not follow": "times",
+    "FADD alone": "derived",
+    "other GPU": "parts",
     "more work in less time": "parts",
-}  # fmt: skip
-"""Sections that prove verdicts about the whole sweep, where the page has them; the ledger proves the others."""
+}
+"""Sections that prove verdicts about the whole sweep, where the page has them; the ledger proves
+the others."""
+
+EXACT = 5e-4
+"""Errors below this are shown as none."""
+
+LAYER = 40
+"""Characters of a layer's name in a sentence; the end says most."""
+
+DEVICE = 34
+"""A longer name of a device is left out of a sentence."""
 
 
 def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
@@ -59,39 +87,61 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     if (since := busy_from([run.ways for run in runs])) is not None:
         batch, is_busy = since
         ways = [run.ways for run in runs if run.run.batch_size == batch]
-        shares = (way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways)
-        gpus = max((way.kernels.gpus if way.kernels.value is not None else way.nvml.gpus for way in ways), default=1)
+        shares = (
+            way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways
+        )
+        gpus = max(
+            (way.kernels.gpus if way.kernels.value is not None else way.nvml.gpus for way in ways),
+            default=1,
+        )
         over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-        known = next((f": {percent(share)} there{over}" for share in shares if share is not None), "")
+        known = next(
+            (f": {percent(share)} there{over}" for share in shares if share is not None), ""
+        )
         much = f"({percent(BUSY)} of the time or more)"
-        where = f"{much} from batch {batch} on" if is_busy else f"at no measured batch size {much}, up to batch {batch}"
+        where = (
+            f"{much} from batch {batch} on"
+            if is_busy
+            else f"at no measured batch size {much}, up to batch {batch}"
+        )
         who, verb = gpu_of([run.run for run in runs])
         yield Finding(f"{who} {verb} busy {where}{known}.", "utilisation")
-    idle = [(sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in run.idle if item.window_ns]
+    idle = [
+        (sum(item.by_cause.values()) / item.window_ns, item)
+        for run in runs
+        for item in run.idle
+        if item.window_ns
+    ]
     share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
     if worst is not None and share >= MUCH_IDLE:
         cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
         yield Finding(
             f"No kernel runs in {percent(share)} of the {time(worst.window_ns)} {worst.window}"
-            f"{at_batch(worst.run.batch_size)}. {time(length)} of these {time(sum(worst.by_cause.values()))} is "
-            f"{_CAUSES[cause]}.", "utilisation",
-        )  # fmt: skip
+            f"{at_batch(worst.run.batch_size)}. {time(length)} of these "
+            f"{time(sum(worst.by_cause.values()))} is {_CAUSES[cause]}.",
+            "utilisation",
+        )
     if held := fits([run.memory for run in runs]):
         yield Finding(
-            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}. That follows from a straight line through "
-            f"the reserved peaks of batches {', '.join(map(str, held.batches))}: {size(held.fixed)} and "
-            f"{size(held.per_sample)} a sample.",
+            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}. That follows "
+            "from a straight line through the reserved peaks of batches "
+            f"{', '.join(map(str, held.batches))}: {size(held.fixed)} and {size(held.per_sample)} "
+            "a sample.",
             "memory",
         )
 
 
 def findings(found: Analysis) -> tuple[Finding, ...]:
-    """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
+    """Findings, the largest gaps and their reasons first, then warnings; empty when nothing
+    stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
         derived = any(batch.derived for batch in found.prepared.batches)
         others = without_layers(found.prepared.runs, found.names, derived=derived)
-        return (*sorted((*_of_shapes(found), *others), key=lambda item: item.warning), *_failures(study))
+        return (
+            *sorted((*_of_shapes(found), *others), key=lambda item: item.warning),
+            *_failures(study),
+        )
     return (
         *_gaps(found),
         *_largest_shares(ledger),
@@ -127,12 +177,20 @@ def _of_shapes(found: Analysis) -> Iterator[Finding]:
 def _derived(found: Analysis) -> Iterator[Finding]:
     """That FLOPs are derived, for how much of the time, and how far their rules were verified."""
     run = next(
-        (batch.derived for batch in reversed(found.prepared.batches) if batch.derived and not batch.counted), None
+        (
+            batch.derived
+            for batch in reversed(found.prepared.batches)
+            if batch.derived and not batch.counted
+        ),
+        None,
     )
     known = coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
     if run is None or known is None:
         return
-    text = f"FLOPs are derived from kernel names, grids and shapes, for {percent(known.share)} of the kernel time"
+    text = (
+        f"FLOPs are derived from kernel names, grids and shapes, for {percent(known.share)} of the "
+        "kernel time"
+    )
     if known.verified:
         part = "all" if known.verified > 0.999 else percent(known.verified)
         how = f"verified to {percent(known.within)}" if known.within > EXACT else "exact"
@@ -142,45 +200,50 @@ def _derived(found: Analysis) -> Iterator[Finding]:
     yield Finding(f"{text}. 'perfctl ncu' counts them.", "ledger")
 
 
-EXACT = 5e-4
-"""Errors below this are shown as none."""
-
-
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
-    """The layer with the most time at both ends of the sweep, all its directions together; then which direction."""
+    """The layer with the most time at both ends of the sweep, all its directions together; then
+    which direction."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
     for row in ledger.rows:
         if row.share is not None and row.trusted:
             by_batch[row.size][row.place].append(row)
     if not by_batch:
         return
-    low, high = (max(by_batch[size].values(), key=_shared) for size in (min(by_batch), max(by_batch)))
+    low, high = (
+        max(by_batch[size].values(), key=_shared) for size in (min(by_batch), max(by_batch))
+    )
     first, last = low[0], high[0]
     share, at_end, both = percent(_shared(low)), percent(_shared(high)), first.size != last.size
-    who, other = (_layer("the optimizer" if row.place == "optimizer" else row.place) for row in (first, last))
+    who, other = (
+        _layer("the optimizer" if row.place == "optimizer" else row.place) for row in (first, last)
+    )
     if first.place == last.place:
         end = f", {at_end}{last.at}" if both else ""
         text = f"{_upper(who)} takes the most time: {share} of the {first.whole}{first.at}{end}."
     else:
         text = f"{_upper(who)} takes the most time{first.at}: {share} of the {first.whole}."
         text += f" {_upper(other)} takes the most{last.at}: {at_end}."
-    largest = [max(rows, key=lambda row: row.share or 0) for rows in ((low, high) if both else (low,)) if len(rows) > 1]
+    largest = [
+        max(rows, key=lambda row: row.share or 0)
+        for rows in ((low, high) if both else (low,))
+        if len(rows) > 1
+    ]
     if largest:
         each = (
-            f"{row.direction if first.place == last.place else row.name} with {percent(row.share or 0)}{row.at}"
+            f"{row.direction if first.place == last.place else row.name} with "
+            f"{percent(row.share or 0)}{row.at}"
             for row in largest
         )
-        text += f" {'Its' if first.place == last.place else 'The'} largest direction is {' and '.join(each)}."
+        text += (
+            f" {'Its' if first.place == last.place else 'The'} largest direction is "
+            f"{' and '.join(each)}."
+        )
     yield Finding(text, "ledger")
 
 
 def _shared(rows: Iterable[LedgerRow]) -> float:
     """Share of a layer, its directions added up: each is a mean over the same whole."""
     return sum(row.share or 0 for row in rows)
-
-
-LAYER = 40
-"""Characters of a layer's name in a sentence; the end says most."""
 
 
 def _layer(name: str) -> str:
@@ -197,20 +260,33 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
     if len(timed) < 2:
         return
     first, last = timed[0], timed[-1]
-    assert first.step and last.step and first.samples and last.samples and first.per_sample and last.per_sample
+    assert (
+        first.step
+        and last.step
+        and first.samples
+        and last.samples
+        and first.per_sample
+        and last.per_sample
+    )
     overlap = (
         first.step.low / first.samples <= last.step.high / last.samples
         and last.step.low / last.samples <= first.step.high / first.samples
     )
     factor = first.per_sample / last.per_sample
-    between = f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch {last.batch}"
+    between = (
+        f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch "
+        f"{last.batch}"
+    )
     best = min(timed, key=lambda point: point.per_sample or 0)
     if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:
         yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "sweep")
         return
     if best.batch not in (first.batch, last.batch):
         between += f". It is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
-    text = f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of {max(factor, 1 / factor):.1f}"
+    text = (
+        f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of "
+        f"{max(factor, 1 / factor):.1f}"
+    )
     if overlap:
         text = "scatters too much to rank the smallest and the largest batch"
     yield Finding(f"Time per sample {text}: {between}.", "sweep")
@@ -221,7 +297,10 @@ def _gaps(found: Analysis) -> list[Finding]:
     said = [
         Finding(
             item.sentence,
-            next((EVIDENCE[rule] for rule in item.rules if rule in EVIDENCE and item.place is None), "ledger"),
+            next(
+                (EVIDENCE[rule] for rule in item.rules if rule in EVIDENCE and item.place is None),
+                "ledger",
+            ),
             trail=_trail(item, found.ledger),
         )
         for item in told
@@ -239,17 +318,28 @@ def _trail(item: Headline, ledger: Ledger) -> str | None:
     if item.place is None:
         return sweep_key(item.rules[0]) if item.rules else None
     size, layer, direction = item.place
-    row = next(row for row in ledger.rows if (row.size, row.layer, row.direction) == (size, layer, direction))
+    row = next(
+        row
+        for row in ledger.rows
+        if (row.size, row.layer, row.direction) == (size, layer, direction)
+    )
     return row_key(row.place, row.direction, row.batch)
 
 
 def _waits(found: Analysis) -> Iterator[Finding]:
-    waiting = [point.traffic for point in found.roofline.at("run") if point.bound == "launch" and point.traffic.busy]
+    waiting = [
+        point.traffic
+        for point in found.roofline.at("run")
+        if point.bound == "launch" and point.traffic.busy
+    ]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
         who, _ = gpu_of([item.run for item in found.prepared.runs])
         share = percent(worst.busy or 0)
-        text = f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it waits for launches."
+        text = (
+            f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it "
+            "waits for launches."
+        )
         if len(waiting) > 1:
             text += f" Below half of the step at {len(waiting)} batch sizes."
         yield Finding(text, "roofline")
@@ -259,7 +349,9 @@ def _refused(found: Analysis) -> Iterator[Finding]:
     over = [point for point in found.roofline.above_kernels if point.over == "peak"]
     if over:
         more = f" The same in {len(over) - 1} more rows." if len(over) > 1 else ""
-        yield Finding(f"{over[0].traffic.name} is refused: {over[0].refused}.{more}", "roofline", warning=True)
+        yield Finding(
+            f"{over[0].traffic.name} is refused: {over[0].refused}.{more}", "roofline", warning=True
+        )
 
 
 def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
@@ -269,11 +361,22 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
     run, said = study.at(worst.batch).timing, []
     for cause in causes(run) if run else ():
         if cause.share >= WORTH:
-            often = f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}" if cause.launches else ""
+            often = (
+                f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}"
+                if cause.launches
+                else ""
+            )
             said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
-    mostly = f" Mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}." if said else ""
-    beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
-    text = f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no layer.{mostly}{beyond}"
+    mostly = (
+        f" Mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}." if said else ""
+    )
+    beyond = "".join(
+        f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ())
+    )
+    text = (
+        f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no "
+        f"layer.{mostly}{beyond}"
+    )
     yield Finding(text, "ledger")
 
 
@@ -282,7 +385,9 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
     if not ledger.rows:
         return
     yield from _not_on_paper(ledger)
-    bounds = sorted({row.name for row in ledger.rows if row.counted.lower_bound and row.paper.value})
+    bounds = sorted(
+        {row.name for row in ledger.rows if row.counted.lower_bound and row.paper.value}
+    )
     if not ledger.any_counted and told:
         return
     if not ledger.any_counted:
@@ -296,7 +401,11 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
         yield Finding(text, "gaps", warning=True)
     elif bounds:
         derived = any(row.counted.state == "derived" for row in ledger.rows)
-        what, why = ("Derived", DERIVED_PARTS) if derived else ("Counted", "some counters were not collected")
+        what, why = (
+            ("Derived", DERIVED_PARTS)
+            if derived
+            else ("Counted", "some counters were not collected")
+        )
         text = f"{what} FLOPs of {_few(bounds)} are lower bounds: {why}."
         yield Finding(text, "gaps", warning=True)
 
@@ -311,12 +420,20 @@ def _fewer_steps(study: Study) -> Iterator[Finding]:
 def _not_on_paper(ledger: Ledger) -> Iterator[Finding]:
     """Rows that run an operation without a formula, with the operations' names."""
     rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
-    names = dict.fromkeys(call.kind or "an operation" for row in rows for call in row.calls if call.flops is None)
+    names = dict.fromkeys(
+        call.kind or "an operation" for row in rows for call in row.calls if call.flops is None
+    )
     if rows:
-        what, where = (_few(list(found)) for found in (names, dict.fromkeys(row.name for row in rows)))
+        what, where = (
+            _few(list(found)) for found in (names, dict.fromkeys(row.name for row in rows))
+        )
         states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
         said = f"{what} {'are' if len(names) > 1 else 'is'} not counted"
-        yield Finding(f"Paper FLOPs of {where} are {' or '.join(sorted(states))}: {said}.", "gaps", warning=True)
+        yield Finding(
+            f"Paper FLOPs of {where} are {' or '.join(sorted(states))}: {said}.",
+            "gaps",
+            warning=True,
+        )
 
 
 def _few(names: Sequence[str]) -> str:
@@ -341,14 +458,16 @@ def _failures(study: Study) -> Iterator[Finding]:
 def without_layers(
     runs: Sequence[PreparedRun], names: Mapping[str, str] | None = None, *, derived: bool = False
 ) -> tuple[Finding, ...]:
-    """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters; ``names``: short
-    kernel names."""
+    """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without
+    counters; ``names``: short kernel names."""
     names = names or short_names(prepared.run for prepared in runs)
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run
         if not run.report.kernels:
-            gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
+            gap = next(
+                (gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None
+            )
             if gap:
                 text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
                 found.append(Finding(text, "gaps", warning=True))
@@ -384,10 +503,14 @@ def _largest(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(f"{spoken} is the only kernel: {often}, {took}.{clock}", "kernels")
     else:
         share = percent(times[name] / total)
-        yield Finding(f"{spoken} takes {share} of the kernel time ({took}, {often}).{clock}", "kernels")
+        yield Finding(
+            f"{spoken} takes {share} of the kernel time ({took}, {often}).{clock}", "kernels"
+        )
 
 
-def _executed(run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]) -> Iterator[Finding]:
+def _executed(
+    run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
+) -> Iterator[Finding]:
     groups: dict[str, list[KernelFlops]] = defaultdict(list)
     for kernel in run.report.kernels:
         groups[kernel.name].append(flops.get(kernel.launch, NO_FLOPS))
@@ -403,25 +526,32 @@ def _executed(run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str])
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
     which = f"All of it is {path}" if share == 1 else f"{percent(share)} of it is {path}"
-    about = ("at least " if figure.lower_bound else "") + {"estimated": "about ", "derived": "by its rule "}.get(
-        figure.state, ""
-    )
+    about = ("at least " if figure.lower_bound else "") + {
+        "estimated": "about ",
+        "derived": "by its rule ",
+    }.get(figure.state, "")
     amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
     rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
-    yield Finding(f"{names.get(name, name)} executed {amount} in {often}{most}. {which}{rule}.", "kernels")
+    yield Finding(
+        f"{names.get(name, name)} executed {amount} in {often}{most}. {which}{rule}.", "kernels"
+    )
 
 
 def _moved(run: PreparedRun) -> Iterator[Finding]:
     """HFMA and tensor instructions that only move constants, and are in no count."""
-    launches = [launch for launch, item in run.flops.items() if item.fp16.value is not None
-                and "moved constants" in (item.fp16.reason or "")]  # fmt: skip
+    launches = [
+        launch
+        for launch, item in run.flops.items()
+        if item.fp16.value is not None and "moved constants" in (item.fp16.reason or "")
+    ]
     if launches:
         halves = sum(int(metric(run.values[launch], op("hfma")) or 0) for launch in launches)
         pipe = sum(int(metric(run.values[launch], PIPE_TENSOR) or 0) for launch in launches)
         yield Finding(
-            f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in {_launches(len(launches))} only moved "
-            "constants: no arithmetic, and not counted.", "kernels",
-        )  # fmt: skip
+            f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in "
+            f"{_launches(len(launches))} only moved constants: no arithmetic, and not counted.",
+            "kernels",
+        )
 
 
 def _busy(prepared: PreparedRun, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -434,39 +564,47 @@ def _busy(prepared: PreparedRun, names: Mapping[str, str]) -> Iterator[Finding]:
     if len(found) == 1:
         who, _ = gpu_of([prepared.run], low.device)
         text = (
-            f"{who} ran kernels for {percent(low.share or 0)} of the time {span}: {time(low.running_ns)} of {length}."
-            f"{_one_wait(prepared, low, names)}"
+            f"{who} ran kernels for {percent(low.share or 0)} of the time {span}: "
+            f"{time(low.running_ns)} of {length}.{_one_wait(prepared, low, names)}"
         )
     else:
         text = (
-            f"{len(found)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to {percent(high.share or 0)} "
-            f"(GPU {high.device}) of the {length} {span}."
+            f"{len(found)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to "
+            f"{percent(high.share or 0)} (GPU {high.device}) of the {length} {span}."
         )
     yield Finding(text, "utilisation")
 
 
 def _one_wait(prepared: PreparedRun, busy: Busy, names: Mapping[str, str]) -> str:
-    """What lies between the kernels where one wait is most of the time without any; "" elsewhere."""
-    idle = next((item for item in prepared.usage.idle if item.device == busy.device and item.largest), None)
+    """What lies between the kernels where one wait is most of the time without any;
+    "" elsewhere."""
+    idle = next(
+        (item for item in prepared.usage.idle if item.device == busy.device and item.largest), None
+    )
     longest = idle.largest[0] if idle is not None else None
     without = busy.window_ns - busy.running_ns
-    if longest is None or without < MUCH_IDLE * busy.window_ns or longest.length_ns < ONE_WAIT * without:
+    if (
+        longest is None
+        or without < MUCH_IDLE * busy.window_ns
+        or longest.length_ns < ONE_WAIT * without
+    ):
         return ""
     rest = busy.window_ns - longest.length_ns
     after, before = (
-        f"{names.get(kernel.name, kernel.name)}" if kernel else None for kernel in (longest.after, longest.before)
+        f"{names.get(kernel.name, kernel.name)}" if kernel else None
+        for kernel in (longest.after, longest.before)
     )
     ends = f" from {after} to {before}" if after and before else ""
     around = f", while the host was in {_middle(longest.around)}" if longest.around else ""
     return (
-        f" {time(longest.length_ns)} is one wait{ends}{around}; without it, kernels ran for {percent(busy.running_ns / rest)} "
-        f"of {time(rest)}."
+        f" {time(longest.length_ns)} is one wait{ends}{around}; without it, kernels ran for "
+        f"{percent(busy.running_ns / rest)} of {time(rest)}."
     )
 
 
 def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
-    """("The NVIDIA A100-SXM4-80GB", "is"): the GPU of these runs as a sentence begins; "The GPU" where none names it, "The
-    GPUs" where there are several. ``index``: of the one that is meant."""
+    """("The NVIDIA A100-SXM4-80GB", "is"): the GPU of these runs as a sentence begins; "The GPU"
+    where none names it, "The GPUs" where there are several. ``index``: of the one that is meant."""
     gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
     meant = [device for device in gpus if index is not None and device.index == index]
     named = {device.name or "" for device in meant or gpus}
@@ -474,10 +612,6 @@ def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
         return "The GPUs", "are"
     name = next(iter(named), "")
     return (f"The {name}" if 0 < len(name) <= DEVICE else "The GPU"), "is"
-
-
-DEVICE = 34
-"""A longer name of a device is left out of a sentence."""
 
 
 def timeline_findings(runs: Sequence[PreparedRun]) -> Iterator[Finding]:
@@ -494,9 +628,10 @@ def _ranges(run: Run) -> Iterator[Finding]:
         top = max(timed, key=lambda item: item.gpu_ns or 0)
         often = "" if top.times == 1 else f" in {count(top.times).text} times"
         yield Finding(
-            f"Range {_middle(top.name)} launched the most GPU time: {time(top.gpu_ns or 0)}{often}. "
-            f"The host was in it for {time(top.host_ns)}.", "ranges",
-        )  # fmt: skip
+            f"Range {_middle(top.name)} launched the most GPU time: "
+            f"{time(top.gpu_ns or 0)}{often}. The host was in it for {time(top.host_ns)}.",
+            "ranges",
+        )
 
 
 def _middle(name: str) -> str:
@@ -511,19 +646,29 @@ def _copies(run: Run) -> Iterator[Finding]:
         took = sum(item.duration_ns or 0 for item in timed)
         moved = [item.bytes for item in timed if item.bytes is not None]
         bytes_ = f" for {size(sum(moved))}" if len(moved) == len(timed) else ""
-        often = "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+        often = (
+            "1 copy or memset"
+            if len(timed) == 1
+            else f"{count(len(timed)).text} copies and memsets"
+        )
         share = percent(took / (took + kernels))
-        text = f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both summed."
+        text = (
+            f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both "
+            "summed."
+        )
         yield Finding(f"{text}{_before_kernels(run, took)}", "ranges")
 
 
 def _before_kernels(run: Run, took: int) -> str:
-    """How much of the copies' time is outside of the span of kernels, which what the GPU did with the time is of."""
+    """How much of the copies' time is outside of the span of kernels, which what the GPU did with
+    the time is of."""
     starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
     if not starts or any(copy.start_ns is None for copy in run.report.copies):
         return ""
     first = min(starts)
-    before = sum(copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first)
+    before = sum(
+        copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first
+    )
     if before < took / 10:
         return ""
     much = "All" if before == took else "Most" if before > took / 2 else "Part"
@@ -535,18 +680,26 @@ def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:
     timed = sum(kernel.duration_ns is not None for kernel in kernels)
     if timed < len(kernels):
         gap = next((gap for gap in report.gaps if gap.quantity == "kernel.duration_ns"), None)
-        which = "No launch has" if timed == 0 else f"Only {count(timed).text} of {_launches(len(kernels))} have"
+        which = (
+            "No launch has"
+            if timed == 0
+            else f"Only {count(timed).text} of {_launches(len(kernels))} have"
+        )
         why = f": {gap.reason.rstrip('.')}" if gap else ""
         yield Finding(f"{which} a duration{why}.", "gaps", warning=True)
     lacking = lacking_flops(prepared)
     if lacking is not None and not derived:
         state, why = lacking
-        what = {"lower bound": "Executed FLOPs are lower bounds", "not collected": "No FLOP counts"}.get(state)
+        what = {
+            "lower bound": "Executed FLOPs are lower bounds",
+            "not collected": "No FLOP counts",
+        }.get(state)
         yield Finding(f"{what or f'Executed FLOPs are {state}'}: {why}.", "gaps", warning=True)
 
 
 def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
-    """(state in words, why) of FLOP counts that are not whole; None when they are, or when there is no kernel."""
+    """(state in words, why) of FLOP counts that are not whole; None when they are, or when there is
+    no kernel."""
     run = prepared.run
     if not run.report.kernels:
         return None
@@ -569,17 +722,22 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         return whole.state.replace("_", " "), whole.reason or "no reason was recorded"
     parts = []
     if whole.launches < whole.of_launches:
-        parts.append(f"{whole.of_launches - whole.launches} of {_launches(whole.of_launches)} have no count")
+        parts.append(
+            f"{whole.of_launches - whole.launches} of {_launches(whole.of_launches)} have no count"
+        )
     if whole.missing:
         parts.append(_lacking(each))
     return ("lower bound", "; ".join(parts)) if parts else None
 
 
 def _lacking(flops: Sequence[KernelFlops]) -> str:
-    """ "tensor counters were not collected; ...": the first reason of each path that some total is without."""
+    """ "tensor counters were not collected; ...": the first reason of each path that some total
+    is without."""
     reasons: dict[str, str] = {}
     for item in flops:
         for path in item.total.missing if item.total.value is not None else ():
-            reason = getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
+            reason = (
+                getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
+            )
             reasons.setdefault(path, reason if reason.startswith(path) else f"{path}: {reason}")
     return "; ".join(reasons.values())

@@ -1,4 +1,5 @@
-"""What a gate found: text, Markdown of at most 30 lines, JUnit XML, annotations of GitHub, JSON. FLOPs: 1 multiply-add = 2."""
+"""What a gate found: text, Markdown of at most 30 lines, JUnit XML, annotations of GitHub, JSON.
+FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
@@ -36,14 +37,19 @@ _VALUES = 80
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:
-    """ "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one that names the cause: see ``NAMING``."""
+    """ "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one that
+    names the cause: see ``NAMING``."""
     rows = [(one, row) for one in outcomes for row in one.rows]
     judged = sum(row.verdict not in (NEW, MISSING, NOT_JUDGED) for _, row in rows)
     failed = sum(row.verdict in FAILS for _, row in rows)
     if failed:
         outcome, cause = min(
             ((one, cause) for one in outcomes for cause in causes(one, *FAILS)),
-            key=lambda item: NAMING.index(item[1].first.quantity) if item[1].first.quantity in NAMING else len(NAMING),
+            key=lambda item: (
+                NAMING.index(item[1].first.quantity)
+                if item[1].first.quantity in NAMING
+                else len(NAMING)
+            ),
         )
         unjudged = sum(row.verdict == NOT_JUDGED for _, row in rows)
         of, noun = (
@@ -52,7 +58,9 @@ def headline(outcomes: Sequence[Outcome]) -> str:
         )
         also = f", {unjudged:,} {'was' if unjudged == 1 else 'were'} not judged" if unjudged else ""
         verb = "is" if failed == 1 else "are"
-        return f"{failed:,}{of} {noun} {verb} worse or changed{also}; {outcome.entry}: {_said(cause)}"
+        return (
+            f"{failed:,}{of} {noun} {verb} worse or changed{also}; {outcome.entry}: {_said(cause)}"
+        )
     problems = [f"{one.entry}: {text}" for one in outcomes for text in one.problems]
     if problems:
         return problems[0]
@@ -60,18 +68,29 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     if missing:
         outcome, row = missing[0]
         verb = "is" if len(missing) == 1 else "are"
-        return f"{len(missing):,} of the baseline's quantities {verb} not known now; {outcome.entry}: {line(row)}"
+        return (
+            f"{len(missing):,} of the baseline's quantities {verb} not known now; {outcome.entry}: "
+            f"{line(row)}"
+        )
     better = sum(row.verdict == BETTER for _, row in rows)
     more = f", {better:,} of them lower" if better else ""
-    return f"{judged:,} quantities are as in the baseline{more}" if judged else "no quantity could be judged"
+    return (
+        f"{judged:,} quantities are as in the baseline{more}"
+        if judged
+        else "no quantity could be judged"
+    )
 
 
 def _said(cause: Cause) -> str:
-    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %), of the forward: 900 became 1,018"."""
+    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %), of the forward: 900
+    became 1,018"."""
     if cause.whole is None or not isinstance(cause.whole.before, int | float):
         return line(cause.first)
     what = cause.whole.place.direction or "step"
-    return f"{line(cause.first)}; the whole {what}: {number(cause.whole.before)} became {number(cause.whole.after)}"
+    return (
+        f"{line(cause.first)}; the whole {what}: {number(cause.whole.before)} became "
+        f"{number(cause.whole.after)}"
+    )
 
 
 def line(row: Judged) -> str:
@@ -83,7 +102,9 @@ def line(row: Judged) -> str:
         return f"{where}: {row.said}"
     if row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str):
         return f"{where}: {_short(row.said)}"
-    return f"{where}: {number(row.before)} became {number(row.after)}" + (f" ({row.said})" if row.said else "")
+    return f"{where}: {number(row.before)} became {number(row.after)}" + (
+        f" ({row.said})" if row.said else ""
+    )
 
 
 def number(value: Value | None) -> str:
@@ -95,7 +116,9 @@ def number(value: Value | None) -> str:
     if isinstance(value, tuple):
         return f"{value[-1] / 1e6:,.4g} ms"
     return _short(
-        value if isinstance(value, str) else ", ".join(f"{name} x {count:g}" for name, count in value.items())
+        value
+        if isinstance(value, str)
+        else ", ".join(f"{name} x {count:g}" for name, count in value.items())
     )
 
 
@@ -104,13 +127,17 @@ def _short(text: str) -> str:
 
 
 def text(outcomes: Sequence[Outcome]) -> str:
-    """For the terminal: what fails first, then what could not be judged, and one line of sums for each entry."""
+    """For the terminal: what fails first, then what could not be judged, and one line of sums for
+    each entry."""
     return "\n".join(one for outcome in outcomes for one in _entry_lines(outcome))
 
 
 def _entry_lines(outcome: Outcome) -> Iterator[str]:
     tally = {verdict: len(outcome.of(verdict)) for verdict in MEANING}
-    sums = ", ".join(f"{count:,} {verdict}" for verdict, count in tally.items() if count) or "nothing judged"
+    sums = (
+        ", ".join(f"{count:,} {verdict}" for verdict, count in tally.items() if count)
+        or "nothing judged"
+    )
     yield f"{outcome.entry}: {sums}"
     for problem in outcome.problems:
         yield f"  could not be judged: {problem}"
@@ -137,7 +164,10 @@ def _entry_lines(outcome: Outcome) -> Iterator[str]:
 
 def _others(cause: Cause) -> str:
     """ "also at 12 more places: conv2 backward (+100 %), fc1 forward (+3 %), ..."."""
-    named = [f"{row.place.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}" for row in cause.others]
+    named = [
+        f"{row.place.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}"
+        for row in cause.others
+    ]
     several = f"{len(named)} more place{'s' if len(named) > 1 else ''}"
     return f"also at {several}: {', '.join(named[:_FEW])}{', ...' if len(named) > _FEW else ''}"
 
@@ -156,7 +186,10 @@ def _by_reason(rows: Sequence[Judged]) -> Iterator[str]:
             yield f"{found[0].place.name}, {found[0].quantity}: {_short(said)}"
             continue
         what = ", ".join(dict.fromkeys(row.quantity for row in found))
-        yield f"{len(found):,} quantities of {found[0].place.study or found[0].place.name} ({_short(what)}): {_short(said)}"
+        yield (
+            f"{len(found):,} quantities of {found[0].place.study or found[0].place.name} "
+            f"({_short(what)}): {_short(said)}"
+        )
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
@@ -169,10 +202,15 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         for cause in causes(one, *some)
     ]
     facts = [f"{one.entry}: {fact}" for one in outcomes if one.failed for fact in one.differences]
-    problems = [f"{one.entry} could not be judged: {text}" for one in outcomes for text in one.problems]
+    problems = [
+        f"{one.entry} could not be judged: {text}" for one in outcomes for text in one.problems
+    ]
     listed = [_short(one) for some in (problems, facts) for one in some[:3]]
     after = ["", *(f"- {markdown_text(one)}" for one in listed)] if listed else []
-    after += ["", "1 multiply-add = 2 FLOPs. `perfctl gate --update` takes the new values as the baseline."]
+    after += [
+        "",
+        "1 multiply-add = 2 FLOPs. `perfctl gate --update` takes the new values as the baseline.",
+    ]
     room = MARKDOWN_LINES - len(lines) - len(after) - 2
     if rows:
         lines += ["| | where | baseline | now | |", "|---|---|---|---|---|"]
@@ -196,16 +234,29 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         errors = len(outcome.problems) + len(outcome.of(MISSING))
         skipped = len(outcome.of(NOT_JUDGED))
         suite = ElementTree.SubElement(
-            root, "testsuite", name=_xml(outcome.entry), tests=str(len(outcome.rows) + len(outcome.problems)),
-            failures=str(failed), errors=str(errors), skipped=str(skipped),
-        )  # fmt: skip
+            root,
+            "testsuite",
+            name=_xml(outcome.entry),
+            tests=str(len(outcome.rows) + len(outcome.problems)),
+            failures=str(failed),
+            errors=str(errors),
+            skipped=str(skipped),
+        )
         for problem in outcome.problems:
-            case = ElementTree.SubElement(suite, "testcase", classname=_xml(outcome.entry), name="measuring")
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_xml(outcome.entry), name="measuring"
+            )
             ElementTree.SubElement(case, "error", message=_xml(problem))
         for row in outcome.rows:
             name = _xml(f"{row.place.name}, {row.quantity}")
-            case = ElementTree.SubElement(suite, "testcase", classname=_xml(outcome.entry), name=name)
-            kind = "failure" if row.verdict in FAILS else {MISSING: "error", NOT_JUDGED: "skipped"}.get(row.verdict)
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_xml(outcome.entry), name=name
+            )
+            kind = (
+                "failure"
+                if row.verdict in FAILS
+                else {MISSING: "error", NOT_JUDGED: "skipped"}.get(row.verdict)
+            )
             if kind is not None:
                 ElementTree.SubElement(case, kind, message=_xml(f"{row.verdict}: {line(row)}"))
     ElementTree.indent(root)
@@ -222,9 +273,15 @@ def github(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
     shown = 0
     for outcome in outcomes:
         for title, said in (
-            *((f"{outcome.entry}: {cause.first.quantity}", _said(cause)) for cause in causes(outcome, *FAILS)),
+            *(
+                (f"{outcome.entry}: {cause.first.quantity}", _said(cause))
+                for cause in causes(outcome, *FAILS)
+            ),
             *((f"{outcome.entry}: could not be judged", problem) for problem in outcome.problems),
-            *((f"{outcome.entry}: could not be judged", said) for said in _by_reason(outcome.of(MISSING))),
+            *(
+                (f"{outcome.entry}: could not be judged", said)
+                for said in _by_reason(outcome.of(MISSING))
+            ),
         ):
             if shown == 10:
                 return
@@ -247,14 +304,23 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "headline": headline(outcomes),
         "entries": [
             {
-                "entry": one.entry, "failed": one.failed, "undecided": one.undecided,
-                "problems": list(one.problems), "notes": list(one.notes), "differences": list(one.differences),
+                "entry": one.entry,
+                "failed": one.failed,
+                "undecided": one.undecided,
+                "problems": list(one.problems),
+                "notes": list(one.notes),
+                "differences": list(one.differences),
                 "rows": [
-                    {**asdict(row), "place": row.place._asdict(), "unit": KINDS[row.quantity].unit or None}
-                    for row in one.rows if row.verdict != SAME
+                    {
+                        **asdict(row),
+                        "place": row.place._asdict(),
+                        "unit": KINDS[row.quantity].unit or None,
+                    }
+                    for row in one.rows
+                    if row.verdict != SAME
                 ],
                 "same": len(one.of(SAME)),
             }
             for one in outcomes
         ],
-    }  # fmt: skip
+    }

@@ -51,7 +51,10 @@ def text(found: History) -> Iterator[str]:
 def heading(line: Line) -> str:
     """ "mnist_cnn, batch 16, torch, NVIDIA A100: 12 points, 36 runs"."""
     batch = "" if line.batch is None else f", batch {line.batch}"
-    return f"{line.name}{batch}, {line.profiler}, {line.facts.get('device', 'device unknown')}: {_count(line)}"
+    return (
+        f"{line.name}{batch}, {line.profiler}, {line.facts.get('device', 'device unknown')}: "
+        f"{_count(line)}"
+    )
 
 
 def _about(line: Line) -> Iterator[str]:
@@ -59,7 +62,10 @@ def _about(line: Line) -> Iterator[str]:
     if line.apart:
         yield f"a line of its own: {line.apart}"
     if len(line.points) < fewest():
-        yield f"times are not judged: a change shows from {fewest()} points on ('perfctl compare' judges two by their repeats)"
+        yield (
+            f"times are not judged: a change shows from {fewest()} points on ('perfctl compare' "
+            "judges two by their repeats)"
+        )
 
 
 def _count(line: Line) -> str:
@@ -72,7 +78,10 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
     before, after = (line.points[series.points[at]] for at in (change.after - 1, change.after))
     where = f"between {_point(found, before)} and {_point(found, after)}"
     if change.interval is None or change.p is None:
-        sure = f"an exact count, {value(series, series.values[change.after - 1])} to {value(series, series.values[change.after])}"
+        sure = (
+            f"an exact count, {value(series, series.values[change.after - 1])} to "
+            f"{value(series, series.values[change.after])}"
+        )
     else:
         low, high = (f"{end * 100:+.1f} %" for end in change.interval)
         sure = f"95 % interval {low} to {high}, p = {change.p:.2g}"
@@ -80,8 +89,15 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
             sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
             sure += f", with 95 % between {' and '.join(_point(found, one) for one in sides)}"
     blamed = found.suspects.get((found.lines.index(line), series.points[change.after]), ())
-    differ = [f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})" for one in blamed[:3]]
-    also = f"; also changed: {', '.join(differ)}" if differ else "; nothing else that was recorded changed"
+    differ = [
+        f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
+        for one in blamed[:3]
+    ]
+    also = (
+        f"; also changed: {', '.join(differ)}"
+        if differ
+        else "; nothing else that was recorded changed"
+    )
     by = "came" if change.change == inf else f"{change.change * 100:+.3g} %"
     return f"{series.what.name} {by} {where} ({sure}){also}"
 
@@ -147,26 +163,41 @@ def page_view(found: History) -> HistoryPage:
     changes = sum(len(part.changes) for part in parts)
     points = sum(len(line.points) for line in found.lines)
     count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
-    return HistoryPage(f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts)
+    return HistoryPage(
+        f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts
+    )
 
 
 def _named(stores: Sequence[str]) -> str:
     """ "a.db, b.db"; of more than four the first and the last."""
     short = _short(stores) if len(stores) > 1 else list(stores)
-    return ", ".join(short) if len(short) <= 4 else f"{len(short)} stores, {short[0]} to {short[-1]}"
+    return (
+        ", ".join(short) if len(short) <= 4 else f"{len(short)} stores, {short[0]} to {short[-1]}"
+    )
 
 
 def _part(line: Line, at: int, found: History) -> Part:
     rows = sorted(line.series, key=lambda one: (one.what.quantity == "layer", not one.changes))
-    changes = tuple(sentence(found, line, one, change) for one in line.series for change in one.changes)
-    return Part(f"line-{at + 1}", heading(line), tuple(_about(line)), changes, tuple(map(_row, rows)))
+    changes = tuple(
+        sentence(found, line, one, change) for one in line.series for change in one.changes
+    )
+    return Part(
+        f"line-{at + 1}", heading(line), tuple(_about(line)), changes, tuple(map(_row, rows))
+    )
 
 
 def _row(series: Series) -> Row:
     first, last = value(series, series.values[0]), value(series, series.values[-1])
-    told = ", ".join("new" if one.change == inf else f"{one.change * 100:+.3g} %" for one in series.changes)
-    words = f"{len(series.values)} points, from {first} to {last}{f', changed by {told}' if told else ''}"
-    return Row(series.what.name, _drawn(series, words), first, last, told or _untold(series), bool(told))
+    told = ", ".join(
+        "new" if one.change == inf else f"{one.change * 100:+.3g} %" for one in series.changes
+    )
+    words = (
+        f"{len(series.values)} points, from {first} to "
+        f"{last}{f', changed by {told}' if told else ''}"
+    )
+    return Row(
+        series.what.name, _drawn(series, words), first, last, told or _untold(series), bool(told)
+    )
 
 
 def _untold(series: Series) -> str:
@@ -178,14 +209,20 @@ def _untold(series: Series) -> str:
 
 
 def _drawn(series: Series, words: str) -> Sparkline:
-    """Times and counts from 0, so that a change of 5 % looks like one: the field ends at the largest value."""
+    """Times and counts from 0, so that a change of 5 % looks like one: the field ends at the
+    largest value."""
     top, last = max(series.values) or 1.0, max(len(series.values) - 1, 1)
     places = [
-        (round(EDGE + (WIDTH - 2 * EDGE) * at / last, 1), round(HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * one / top, 1))
+        (
+            round(EDGE + (WIDTH - 2 * EDGE) * at / last, 1),
+            round(HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * one / top, 1),
+        )
         for at, one in enumerate(series.values)
     ]
     return Sparkline(
-        " ".join(f"{x},{y}" for x, y in places), tuple(places[change.after] for change in series.changes), words
+        " ".join(f"{x},{y}" for x, y in places),
+        tuple(places[change.after] for change in series.changes),
+        words,
     )
 
 
@@ -207,32 +244,70 @@ def value(series: Series, number: float) -> str:
 def sparkline(values: Sequence[float]) -> str:
     """One bar a value, from the smallest to the largest."""
     low, high = min(values), max(values)
-    return "".join(BARS[round((one - low) / (high - low) * 7) if high > low else 3] for one in values)
+    return "".join(
+        BARS[round((one - low) / (high - low) * 7) if high > low else 3] for one in values
+    )
 
 
 def as_json(found: History) -> dict[str, Any]:
     """Every line with all its points and series."""
-    return {"stores": list(found.stores), "gate": found.gate,
-            "lines": [_line(line, at, found) for at, line in enumerate(found.lines)]}  # fmt: skip
+    return {
+        "stores": list(found.stores),
+        "gate": found.gate,
+        "lines": [_line(line, at, found) for at, line in enumerate(found.lines)],
+    }
 
 
 def _line(line: Line, at: int, found: History) -> dict[str, Any]:
     points = [
-        {"store": found.stores[point[0].store], "runs": [one.run for one in point], "started_at": point[0].started_at,
-         "commit": point[0].commit, "commit_time": point[0].commit_time} for point in line.points
-    ]  # fmt: skip
+        {
+            "store": found.stores[point[0].store],
+            "runs": [one.run for one in point],
+            "started_at": point[0].started_at,
+            "commit": point[0].commit,
+            "commit_time": point[0].commit_time,
+        }
+        for point in line.points
+    ]
     series = [
-        {"quantity": one.what.quantity, "layer": one.what.layer, "direction": one.what.direction,
-         "unit": QUANTITIES[one.what.quantity], "exact": one.exact, "points": one.points, "values": one.values,
-         "changes": [_change(one, change, found.suspects.get((at, one.points[change.after]), ())) for change in one.changes]}
+        {
+            "quantity": one.what.quantity,
+            "layer": one.what.layer,
+            "direction": one.what.direction,
+            "unit": QUANTITIES[one.what.quantity],
+            "exact": one.exact,
+            "points": one.points,
+            "values": one.values,
+            "changes": [
+                _change(one, change, found.suspects.get((at, one.points[change.after]), ()))
+                for change in one.changes
+            ],
+        }
         for one in line.series
-    ]  # fmt: skip
-    return {"heading": line.name, "batch": line.batch, "profiler": line.profiler, "device": line.facts.get("device"),
-            "apart": line.apart, "points": points, "series": series}  # fmt: skip
+    ]
+    return {
+        "heading": line.name,
+        "batch": line.batch,
+        "profiler": line.profiler,
+        "device": line.facts.get("device"),
+        "apart": line.apart,
+        "points": points,
+        "series": series,
+    }
 
 
 def _change(series: Series, change: Change, blamed: Sequence[Suspect]) -> dict[str, Any]:
-    places = {name: series.points[getattr(change, name)] for name in ("after", "earliest", "latest")}
-    differ = [{**asdict(one.difference), "as_cause": one.level, "as_cause_why": one.why} for one in blamed]
-    return {**places, "before": series.points[change.after - 1], "change": None if change.change == inf else change.change,
-            "interval": change.interval, "p": change.p, "differences": differ}  # fmt: skip
+    places = {
+        name: series.points[getattr(change, name)] for name in ("after", "earliest", "latest")
+    }
+    differ = [
+        {**asdict(one.difference), "as_cause": one.level, "as_cause_why": one.why} for one in blamed
+    ]
+    return {
+        **places,
+        "before": series.points[change.after - 1],
+        "change": None if change.change == inf else change.change,
+        "interval": change.interval,
+        "p": change.p,
+        "differences": differ,
+    }

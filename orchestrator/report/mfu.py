@@ -14,9 +14,12 @@ _MATCHES = 6
 
 
 def lines(found: Audit) -> Iterator[str]:
-    """The run, a line for every convention, what explains a reported figure, and what was assumed."""
+    """The run, a line for every convention, what explains a reported figure, and what
+    was assumed."""
     model = found.model
-    count = f"{model.parameters:,} parameters" + (f", {model.active:,} met by a token" if model.idle else "")
+    count = f"{model.parameters:,} parameters" + (
+        f", {model.active:,} met by a token" if model.idle else ""
+    )
     yield f"{model.name}: {count}, {model.seq:,} tokens a sequence"
     devices = f"{found.devices:,} x " if found.devices > 1 else ""
     yield f"{found.tokens_per_second:,g} tokens/s on {devices}{found.peak.source}"
@@ -50,7 +53,10 @@ def _recomputed(recompute: str | float) -> str:
         return "the two products of attention run again in backward (selective recomputing)"
     if recompute == "full":
         return "the forward pass of all layers runs again in backward (full recomputing)"
-    return f"{float(recompute):.0%} of the forward products with weights and all of attention run again in backward"
+    return (
+        f"{float(recompute):.0%} of the forward products with weights and all of attention run "
+        "again in backward"
+    )
 
 
 def _cells(found: Audit, row: Row, with_hfu: bool) -> list[str]:
@@ -62,7 +68,11 @@ def _cells(found: Audit, row: Row, with_hfu: bool) -> list[str]:
     if difference is None or row is found.exact:
         return [*cells, "", row.convention.formula if row is found.exact else ""]
     by, terms = difference
-    named = [f"{name} {_signed(amount / exact)}" for name, amount in terms if abs(amount) >= SHOWN * exact]
+    named = [
+        f"{name} {_signed(amount / exact)}"
+        for name, amount in terms
+        if abs(amount) >= SHOWN * exact
+    ]
     return [*cells, _signed(by / exact), ", ".join(named) or "nothing of 0.05 % or more"]
 
 
@@ -80,7 +90,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
     widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
     sides = ["<", *(">" for _ in heads[1:-1]), "<"]
     for at, row in enumerate((heads, *rows)):
-        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        yield "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
         if at == 0:
             yield "-" * (sum(widths[:-1]) + 2 * (len(widths) - 1) + len(heads[-1]))
 
@@ -90,11 +102,15 @@ def _explained(found: Reported) -> Iterator[str]:
     if not found.matches:
         near = found.nearest
         share = (
-            f". It is in percent: write {found.value * 10000:g} for a share of {found.value * 100:g}"
+            f". It is in percent: write {found.value * 10000:g} for a share of "
+            f"{found.value * 100:g}"
             if found.value < 0.01
             else ""
         )
-        yield f"{said}: nothing known gives it{share}. Nearest: {near.said}, {near.value:.2%} ({near.source})"
+        yield (
+            f"{said}: nothing known gives it{share}. Nearest: {near.said}, {near.value:.2%} "
+            f"({near.source})"
+        )
         return
     first, *more = found.matches
     yield f"{said}: {_match(first)}"
@@ -114,17 +130,28 @@ def as_json(found: Audit) -> dict[str, Any]:
     model = found.model
     reported = found.reported
     return {
-        "model": model.name, "seq": model.seq, "parameters": model.parameters, "active_parameters": model.active,
-        "tokens_per_second": found.tokens_per_second, "gpus": found.devices, "peak_flops_per_s": found.peak.flops,
-        "peak": found.peak.source, "recompute": found.recompute,
-        "exact": _row(found, found.exact), "exact_causal": _row(found, found.causal),
+        "model": model.name,
+        "seq": model.seq,
+        "parameters": model.parameters,
+        "active_parameters": model.active,
+        "tokens_per_second": found.tokens_per_second,
+        "gpus": found.devices,
+        "peak_flops_per_s": found.peak.flops,
+        "peak": found.peak.source,
+        "recompute": found.recompute,
+        "exact": _row(found, found.exact),
+        "exact_causal": _row(found, found.causal),
         "formulas": {row.convention.key: _row(found, row) for row in found.rows},
-        "reported": None if reported is None else {
-            "mfu": reported.value, "tolerance": reported.tolerance, "matches": [_as_dict(one) for one in reported.matches],
+        "reported": None
+        if reported is None
+        else {
+            "mfu": reported.value,
+            "tolerance": reported.tolerance,
+            "matches": [_as_dict(one) for one in reported.matches],
             "nearest": _as_dict(reported.nearest),
         },
         "notes": list(found.notes),
-    }  # fmt: skip
+    }
 
 
 def _as_dict(one: Match) -> dict[str, Any]:
@@ -134,8 +161,13 @@ def _as_dict(one: Match) -> dict[str, Any]:
 def _row(found: Audit, row: Row) -> dict[str, Any]:
     difference = found.difference(row)
     return {
-        "formula": row.convention.formula, "source": row.convention.source, "flops_per_token": row.total,
-        "terms": None if row.terms is None else dict(row.terms), "mfu": row.mfu, "hfu": row.hfu, "refused": row.refused,
+        "formula": row.convention.formula,
+        "source": row.convention.source,
+        "flops_per_token": row.total,
+        "terms": None if row.terms is None else dict(row.terms),
+        "mfu": row.mfu,
+        "hfu": row.hfu,
+        "refused": row.refused,
         "difference": None if difference is None else difference[0],
         "difference_by_term": None if difference is None else dict(difference[1]),
-    }  # fmt: skip
+    }

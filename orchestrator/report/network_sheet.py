@@ -20,12 +20,29 @@ def _words(sheet: NetworkSheet) -> int:
 
 def _heads(sheet: NetworkSheet) -> Row:
     backward = ("backward FLOP",) if sheet.backward else ()
-    return ("layer", "kind", *(["type"] if sheet.types else []), "output", "parameters", "MAC", "forward FLOP", *backward,
-            "elementwise FLOP", "parameter B", "written B")  # fmt: skip
+    return (
+        "layer",
+        "kind",
+        *(["type"] if sheet.types else []),
+        "output",
+        "parameters",
+        "MAC",
+        "forward FLOP",
+        *backward,
+        "elementwise FLOP",
+        "parameter B",
+        "written B",
+    )
 
 
 def _cells(line: NetworkLine, sheet: NetworkSheet) -> Row:
-    shape = " x ".join(map(str, line.output)) if line.output is not None else "" if line.called else "not called"
+    shape = (
+        " x ".join(map(str, line.output))
+        if line.output is not None
+        else ""
+        if line.called
+        else "not called"
+    )
     unknown = UNKNOWN if line.called else ""
     backward = (line.backward_flops,) if sheet.backward else ()
     numbers = (
@@ -38,26 +55,39 @@ def _cells(line: NetworkLine, sheet: NetworkSheet) -> Row:
         line.written_bytes,
     )
     kind = (line.kind, line.type) if sheet.types else (line.kind,)
-    return (line.layer, *kind, shape, *(unknown if value is None else f"{value:,}" for value in numbers))
+    return (
+        line.layer,
+        *kind,
+        shape,
+        *(unknown if value is None else f"{value:,}" for value in numbers),
+    )
 
 
 def _rows(sheet: NetworkSheet) -> list[Row]:
     """Every line, then the totals: "at least" where a line has no figure."""
     lines = [_cells(line, sheet) for line in sheet.lines]
-    missing = [UNKNOWN in column for column in zip(*lines, strict=True)] or [False] * len(_heads(sheet))
+    missing = [UNKNOWN in column for column in zip(*lines, strict=True)] or [False] * len(
+        _heads(sheet)
+    )
     total = (
-        f"at least {cell}" if least else cell for cell, least in zip(_cells(sheet.total, sheet), missing, strict=True)
+        f"at least {cell}" if least else cell
+        for cell, least in zip(_cells(sheet.total, sheet), missing, strict=True)
     )
     return [*lines, tuple(total)]
 
 
 def _notes(sheet: NetworkSheet) -> list[str]:
-    again = f"Computed again in backward (activation checkpointing), in no line: {sheet.recompute_flops:,} FLOP."
+    again = (
+        "Computed again in backward (activation checkpointing), in no line: "
+        f"{sheet.recompute_flops:,} FLOP."
+    )
     missing = [f"Not known: {'; '.join(sheet.unknown)}."] if sheet.unknown else []
     types = [
-        f"{row.type}: {'at least ' if row.unknown else ''}{row.forward_flops:,} FLOP forward, {row.backward_flops:,} backward, "
-        f"{row.elementwise_flops:,} elementwise forward; {row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} "
-        "backward."
+        (
+            f"{row.type}: {'at least ' if row.unknown else ''}{row.forward_flops:,} FLOP forward, "
+            f"{row.backward_flops:,} backward, {row.elementwise_flops:,} elementwise forward; "
+            f"{row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} backward."
+        )
         for row in sheet.types
     ]
     return [*types, *missing, *([again] if sheet.recompute_flops else []), *sheet.conventions]
@@ -73,7 +103,11 @@ def as_text(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
     for batch, sheet in sheets.items():
         heads, rule, *lines, total = columns(_heads(sheet), _rows(sheet), left=_words(sheet))
         title = _title(model, batch)
-        parts.append("\n".join([title, "=" * len(title), "", heads, rule, *lines, rule, total, "", *_notes(sheet)]))
+        parts.append(
+            "\n".join(
+                [title, "=" * len(title), "", heads, rule, *lines, rule, total, "", *_notes(sheet)]
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -107,13 +141,21 @@ def as_html(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
     body = ""
     for batch, sheet in sheets.items():
         head = "".join(f"<th scope=col>{escape(name)}</th>" for name in _heads(sheet))
-        *lines, total = ("".join(_cell(cell, at) for at, cell in enumerate(row)) for row in _rows(sheet))
+        *lines, total = (
+            "".join(_cell(cell, at) for at, cell in enumerate(row)) for row in _rows(sheet)
+        )
         table = "".join(f"<tr>{line}</tr>" for line in lines)
         notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(sheet))
-        body += f"<h2>{escape(_title(model, batch))}</h2><div class=wide><table><thead><tr>{head}</tr></thead><tbody>{table}</tbody>"
+        body += (
+            f"<h2>{escape(_title(model, batch))}</h2><div "
+            f"class=wide><table><thead><tr>{head}</tr></thead><tbody>{table}</tbody>"
+        )
         body += f"<tfoot><tr>{total}</tr></tfoot></table></div><ul>{notes}</ul>"
     first = max((_words(sheet) for sheet in sheets.values()), default=3) + 1
-    style = f".wide{{overflow-x:auto}}td:nth-child(n+{first}),th:nth-child(n+{first}){{text-align:right}}"
+    style = (
+        f".wide{{overflow-x:auto}}td:nth-child(n+{first}),th:nth-child(n+{first})"
+        f"{{text-align:right}}"
+    )
     style += "tfoot{font-weight:bold}body{max-width:90rem}"
     return html_page(model, body, style)
 
@@ -123,6 +165,9 @@ def _cell(text: str, place: int) -> str:
 
 
 FORMS: dict[str, Callable[[str, Mapping[int, NetworkSheet]], str]] = {
-    "text": as_text, "md": as_markdown, "tex": as_latex, "html": as_html,
-}  # fmt: skip
+    "text": as_text,
+    "md": as_markdown,
+    "tex": as_latex,
+    "html": as_html,
+}
 """--format -> how the sheet is written."""

@@ -15,20 +15,32 @@ _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p")
 _SIZES = tuple(1000**step for step in range(len(_UP)))
 _UNITS = (
-    (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (2 * HOUR, 60.0, "min"), (96 * HOUR, HOUR, "h"),
+    (1e-3, 1e-6, "µs"),
+    (1.0, 1e-3, "ms"),
+    (120.0, 1.0, "s"),
+    (2 * HOUR, 60.0, "min"),
+    (96 * HOUR, HOUR, "h"),
     (float("inf"), 24 * HOUR, "d"),
-)  # fmt: skip
+)
 """(seconds up to which, seconds of one, unit): the middle figure decides for its range."""
+
+MOST_DIGITS = 6
+"""Before a column's unit, where there is a larger one."""
+
+LEAST = 0.1
+"""Of a column's unit: a smaller value would begin with zeros, and has its own unit."""
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Three significant digits without exponent: 1.36, 24.7, 105; 0 is 0; whole numbers below 1000 stay whole."""
+    """Three significant digits without exponent: 1.36, 24.7, 105; 0 is 0; whole numbers below 1000
+    stay whole."""
     if value == 0:
         return "0"
     if isinstance(value, int) and abs(value) < 1000:
         return str(value)
     most = digits - 1
-    while most > 0 and abs(value) >= 10 ** (digits - most):  # one more would be too many in any case
+    # one more would be too many in any case
+    while most > 0 and abs(value) >= 10 ** (digits - most):
         most -= 1
     for decimals in range(most, -1, -1):
         text = f"{value:.{decimals}f}"
@@ -71,15 +83,13 @@ def _step_down(magnitude: float) -> int:
     return len(_DOWN) - 1
 
 
-MOST_DIGITS = 6
-"""Before a column's unit, where there is a larger one."""
-
-
 def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -> tuple[float, str]:
-    """(divisor, prefix and unit) for a column, chosen for the median of what is not 0: its values keep one unit.
+    """(divisor, prefix and unit) for a column, chosen for the median of what is not 0: its values
+    keep one unit.
 
-    A larger one where the largest value would have more than MOST_DIGITS before it: 463 ms is no "463,000,000 ns".
-    ``down`` False: no prefix below 1, for rates ("508 m" a second would be read as millions).
+    A larger one where the largest value would have more than MOST_DIGITS before it: 463 ms is no
+    "463,000,000 ns". ``down`` False: no prefix below 1, for rates ("508 m" a second would be read
+    as millions).
     """
     known = sorted(abs(value) for value in values if value)
     if not known:
@@ -92,22 +102,22 @@ def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -
     return 1000.0**step, (_UP[step] if step >= 0 else _DOWN[-step]) + unit
 
 
-LEAST = 0.1
-"""Of a column's unit: a smaller value would begin with zeros, and has its own unit."""
+def unit_of(
+    value: float, column: tuple[float, str], unit: str = "", *, down: bool = True
+) -> tuple[float, str]:
+    """(divisor, prefix and unit) of one value in a column: the column's, or its own below LEAST
+    of it.
 
-
-def unit_of(value: float, column: tuple[float, str], unit: str = "", *, down: bool = True) -> tuple[float, str]:
-    """(divisor, prefix and unit) of one value in a column: the column's, or its own below LEAST of it.
-
-    "88.3 M" stands below "34.2 G", and 1,230 µs below 4.56 µs: large values keep the column's unit. ``unit`` and ``down``
-    as for :func:`column_unit`.
+    "88.3 M" stands below "34.2 G", and 1,230 µs below 4.56 µs: large values keep the column's unit.
+    ``unit`` and ``down`` as for :func:`column_unit`.
     """
     small = value and abs(value) < LEAST * column[0]
     return column_unit([value], unit, down=down) if small else column
 
 
 def in_unit(value: float, divisor: float) -> str:
-    """``value / divisor`` with three significant digits, thousands grouped: 0.0123, 1.36, 24.7, 105, 12,300."""
+    """``value / divisor`` with three significant digits, thousands grouped: 0.0123, 1.36, 24.7,
+    105, 12,300."""
     if not value:
         return "0"
     if divisor == 1 and isinstance(value, int) and abs(value) < 1000:
@@ -121,7 +131,8 @@ def in_unit(value: float, divisor: float) -> str:
 
 
 def per_second(value: float) -> str:
-    """ "1.36 k", "0.508"; below 1 without a prefix, for "508 m" a second would be read as millions."""
+    """ "1.36 k", "0.508"; below 1 without a prefix, for "508 m" a second would be read
+    as millions."""
     return f"{value:.3g}" if 1e-4 <= value < 0.9995 else si(value)
 
 
@@ -177,7 +188,8 @@ def ratio(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant ones, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346. Below a millionth: "< 0.000001"."""
+    """Three significant ones, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346. Below a
+    millionth: "< 0.000001"."""
     if value == 0:
         return "0"
     if 0 < value < 1e-6:
@@ -217,7 +229,9 @@ def compact_dollars(span: Span) -> str:
 
 def dollars(span: Span) -> str:
     """ "$12.3 ($10.1 to $15.2)"."""
-    return money(span.value) + ("" if span.low == span.high else f" ({money(span.low)} to {money(span.high)})")
+    return money(span.value) + (
+        "" if span.low == span.high else f" ({money(span.low)} to {money(span.high)})"
+    )
 
 
 def money(value: float) -> str:

@@ -12,7 +12,15 @@ from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
 from perfctl.orchestrator.analyse.cost import Energy, Parallel, Room, Span, Training
 from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
-from perfctl.orchestrator.report.numbers import DASH, compact, digits, dollars, duration, gigabytes, money
+from perfctl.orchestrator.report.numbers import (
+    DASH,
+    compact,
+    digits,
+    dollars,
+    duration,
+    gigabytes,
+    money,
+)
 from perfctl.orchestrator.report.prices import days, sources
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
@@ -39,6 +47,8 @@ WAYS = {
     "roofline": "the roofline alone",
 }
 
+_NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
+
 
 def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     billed = f"{found.question.epochs} epochs" if training.whole is not None else "one epoch"
@@ -46,17 +56,28 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     rentals = whole or training.rentals
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
-    yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))})")
+    yield text(
+        f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} "
+        f"({'; '.join(sources(prices))})"
+    )
     table = grid_of("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
     table.padding = (0, 1, 0, 0)
     for rental in shown:
         price = rental.price
         gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
-        table.add_row(*map(text, (
-            price.provider, price.instance or price.gpu, f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
-            dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-            money(rental.spot.value) if rental.spot is not None else DASH, prices_text.when(price, found.prices.today),
-        )))  # fmt: skip
+        table.add_row(
+            *map(
+                text,
+                (
+                    price.provider,
+                    price.instance or price.gpu,
+                    f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
+                    dollars(rental.on_demand) if rental.on_demand is not None else DASH,
+                    money(rental.spot.value) if rental.spot is not None else DASH,
+                    prices_text.when(price, found.prices.today),
+                ),
+            )
+        )
     yield table
     if (late := prices_text.old(found.prices, prices)) is not None:
         yield text(late, "dim")
@@ -69,10 +90,14 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
         left_out = len(training.rentals) - len(whole)
         yield text(f"{left_out} offers of fewer GPUs an instance are left out: {network}", "dim")
     if (energy := training.energy) is not None:
-        cost = f", cost {numbers.with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
+        cost = (
+            f", cost {numbers.with_range(energy.cost)} at the tariff"
+            if energy.cost is not None
+            else ""
+        )
         yield text(
-            f"energy {numbers.with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a GPU, {energy.source};"
-            " without host and cooling"
+            f"energy {numbers.with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a "
+            f"GPU, {energy.source}; without host and cooling"
         )
 
 
@@ -86,15 +111,27 @@ def _limited(found: Answer) -> Iterator[str]:
     waits = [point for point in found.points if point.step.host_limits]
     if waits and (said := host_limit(waits[-1].step)) is not None:
         which = ", ".join(f"{point.step.case.batch:,}" for point in waits)
-        yield f"batch {which}: {said.replace('this step', f'a step at batch {waits[-1].step.case.batch:,}')}"
+        yield (
+            f"batch {which}: "
+            f"{said.replace('this step', f'a step at batch {waits[-1].step.case.batch:,}')}"
+        )
 
 
 def batches(found: Answer) -> Table:
     tokens = found.subject.tokens
-    heads = ["batch", ">step", ">tokens/s" if tokens is not None else ">samples/s", ">memory", "fits"]
+    heads = [
+        "batch",
+        ">step",
+        ">tokens/s" if tokens is not None else ">samples/s",
+        ">memory",
+        "fits",
+    ]
     first = found.points[0].training
     if first.billed is not None:
-        heads += [">all epochs" if first.whole is not None else ">epoch", *([">cheapest"] if first.rentals else [])]
+        heads += [
+            ">all epochs" if first.whole is not None else ">epoch",
+            *([">cheapest"] if first.rentals else []),
+        ]
     table = grid_of(*heads, tight=True)
     for point in found.points:
         training, room = point.training, point.training.room
@@ -102,11 +139,18 @@ def batches(found: Answer) -> Table:
         if room is not None and room.fits is not None:
             fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
-            f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value * (tokens or 1)),
-            gigabytes(room.whole) if room is not None else DASH, fits,
-        ]  # fmt: skip
+            f"{training.job.batch:,}",
+            compact(training.step),
+            digits(training.samples_per_second.value * (tokens or 1)),
+            gigabytes(room.whole) if room is not None else DASH,
+            fits,
+        ]
         if training.billed is not None:
-            costs = [rental.on_demand for rental in training.rentals if rental.on_demand and rental.instances == 1]
+            costs = [
+                rental.on_demand
+                for rental in training.rentals
+                if rental.on_demand and rental.instances == 1
+            ]
             cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
         table.add_row(*map(text, row))
@@ -120,7 +164,9 @@ def _below_batches(found: Answer) -> list[str]:
         on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
         said.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
     if first.billed is not None and first.rentals:
-        prices = [rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1]
+        prices = [
+            rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1
+        ]
         if prices:
             offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
             dates = f"cheapest, with the range of the time in proportion: {offers}"
@@ -132,24 +178,43 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     shares = point.step.shares
     if not shares:
         return
-    yield text(f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} go")
-    yield add_rows(grid_of("layer", "kind", ">time", ">part", "driven by"), [
-        (share.layer or "(between layers)", share.kind, _exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
-        for share in shares[:LAYERS]
-    ])  # fmt: skip
+    yield text(
+        f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} "
+        "go"
+    )
+    yield add_rows(
+        grid_of("layer", "kind", ">time", ">part", "driven by"),
+        [
+            (
+                share.layer or "(between layers)",
+                share.kind,
+                _exactly(share.seconds),
+                f"{share.part:.1%}",
+                DRIVERS[share.limit],
+            )
+            for share in shares[:LAYERS]
+        ],
+    )
     if rest := shares[LAYERS:]:
-        yield text(f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all", "dim")
+        yield text(
+            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all",
+            "dim",
+        )
     if point.step.host_limits and point.step.gpu is not None:
         yield text(
-            f"the GPU works {_exactly(point.step.gpu)} of it and waits for the host in between: the layers have shares of the whole"
+            f"the GPU works {_exactly(point.step.gpu)} of it and waits for the host in between: "
+            "the layers have shares of the whole"
         )
     by_limit = Counter[str]()
     for share in shares:
-        by_limit[share.limit] += share.part  # type: ignore[assignment]  # typeshed counts in whole numbers
+        # typeshed counts in whole numbers
+        by_limit[share.limit] += share.part  # type: ignore[assignment]
     said = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in by_limit.most_common())
     yield text(f"by what limits the layers: {said}")
     if point.step.phases:
-        yield text(", ".join(f"{name} {_exactly(value)}" for name, value in point.step.phases.items()))
+        yield text(
+            ", ".join(f"{name} {_exactly(value)}" for name, value in point.step.phases.items())
+        )
     if point.step.drivers:
         said = ", ".join(f"{name} x {factor:.2f}" for name, factor in point.step.drivers[:5])
         yield text(f"what moves it from the middle of what was measured: {said}")
@@ -158,14 +223,28 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
 def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
-    left_out += [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"] if best.unsure else []
-    left_out += ["offers without a known date are left out: --undated takes them"] if not found.question.undated else []
+    left_out += (
+        [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"]
+        if best.unsure
+        else []
+    )
+    left_out += (
+        ["offers without a known date are left out: --undated takes them"]
+        if not found.question.undated
+        else []
+    )
     also = f" ({', '.join(left_out)})" if left_out else ""
-    yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
+    yield text(
+        f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in "
+        f"both{also}"
+    )
     table = grid_of("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
-        name, day = f"{price.provider} {price.instance}".strip(), prices_text.when(price, found.prices.today)
+        name, day = (
+            f"{price.provider} {price.instance}".strip(),
+            prices_text.when(price, found.prices.today),
+        )
         offer = f"{name}, {price.count} x {choice.board}, {day}"
         spot = money(choice.spot.value) if choice.spot is not None else DASH
         cost = numbers.compact_dollars(choice.dollars)
@@ -174,19 +253,31 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     if best.choices:
         ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices if choice.way in WAYS)
         beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
-        also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
-        yield text(f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion", "dim")
+        also = (
+            f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
+        )
+        yield text(
+            f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in "
+            "proportion",
+            "dim",
+        )
         prices = [choice.price for choice in best.choices]
         source = "; ".join(sources(prices))
-        yield text(f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU", "dim")
+        yield text(
+            f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU",
+            "dim",
+        )
         if (late := prices_text.old(found.prices, prices)) is not None:
             yield text(late, "dim")
 
 
 def grid_of(*heads: str, tight: bool = False) -> Table:
-    """Columns, those with ">" before their head to the right; ``tight``: one space between them, and none is broken."""
+    """Columns, those with ">" before their head to the right; ``tight``: one space between them,
+    and none is broken."""
     whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
-    sides = [(head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads]
+    sides = [
+        (head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads
+    ]
     table = grid(*sides, whole=whole)
     table.padding = (0, 1 if tight else 2, 0, 0)
     return table
@@ -232,22 +323,31 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         *_tokens(found, training),
     ]
     if training.epoch is not None and training.steps is not None:
-        rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
+        rows.append(
+            (
+                "epoch" if trains else "all samples",
+                f"{duration(training.epoch)}: {training.steps:,} steps",
+            )
+        )
     if training.whole is not None:
-        rows.append(("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs"))
+        rows.append(
+            ("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs")
+        )
     rows += [("host", said)] if (said := host_limit(point.step)) is not None else []
     rows += [] if too_large else [memory]
     return rows + _parallel(training) + _grounds(point)
 
 
 def host_limit(step: StepTime) -> str | None:
-    """What to know and do where the GPU waits for the host; None where it does not, or nobody knows."""
+    """What to know and do where the GPU waits for the host; None where it does not, or
+    nobody knows."""
     if not step.host_limits or step.host is None or step.gpu is None:
         return None
     also = " with their backward and the update" if step.case.training else ""
     return (
-        f"the host limits this step: starting {step.operations:,} operations{also} takes {_exactly(step.host)}, the GPU "
-        f"{_exactly(step.gpu)}; a larger batch costs little more time, CUDA graphs or torch.compile start fewer operations"
+        f"the host limits this step: starting {step.operations:,} operations{also} takes "
+        f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little more "
+        "time, CUDA graphs or torch.compile start fewer operations"
     )
 
 
@@ -266,10 +366,20 @@ def _memory(room: Room | None, kind: str) -> str:
     if room.limit is None:
         return f"{gigabytes(room.whole)}, {on_top}; the memory of the device is not known"
     if not room.fits:
-        largest = f"the largest batch that fits is {room.largest:,}" if room.largest else "not even one sample fits"
-        missing = f"{gigabytes(room.lacking)} are missing" if room.lacking else "the allocator's pieces are too small"
+        largest = (
+            f"the largest batch that fits is {room.largest:,}"
+            if room.largest
+            else "not even one sample fits"
+        )
+        missing = (
+            f"{gigabytes(room.lacking)} are missing"
+            if room.lacking
+            else "the allocator's pieces are too small"
+        )
         missing += f"; {largest}"
-        return f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
+        return (
+            f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
+        )
     most = f"; largest batch {room.largest:,}" if room.largest is not None else ""
     close = ", but little is left" if room.close else ""
     return f"fits{close}: {gigabytes(room.whole)} of {gigabytes(room.limit)}, {on_top}{most}"
@@ -287,7 +397,9 @@ def _parallel(training: Training) -> list[tuple[str, str]]:
     moved = f"{gigabytes(found.moved_bytes)} of gradients a step and GPU"
     if found.communication is None:
         return [("in parallel", f"{said}, as said; {moved}")]
-    link = f"over {digits(found.link_gbs or 0)} GB/s ({found.link}), {_exactly(found.communication)}"
+    link = (
+        f"over {digits(found.link_gbs or 0)} GB/s ({found.link}), {_exactly(found.communication)}"
+    )
     hidden = f"of which {_exactly(found.exposed or 0)} not hidden (--overlap {found.overlap:g})"
     return [("in parallel", f"{said}: {moved} {link}, {hidden}")]
 
@@ -297,10 +409,18 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
     covered = ""
     if step.coverage is not None:
         beyond = ", which this one goes beyond" if step.outside else ""
-        covered = f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned from{beyond}"
+        covered = (
+            f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned "
+            f"from{beyond}"
+        )
     rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
     near = [("nearest", f"measured: {step.nearest}")] if step.nearest else []
-    return [rests, *near, *named("no better", filter(None, step.why_not)), *named("beyond data", step.outside)]
+    return [
+        rests,
+        *near,
+        *named("no better", filter(None, step.why_not)),
+        *named("beyond data", step.outside),
+    ]
 
 
 def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
@@ -331,51 +451,99 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     """Everything, every offer and every layer."""
     question, machine, subject = found.question, found.device.machine, found.subject
     choices = [
-        {**prices_text.as_json(choice.price, found.prices.today), "board": choice.board, "batch": choice.batch,
-         "way": choice.way, "beyond_the_data": choice.beyond,
-         "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
+        {
+            **prices_text.as_json(choice.price, found.prices.today),
+            "board": choice.board,
+            "batch": choice.batch,
+            "way": choice.way,
+            "beyond_the_data": choice.beyond,
+            "training_s": _record(choice.seconds),
+            "on_demand_usd": _record(choice.dollars),
+            "spot_usd": _record(choice.spot),
+        }
         for choice in (best.choices if best is not None else ())
-    ]  # fmt: skip
+    ]
     peaks = {"flops_per_second": dict(machine.flops_per_second), "source": found.device.source}
     return {
-        "model": subject.model, "mode": "train" if subject.training else "infer",
-        "optimizer": subject.optimizer or None, "precision": question.precision, "parameters": subject.parameters,
-        "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
-        "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
+        "model": subject.model,
+        "mode": "train" if subject.training else "infer",
+        "optimizer": subject.optimizer or None,
+        "precision": question.precision,
+        "parameters": subject.parameters,
+        "dataset_size": question.samples,
+        "epochs": question.epochs,
+        "gpus": question.gpus,
+        "device": {**asdict(machine), **peaks},
+        "prices": found.prices.where,
+        "notes": list(found.notes),
         "tokens_per_sample": subject.tokens,
         "batches": [_point(point, found.prices.today, subject.tokens) for point in found.points],
-        "frontier": None if best is None
-        else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "unsure": best.unsure,
-              "choices": choices},
-    }  # fmt: skip
+        "frontier": None
+        if best is None
+        else {
+            "compared": best.compared,
+            "too_large": best.too_large,
+            "unknown": best.unknown,
+            "unsure": best.unsure,
+            "choices": choices,
+        },
+    }
 
 
 def _point(point: AnswerPoint, today: date, tokens: int | None) -> dict[str, Any]:
     step, training, room = point.step, point.training, point.training.room
-    memory = {"needed_bytes": room.needed, "reserve_bytes": room.reserve, "limit_bytes": room.limit, "fits": room.fits,
-              "lacking_bytes": room.lacking, "largest_batch": room.largest} if room is not None else None  # fmt: skip
+    memory = (
+        {
+            "needed_bytes": room.needed,
+            "reserve_bytes": room.reserve,
+            "limit_bytes": room.limit,
+            "fits": room.fits,
+            "lacking_bytes": room.lacking,
+            "largest_batch": room.largest,
+        }
+        if room is not None
+        else None
+    )
     return {
-        "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
+        "batch": step.case.batch,
+        "step_s": _record(training.step),
+        "step_one_gpu_s": _record(training.alone),
         "samples_per_s": _record(training.samples_per_second),
-        "tokens_per_s": _record(training.samples_per_second.times(tokens) if tokens is not None else None),
+        "tokens_per_s": _record(
+            training.samples_per_second.times(tokens) if tokens is not None else None
+        ),
         "steps_per_epoch": training.steps,
-        "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
+        "epoch_s": _record(training.epoch),
+        "training_s": _record(training.whole),
+        "way": step.way,
+        "source": step.source,
         "nearest": step.nearest or None,
-        "operations": step.operations, "host_s": step.host, "gpu_s": step.gpu, "host_limits": step.host_limits,
-        "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
-        "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
-        "memory": memory, "parallel": _record(training.parallel),
+        "operations": step.operations,
+        "host_s": step.host,
+        "gpu_s": step.gpu,
+        "host_limits": step.host_limits,
+        "coverage": step.coverage,
+        "why_not_better": [why for why in step.why_not if why],
+        "beyond_the_data": list(step.outside),
+        "roofline_s": step.floor,
+        "phases_s": dict(step.phases),
+        "memory": memory,
+        "parallel": _record(training.parallel),
         "offers": [
-            {**prices_text.as_json(rental.price, today), "instances": rental.instances, "idle_gpus": rental.idle,
-             "on_demand_usd": _record(rental.on_demand), "spot_usd": _record(rental.spot)}
+            {
+                **prices_text.as_json(rental.price, today),
+                "instances": rental.instances,
+                "idle_gpus": rental.idle,
+                "on_demand_usd": _record(rental.on_demand),
+                "spot_usd": _record(rental.spot),
+            }
             for rental in training.rentals
         ],
-        "energy": _record(training.energy), "layers": [asdict(share) for share in step.shares],
-        "drivers": dict(step.drivers), "gaps": _gaps(point, tokens),
-    }  # fmt: skip
-
-
-_NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
+        "energy": _record(training.energy),
+        "layers": [asdict(share) for share in step.shares],
+        "drivers": dict(step.drivers),
+        "gaps": _gaps(point, tokens),
+    }
 
 
 def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
@@ -395,12 +563,19 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
             "no fit to steps like this on this device: the range is that of the source",
         ),
         ("nearest", not step.nearest, "the prediction does not rest on published measurements"),
-        *((name, step.host_limits is None, _NOT_APART) for name in ("host_s", "gpu_s", "host_limits")),
+        *(
+            (name, step.host_limits is None, _NOT_APART)
+            for name in ("host_s", "gpu_s", "host_limits")
+        ),
         ("phases_s", not step.phases, "the roofline does not know phases"),
         ("drivers", not step.drivers, "only fits to own runs know them"),
         ("memory", room is None, "no lines of memory for this model: see notes"),
         ("parallel", training.parallel is None, "one GPU"),
-        ("memory.limit_bytes", room is not None and room.limit is None, "how much the device has is not known"),
+        (
+            "memory.limit_bytes",
+            room is not None and room.limit is None,
+            "how much the device has is not known",
+        ),
         ("offers", not training.rentals, unbilled or "no offer of this device in the price table"),
         ("energy", energy is None, unbilled or "no power is known: --power"),
         ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),

@@ -25,19 +25,33 @@ def when(price: Price, today: date) -> str:
 
 
 def table(prices: Sequence[Price]) -> Table:
-    """One line an offer, without columns that no offer fills. Sources are numbered, see :func:`below`; one alone is not."""
+    """One line an offer, without columns that no offer fills. Sources are numbered, see
+    :func:`below`; one alone is not."""
     said = sources(prices)
-    number = {source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)}
+    number = {
+        source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)
+    }
     rows = [
-        (price.provider, price.instance or DASH, price.gpu + ("" if price.board else " *"), str(price.count),
-         *(f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot)),
-         price.region or DASH, price.date + (" ?" if price.doubt else "") + number[price.source or NO_SOURCE])
+        (
+            price.provider,
+            price.instance or DASH,
+            price.gpu + ("" if price.board else " *"),
+            str(price.count),
+            *(
+                f"{value:.2f}" if value is not None else DASH
+                for value in (price.on_demand, price.spot)
+            ),
+            price.region or DASH,
+            price.date + (" ?" if price.doubt else "") + number[price.source or NO_SOURCE],
+        )
         for price in prices
-    ]  # fmt: skip
+    ]
     kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows)]
     if len(said) > 1:  # of several publishers: too wide; the source says the region
         kept = [at for at in kept if HEADS[at] != "region"]
-    sides = [(HEADS[at], "right" if HEADS[at] in ("count", "$/h", "spot") else "left") for at in kept]
+    sides = [
+        (HEADS[at], "right" if HEADS[at] in ("count", "$/h", "spot") else "left") for at in kept
+    ]
     whole = [head for head in HEADS if head not in ("provider", "instance", "region")]
     found = grid(*sides, whole=whole)
     found.padding = (0, 1, 0, 0)
@@ -53,10 +67,16 @@ def below(found: PriceTable) -> Iterator[str]:
     if len(said) > 1:
         yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
     if doubtful := sum(price.doubt is not None for price in shown):
-        why = "? the price has no known date (the earliest possible is shown), or is promotional; predictions take it only"
+        why = (
+            "? the price has no known date (the earliest possible is shown), or is promotional; "
+            "predictions take it only"
+        )
         yield f"{why} with --undated ({doubtful} here)"
     if unsure := sum(price.board is None for price in shown):
-        yield f"* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer ({unsure} here)"
+        yield (
+            "* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer "
+            f"({unsure} here)"
+        )
 
 
 def old(found: PriceTable, shown: Sequence[Price]) -> str | None:
@@ -64,7 +84,10 @@ def old(found: PriceTable, shown: Sequence[Price]) -> str | None:
     late = found.old(shown)
     if not late:
         return None
-    return f"prices of {days(late)} are more than a year old: check them, or use your own (perfctl prices update FILE)"
+    return (
+        f"prices of {days(late)} are more than a year old: check them, or use your own (perfctl "
+        "prices update FILE)"
+    )
 
 
 def sources(prices: Sequence[Price]) -> tuple[str, ...]:
@@ -79,11 +102,19 @@ def days(prices: Sequence[Price]) -> str:
 
 
 def as_json(price: Price, today: date) -> dict[str, Any]:
-    """The columns of the table, which boards its GPU may be, and whether the price is more than a year old."""
+    """The columns of the table, which boards its GPU may be, and whether the price is more than a
+    year old."""
     return {
-        "provider": price.provider, "instance": price.instance or None, "gpu": price.gpu,
-        "boards": [board.name for board in price.boards], "count": price.count,
-        "on_demand_usd_per_hour": price.on_demand, "spot_usd_per_hour": price.spot, "region": price.region or None,
-        "date": price.date, "older_than_a_year": price.is_old(today), "in_doubt": price.doubt,
+        "provider": price.provider,
+        "instance": price.instance or None,
+        "gpu": price.gpu,
+        "boards": [board.name for board in price.boards],
+        "count": price.count,
+        "on_demand_usd_per_hour": price.on_demand,
+        "spot_usd_per_hour": price.spot,
+        "region": price.region or None,
+        "date": price.date,
+        "older_than_a_year": price.is_old(today),
+        "in_doubt": price.doubt,
         "source": price.source or None,
-    }  # fmt: skip
+    }

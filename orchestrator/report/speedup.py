@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Speedup, disagreement
+from perfctl.orchestrator.analyse.speedup import (
+    Against,
+    ArmFacts,
+    Gain,
+    GainLine,
+    Speedup,
+    disagreement,
+)
 from perfctl.orchestrator.analyse.statistics import WIDEST
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.charts import speedup
@@ -45,12 +52,14 @@ GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
 FIRST = (GAINS, SAME_RESULT)
 """Tables that stand open on the page."""
 WHICH = (
-    "Whole epochs answer how much sooner training ends: every sample is loaded and trained on once, without a profiler. Steps "
-    "answer where in a step the time goes; they run under the profiler, which slows them, so their speed-up is another figure."
+    "Whole epochs answer how much sooner training ends: every sample is loaded and trained on "
+    "once, without a profiler. Steps answer where in a step the time goes; they run under the "
+    "profiler, which slows them, so their speed-up is another figure."
 )
 UNKNOWN = (
-    f"Unknown: the ends of a 95 % interval are more than a factor of {WIDEST:g} apart. Beside it stands about how many more "
-    "values a side would settle it, if their spread stays as it is (NIST/SEMATECH e-Handbook, 7.2.2.2)."
+    f"Unknown: the ends of a 95 % interval are more than a factor of {WIDEST:g} apart. Beside it "
+    "stands about how many more values a side would settle it, if their spread stays as it is "
+    "(NIST/SEMATECH e-Handbook, 7.2.2.2)."
 )
 
 
@@ -64,7 +73,8 @@ class SpeedupPart:
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
     folded: tuple[Table, ...]
-    """What the charts show, and the shares of operations: closed until they are asked for, and not printed."""
+    """What the charts show, and the shares of operations: closed until they are asked for, and
+    not printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +93,18 @@ class SpeedupView:
 
 
 def page_view(studies: Sequence[Speedup]) -> SpeedupView:
-    """One page: the answer, all batch sizes side by side where there are several, then each of them."""
+    """One page: the answer, all batch sizes side by side where there are several, then each
+    of them."""
     parts, said_of = [], [notes(one) for one in studies]
     common = tuple(note for note in said_of[0] if all(note in others for others in said_of))
     for place, (one, own) in enumerate(zip(studies, said_of, strict=True), 1):
         key, (first, *others) = f"s{place}", tables(one)
         title = f"Batch {one.batch}" if one.batch else "Batch size not known"
         charts = tuple(speedup.charts(one, key))
-        shown = [upright(first, explained=True), *(each for each in others if each.caption in FIRST)]
+        shown = [
+            upright(first, explained=True),
+            *(each for each in others if each.caption in FIRST),
+        ]
         folded = tuple(each for each in others if each.caption not in FIRST)
         alone = tuple(note for note in own if note not in common)
         parts.append(SpeedupPart(key, title, alone, charts, tuple(shown), folded))
@@ -103,7 +117,9 @@ def page_view(studies: Sequence[Speedup]) -> SpeedupView:
     )
     across = tuple(speedup.across(studies)) if several else ()
     title = f"{studies[0].workload or 'a program'}: {names}"
-    return SpeedupView(title, said, common, overview(studies) if several else None, across, tuple(parts))
+    return SpeedupView(
+        title, said, common, overview(studies) if several else None, across, tuple(parts)
+    )
 
 
 def name_of(one: Speedup) -> str:
@@ -117,10 +133,11 @@ def device_of(label: str) -> str:
 
 
 def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
-    """ "U-Net: GPU 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data loading then takes 41 % of a step."
+    """ "U-Net: GPU 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data loading then
+    takes 41 % of a step."
 
-    By whole epochs where they are known, else by steps; where the steps say otherwise, that follows. ``several``: with the
-    batch size.
+    By whole epochs where they are known, else by steps; where the steps say otherwise, that
+    follows. ``several``: with the batch size.
     """
     at = f", batch {one.batch}" if several else ""
     start, base = f"{name_of(one)}{at}: {device_of(other.label)}", device_of(one.base)
@@ -144,9 +161,14 @@ def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -
     wide = next((line.unsettled for line in ordered if line.unsettled), None)
     if wide is not None:
         bound, further = wide.judged.bound, wide.judged.further
-        text = f"{start} against {base} is unknown: the 95 % interval is wider than {bound}; {further} would settle it."
+        text = (
+            f"{start} against {base} is unknown: the 95 % interval is wider than {bound}; "
+            f"{further} would settle it."
+        )
         return Finding(shortened(text), key, True)
-    why = next((line.reason for line in ordered if line.reason), "neither steps nor epochs were timed")
+    why = next(
+        (line.reason for line in ordered if line.reason), "neither steps nor epochs were timed"
+    )
     return Finding(shortened(f"{start} against {base} is unknown: {why}."), key, True)
 
 
@@ -165,15 +187,22 @@ def _times(gain: Gain, base: str) -> str:
 
 def _turned(gain: Gain) -> Gain:
     """As times slower, where it is slower."""
-    return Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis) if _verdict(gain) < 0 else gain
+    return (
+        Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
+        if _verdict(gain) < 0
+        else gain
+    )
 
 
 def _rest(other: Against) -> str:
-    """What a step's time goes to on the other device: waiting for data where that matters, else its largest phase."""
+    """What a step's time goes to on the other device: waiting for data where that matters, else its
+    largest phase."""
     known = phases(other)
     if not known:
         return ""
-    chosen = "data" if known.get("data", 0.0) >= LOADING else max(known, key=lambda name: known[name])
+    chosen = (
+        "data" if known.get("data", 0.0) >= LOADING else max(known, key=lambda name: known[name])
+    )
     return f"{PHASES.get(chosen, chosen)} then takes {percent(known[chosen])} of a step"
 
 
@@ -181,36 +210,57 @@ def phases(other: Against) -> dict[str, float]:
     """Phase -> its share of the other device's step, medians."""
     step = next((line.ns for line in other.lines if line.level == "step"), None)
     return (
-        {line.name: line.ns / step for line in other.lines if line.level == "phase" and line.ns is not None}
+        {
+            line.name: line.ns / step
+            for line in other.lines
+            if line.level == "phase" and line.ns is not None
+        }
         if step
         else {}
     )
 
 
 def overview(found: Sequence[Speedup]) -> Table | None:
-    """A row a network, batch size and device: how many times faster by whole epochs and by steps, and what a step waits for."""
+    """A row a network, batch size and device: how many times faster by whole epochs and by steps,
+    and what a step waits for."""
     heads = [
-        Column("network", style=TEXT), Column("device", style=TEXT),
-        Column("by whole epochs", "times faster"), Column("95 % interval", style=TEXT),
-        Column("by steps", "times faster"), Column("95 % interval", style=TEXT),
-        Column("do they agree?", style=TEXT, note="no: the intervals do not meet, and the figures are over 10 % apart"),
-        Column("loading then", "of a step", note="waiting for data"), Column("largest phase then", style=TEXT),
-    ]  # fmt: skip
+        Column("network", style=TEXT),
+        Column("device", style=TEXT),
+        Column("by whole epochs", "times faster"),
+        Column("95 % interval", style=TEXT),
+        Column("by steps", "times faster"),
+        Column("95 % interval", style=TEXT),
+        Column(
+            "do they agree?",
+            style=TEXT,
+            note="no: the intervals do not meet, and the figures are over 10 % apart",
+        ),
+        Column("loading then", "of a step", note="waiting for data"),
+        Column("largest phase then", style=TEXT),
+    ]
     rows = []
     for one in found:
         for other in one.against:
             known = phases(other)
             largest = max(known, key=lambda name: known[name]) if known else None
             lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
-            cells = [cell for level in ("epoch", "step") for cell in gain_cells(lines.get(level))[1:]]
+            cells = [
+                cell for level in ("epoch", "step") for cell in gain_cells(lines.get(level))[1:]
+            ]
             both = all(level in lines and lines[level].gain for level in ("step", "epoch"))
             agree = "no" if disagreement(other.lines) else "yes"
-            rows.append([
-                f"{name_of(one)}, batch {one.batch}", f"{other.label} against {one.base}", *cells,
-                text_cell(agree) if both else nothing("one of them is unknown"),
-                share_cell(known.get("data"), "phases were not timed"),
-                text_cell(f"{largest} {percent(known[largest])}") if largest else nothing("phases were not timed"),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"{name_of(one)}, batch {one.batch}",
+                    f"{other.label} against {one.base}",
+                    *cells,
+                    text_cell(agree) if both else nothing("one of them is unknown"),
+                    share_cell(known.get("data"), "phases were not timed"),
+                    text_cell(f"{largest} {percent(known[largest])}")
+                    if largest
+                    else nothing("phases were not timed"),
+                ]
+            )
     return table("Times faster", heads, rows)
 
 
@@ -218,13 +268,21 @@ def notes(one: Speedup) -> list[str]:
     """Sentences that a reader of the tables needs."""
     both = any({"step", "epoch"} <= {line.level for line in other.lines} for other in one.against)
     said = [WHICH] if both else []
-    said.append(f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time.")
+    said.append(
+        f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no "
+        "time."
+    )
     for other in one.against:
         said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
-            said.append(f"Neither {one.base} nor {other.label} recorded {', '.join(unknown)}: it may be other work.")
-        differ = [f"{item.fact} ({item.a}; {item.b})" for item in other.differences if item.a != item.b]
+            said.append(
+                f"Neither {one.base} nor {other.label} recorded {', '.join(unknown)}: it may be "
+                "other work."
+            )
+        differ = [
+            f"{item.fact} ({item.a}; {item.b})" for item in other.differences if item.a != item.b
+        ]
         if differ:
             said.append(f"{one.base} and {other.label} differ in {', '.join(differ)}.")
     said += [f"{label} failed: {why}." for label, why in one.failed]
@@ -233,10 +291,16 @@ def notes(one: Speedup) -> list[str]:
     for other in one.against:
         if apart := disagreement(other.lines):
             steps, whole = (f"{ratio(one.value)} ({span(one)})" for one in apart)
-            said.append(f"{other.label}: steps and epochs disagree, {steps} and {whole}: the epochs are the answer.")
+            said.append(
+                f"{other.label}: steps and epochs disagree, {steps} and {whole}: the epochs are "
+                "the answer."
+            )
     said += [
-        f"The steps of {arm.label} took between {time(arm.step_range[0])} and {time(arm.step_range[1])}: something else "
-        "used the machine, or the device was not warm yet; run it again when it is quiet (--again)."
+        (
+            f"The steps of {arm.label} took between {time(arm.step_range[0])} and "
+            f"{time(arm.step_range[1])}: something else used the machine, or the device was not "
+            "warm yet; run it again when it is quiet (--again)."
+        )
         for arm in one.arms
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]
     ]
@@ -245,7 +309,12 @@ def notes(one: Speedup) -> list[str]:
 
 def tables(one: Speedup) -> list[Table]:
     """In the order of reading, without empty ones."""
-    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), GAINS), _reached(one), _course(one)]
+    found = [
+        _arms(one),
+        _gains(one, ("epoch", "step", "phase"), GAINS),
+        _reached(one),
+        _course(one),
+    ]
     found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
     found += [_top(arm) for arm in one.arms]
     return [item for item in found if item is not None]
@@ -266,32 +335,61 @@ def upright(view: Table, *, explained: bool = False) -> Table:
 
 
 def _arms(one: Speedup) -> Table | None:
-    heads = [Column("", style=TEXT), Column("device", style=TEXT), Column("runs"), Column("all epochs"), Column("step"),
-             Column("steps/s"), Column("samples/s"), Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
-             Column("of peak"), Column("peak memory"),
-             Column("memory on paper", note="tensors at the fullest moment of a step"),
-             Column("of paper", note="measured peak / paper"), Column("idle", note="of the steps: no kernel ran"),
-             Column("launch-bound", note="kernels that waited longer than they ran"),
-             Column("copies hidden", note="copy time during which a kernel ran"),
-             Column("outside operations", note="of the steps, on a CPU")]  # fmt: skip
+    heads = [
+        Column("", style=TEXT),
+        Column("device", style=TEXT),
+        Column("runs"),
+        Column("all epochs"),
+        Column("step"),
+        Column("steps/s"),
+        Column("samples/s"),
+        Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
+        Column("of peak"),
+        Column("peak memory"),
+        Column("memory on paper", note="tensors at the fullest moment of a step"),
+        Column("of paper", note="measured peak / paper"),
+        Column("idle", note="of the steps: no kernel ran"),
+        Column("launch-bound", note="kernels that waited longer than they ran"),
+        Column("copies hidden", note="copy time during which a kernel ran"),
+        Column("outside operations", note="of the steps, on a CPU"),
+    ]
     gpu, cpu = "a CPU launches no kernels", "the trace holds kernels"
     rows = []
     for arm in one.arms:
         rated, lacking = arm.rate, arm.paper_memory_reason or "not worked out"
-        of_peak = None if rated.peak is None or rated.per_second is None else rated.per_second / rated.peak
-        measured = arm.memory.get("peak allocated")  # of a device: torch's allocator counts there what paper counts
+        of_peak = (
+            None
+            if rated.peak is None or rated.per_second is None
+            else rated.per_second / rated.peak
+        )
+        # of a device: torch's allocator counts there what paper counts
+        measured = arm.memory.get("peak allocated")
         of_paper = nothing("a host's peak also holds Python, torch and the data")
         if measured is not None:
-            of_paper = share_cell(measured / arm.paper_memory if arm.paper_memory else None, lacking)
+            of_paper = share_cell(
+                measured / arm.paper_memory if arm.paper_memory else None, lacking
+            )
         peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
-        rows.append([
-            text_cell(arm.label), text_cell(arm.device or "not recorded"), arm.runs, time_cell(arm.total_ns, NOT_TRAINED),
-            time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"), rate(arm.samples_per_second, "1/s"),
-            amount(rated.per_second, "FLOP/s", rated.reason or "steps were not timed"),
-            share_cell(of_peak, rated.reason or "not known"), size_cell(next((p for p in peaks if p is not None), None)),
-            size_cell(arm.paper_memory, lacking), of_paper, share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
-            share_cell(arm.overlap, gpu if arm.idle is None else "no copies"), share_cell(arm.overhead, cpu),
-        ])  # fmt: skip
+        rows.append(
+            [
+                text_cell(arm.label),
+                text_cell(arm.device or "not recorded"),
+                arm.runs,
+                time_cell(arm.total_ns, NOT_TRAINED),
+                time_cell(arm.step_ns),
+                rate(arm.steps_per_second, "1/s"),
+                rate(arm.samples_per_second, "1/s"),
+                amount(rated.per_second, "FLOP/s", rated.reason or "steps were not timed"),
+                share_cell(of_peak, rated.reason or "not known"),
+                size_cell(next((p for p in peaks if p is not None), None)),
+                size_cell(arm.paper_memory, lacking),
+                of_paper,
+                share_cell(arm.idle, gpu),
+                share_cell(arm.launch_bound, gpu),
+                share_cell(arm.overlap, gpu if arm.idle is None else "no copies"),
+                share_cell(arm.overhead, cpu),
+            ]
+        )
     return table("Each alone", heads, rows)
 
 
@@ -299,7 +397,11 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in one.against if other.lines]
     heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(one.base)]
     for other in compared:
-        heads += [Column(other.label), Column(f"{other.label} faster", "times"), Column("95 % interval", style=TEXT)]
+        heads += [
+            Column(other.label),
+            Column(f"{other.label} faster", "times"),
+            Column("95 % interval", style=TEXT),
+        ]
     named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
         for line in other.lines:
@@ -314,12 +416,17 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
 
 
 def gain_cells(line: GainLine | None) -> list[Cell]:
-    """The other arm's time, the speed-up, its interval; each with the reason where it is not known."""
+    """The other arm's time, the speed-up, its interval; each with the reason where it is
+    not known."""
     if line is None:
         return [nothing("on one side only")] * 3
     if line.unsettled is not None:
         needs = f"needs {line.unsettled.judged.further}"
-        return [time_cell(line.ns), Cell("unknown", line.reason, "no"), Cell(needs, line.reason, "no", value=needs)]
+        return [
+            time_cell(line.ns),
+            Cell("unknown", line.reason, "no"),
+            Cell(needs, line.reason, "no", value=needs),
+        ]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
@@ -329,7 +436,9 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
 def _faster(gain: Gain, basis: str | None = None) -> tuple[Cell, Cell]:
     """The speed-up, and its interval."""
     interval = span(gain)
-    return Cell(ratio(gain.value), f"{interval}; {gain.basis}", value=gain.value), text_cell(interval, basis)
+    return Cell(ratio(gain.value), f"{interval}; {gain.basis}", value=gain.value), text_cell(
+        interval, basis
+    )
 
 
 def span(gain: Gain) -> str:
@@ -341,26 +450,49 @@ def _reached(one: Speedup) -> Table | None:
     heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in one.arms)]
     rows = []
     for item in one.reached:
-        target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
-        rows.append([target, *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
+        target = (
+            f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} "
+            f"{item.target:.4g}"
+        )
+        rows.append(
+            [target, *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)]
+        )
     return table(SAME_RESULT, heads, rows)
 
 
 def _course(one: Speedup) -> Table | None:
-    heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
-             Column("accuracy"), Column("Dice")]  # fmt: skip
+    heads = [
+        Column("", style=TEXT),
+        Column("epoch"),
+        Column("time"),
+        Column("training loss"),
+        Column("test loss"),
+        Column("accuracy"),
+        Column("Dice"),
+    ]
     rows = [
-        [text_cell(arm.label), item.number + 1, time_cell(item.ns), *map(decimal_cell, (item.loss, item.test_loss)),
-         share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
+        [
+            text_cell(arm.label),
+            item.number + 1,
+            time_cell(item.ns),
+            *map(decimal_cell, (item.loss, item.test_loss)),
+            share_cell(item.accuracy),
+            share_cell(item.dice, "its answers are no masks"),
+        ]
         for arm in one.arms
         for item in arm.epochs
-    ]  # fmt: skip
+    ]
     return table("Epochs (of the newest run)", heads, rows)
 
 
 def _if_only(one: Speedup) -> list[Table | None]:
-    heads = [Column("layer", style=CODE), Column("of the step"), Column("step faster", "times"),
-             Column("95 % interval", style=TEXT), Column("at most", "times", note="if the layer took no time at all")]  # fmt: skip
+    heads = [
+        Column("layer", style=CODE),
+        Column("of the step"),
+        Column("step faster", "times"),
+        Column("95 % interval", style=TEXT),
+        Column("at most", "times", note="if the layer took no time at all"),
+    ]
     found = []
     for other in one.against:
         rows = [
@@ -388,13 +520,25 @@ def _categories(one: Speedup) -> Table | None:
 
 
 def _top(arm: ArmFacts) -> Table | None:
-    heads = [Column("operation", style=CODE), Column("kind", style=TEXT), Column("calls"), Column("self time"),
-             Column("with what it called"), Column("of all")]  # fmt: skip
+    heads = [
+        Column("operation", style=CODE),
+        Column("kind", style=TEXT),
+        Column("calls"),
+        Column("self time"),
+        Column("with what it called"),
+        Column("of all"),
+    ]
     rows = [
-        [text_cell(item.name), text_cell(item.category), item.calls, time_cell(item.self_ns),
-         time_cell(item.total_ns, "kernels call nothing"), share_cell(item.share)]
+        [
+            text_cell(item.name),
+            text_cell(item.category),
+            item.calls,
+            time_cell(item.self_ns),
+            time_cell(item.total_ns, "kernels call nothing"),
+            share_cell(item.share),
+        ]
         for item in arm.top
-    ]  # fmt: skip
+    ]
     return table(f"The most expensive on {arm.label}", heads, rows)
 
 
@@ -402,13 +546,18 @@ def terminal(one: Speedup) -> list[RenderableType]:
     """Heading, notes, tables."""
     names = ", ".join(arm.label for arm in one.arms)
     said = [headline(one, other, "").text for other in one.against]
-    lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *said, *notes(one)]
+    lines = [
+        f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}",
+        *said,
+        *notes(one),
+    ]
     first, *others = tables(one)
     figures = upright(first)
     return [
-        *lines, *terminals.shown([figures], len(figures.rows), ""),
+        *lines,
+        *terminals.shown([figures], len(figures.rows), ""),
         *terminals.shown(others, 12, "the page and --json have them"),
-    ]  # fmt: skip
+    ]
 
 
 def as_json(value: Any) -> Any:

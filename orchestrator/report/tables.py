@@ -1,5 +1,5 @@
-"""Tables of the page: columns, rows, and how much was left out; and their cells: a shown text, the full value or the
-reason, and the state of a figure.
+"""Tables of the page: columns, rows, and how much was left out; and their cells: a shown text, the
+full value or the reason, and the state of a figure.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ from math import isfinite
 from typing import Any
 
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded, si, unit_of
+from perfctl.orchestrator.report.numbers import (
+    DASH,
+    column_unit,
+    full,
+    in_unit,
+    percent,
+    rounded,
+    si,
+    unit_of,
+)
 
 NAME = 90
 """Characters of a name that has no short form."""
 TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Marks that turn a line around or end it: what stands on the screen or page would not be what was said."""
+"""Marks that turn a line around or end it: what stands on the screen or page would not be what
+was said."""
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
 REASONS = 2
 """Reasons that are given for a column without values."""
 STATIC_ROWS = 20
 """Rows that stand in the page for readers without JavaScript, and in print."""
+LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
+"""((label, unit, kind), values)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,8 @@ class Cell:
     title: str | None = None
     """Full value with its unit, or the reason why there is none."""
     style: str = ""
-    """"" (counted, or words), "est" (estimated), "der" (derived), "no" (not collected, not available), "refused"."""
+    """"" (counted, or words), "est" (estimated), "der" (derived), "no" (not collected, not
+    available), "refused"."""
     value: float | str | None = None
     """Sorted by and exported; None when there is nothing."""
     unit: str | None = None
@@ -57,13 +70,17 @@ class Scale:
 
 
 def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Cell:
-    """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table chooses one."""
+    """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table
+    chooses one."""
     divisor, unit = column_unit((scale.value,), scale.unit, down=scale.down)
-    return Cell(scale.mark + in_unit(scale.value, divisor), title, style, rounded(value), unit, scale)
+    return Cell(
+        scale.mark + in_unit(scale.value, divisor), title, style, rounded(value), unit, scale
+    )
 
 
 def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
-    """A column with one unit, chosen for its median; far smaller values have their own, other cells stay as they are."""
+    """A column with one unit, chosen for its median; far smaller values have their own, other cells
+    stay as they are."""
     scales = [cell.scale for cell in cells if cell.scale is not None]
     if not scales:
         return list(cells)
@@ -76,7 +93,9 @@ def _written(cell: Cell, scale: Scale, column: tuple[float, str]) -> Cell:
     divisor, unit = unit_of(scale.value, column, scale.unit, down=scale.down)
     if unit == cell.unit and cell.style != "est":  # an estimate's sign may stand before another
         return cell
-    return Cell(scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale)
+    return Cell(
+        scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale
+    )
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:
@@ -110,7 +129,11 @@ def amount(value: float | None, unit: str, reason: str = "not collected") -> Cel
 
 def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
-    return nothing(reason) if value is None else scaled(full(value, unit), value, Scale(value, down=False))
+    return (
+        nothing(reason)
+        if value is None
+        else scaled(full(value, unit), value, Scale(value, down=False))
+    )
 
 
 def count(value: int | None, reason: str = "not collected") -> Cell:
@@ -128,7 +151,9 @@ def time_cell(ns: float | None, reason: str = "not collected", note: str | None 
     return (
         nothing(reason)
         if ns is None
-        else scaled(f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns, Scale(float(ns) / 1e9, "s"))
+        else scaled(
+            f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns, Scale(float(ns) / 1e9, "s")
+        )
     )
 
 
@@ -152,8 +177,11 @@ def estimated(cell: Cell, reason: str) -> Cell:
 
 
 def mark(figure: Figure) -> str:
-    """The sign before a value: "~ " when it is estimated, "ƒ " when it is derived, "≥ " when a part of it is missing."""
-    return ("≥ " if figure.lower_bound else "") + {"estimated": "~ ", "derived": "ƒ "}.get(figure.state, "")
+    """The sign before a value: "~ " when it is estimated, "ƒ " when it is derived, "≥ " when a part
+    of it is missing."""
+    return ("≥ " if figure.lower_bound else "") + {"estimated": "~ ", "derived": "ƒ "}.get(
+        figure.state, ""
+    )
 
 
 def style_of(figure: Figure) -> str:
@@ -174,14 +202,19 @@ def why(figure: Figure) -> str:
         notes.append(f"without {', '.join(figure.missing)}")
     if figure.reason:
         notes.append(figure.reason)
-    parts = [part for part in (figure.rule or "").split("; ") if part.rpartition(": ")[2] not in (figure.reason or "")]
+    parts = [
+        part
+        for part in (figure.rule or "").split("; ")
+        if part.rpartition(": ")[2] not in (figure.reason or "")
+    ]
     if figure.rule and parts:
         notes.append(f"rule: {'; '.join(parts)}")
     return "; ".join(notes)
 
 
 def figure_cell(figure: Figure, unit: str) -> Cell:
-    """A figure in its state: text_cell, "~" when estimated, "≥" when a part is missing, an en dash, or struck."""
+    """A figure in its state: text_cell, "~" when estimated, "≥" when a part is missing, an en dash,
+    or struck."""
     if figure.value is None:
         state = style_of(figure)
         return Cell("refused" if state == "refused" else DASH, why(figure), state)
@@ -200,16 +233,16 @@ class Column:
     note: str | None = None
     """Shown on hover and focus of the head: a definition, or why the whole column is empty."""
     base: str = ""
-    """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
+    """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the
+    exported file."""
     carried: bool = False
     """The cells show ``unit`` behind their prefixes, so that the head need not."""
     order: str = ""
-    """"ascending" or "descending": the rows are made in the order of this column. :func:`table` drops it where they are not."""
+    """"ascending" or "descending": the rows are made in the order of this column. :func:`table`
+    drops it where they are not."""
 
 
 RUN = Column("run", style="text")
-LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
-"""((label, unit, kind), values)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +275,8 @@ def table(
     tools: bool = True,
     whole: bool = False,
 ) -> Table | None:
-    """A table; None when there are no rows. A value is a cell, or becomes one of the kind of its column.
+    """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
+    its column.
 
     A column in which every cell is a dash is left out, with its reasons above the table.
     """
@@ -251,19 +285,28 @@ def table(
         return None
     kept = list(range(len(columns))) if whole else with_values(cells)
     by_column = {place: [row[place] for row in cells] for place in kept}
-    heads = in_order([(with_carried(columns[place], found), found) for place, found in by_column.items()])
+    heads = in_order(
+        [(with_carried(columns[place], found), found) for place, found in by_column.items()]
+    )
     shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
     notes = () if whole else tuple(dash_notes(columns, cells))
-    return Table(heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
+    return Table(
+        heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
+    )
 
 
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
     """Places of the columns that are not dashes throughout."""
-    return [place for place, cells in enumerate(zip(*rows, strict=True)) if any(cell.style != "no" for cell in cells)]
+    return [
+        place
+        for place, cells in enumerate(zip(*rows, strict=True))
+        if any(cell.style != "no" for cell in cells)
+    ]
 
 
 def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """ "counted, bound: not collected." for columns that are dashes throughout, those of the same reasons together."""
+    """ "counted, bound: not collected." for columns that are dashes throughout, those of the same
+    reasons together."""
     empty: dict[tuple[str, ...], list[str]] = {}
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         if all(cell.style == "no" for cell in cells):
@@ -275,16 +318,22 @@ def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ite
 
 def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
     """The column, marked where its cells show its unit."""
-    return replace(column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells))
+    return replace(
+        column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells)
+    )
 
 
 def in_order(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, ...]:
-    """The columns, with ``order`` at the first one only whose cells are in it; those without a value come last."""
+    """The columns, with ``order`` at the first one only whose cells are in it; those without a
+    value come last."""
     heads: list[Column] = []
     for column, cells in columns:
         values = [_number(cell) for cell in cells]
         known = [value for value in values if value is not None]
-        kept = len(known) > 1 and known == sorted(known, reverse=column.order == "descending") == values[: len(known)]
+        kept = (
+            len(known) > 1
+            and known == sorted(known, reverse=column.order == "descending") == values[: len(known)]
+        )
         first = kept and not any(head.order for head in heads)
         heads.append(column if first else replace(column, order=""))
     return tuple(heads)
@@ -299,7 +348,11 @@ def _number(cell: Cell) -> float | None:
 
 def one_unit_each(rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
     """The rows with one unit down each column."""
-    return list(zip(*(in_one_unit(column) for column in zip(*rows, strict=True)), strict=True)) if rows else []
+    return (
+        list(zip(*(in_one_unit(column) for column in zip(*rows, strict=True)), strict=True))
+        if rows
+        else []
+    )
 
 
 def _cell(column: Column, value: Any) -> Cell:
@@ -316,14 +369,25 @@ def _cell(column: Column, value: Any) -> Cell:
 
 
 def listing(
-    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, drop_run: bool = True, tools: bool = True
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    *,
+    drop_run: bool = True,
+    tools: bool = True,
 ) -> Table | None:
-    """A table without columns of dashes only, and without the run's column when there is only one run."""
+    """A table without columns of dashes only, and without the run's column when there is only
+    one run."""
     cells = [tuple(map(_cell, columns, row)) for row in rows]
     keep = with_values(cells)
     if drop_run and len({row[0].text for row in cells}) == 1:
         keep = [place for place in keep if place]
-    return table(caption, [columns[at] for at in keep], [[row[at] for at in keep] for row in cells], tools=tools)
+    return table(
+        caption,
+        [columns[at] for at in keep],
+        [[row[at] for at in keep] for row in cells],
+        tools=tools,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +411,10 @@ class Grid:
 def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """One column in the smallest of five forms.
 
-    ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` + ``i`` (dictionary and
-    index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first value and differences), ``v`` (text_cell
-    values). None stays null. ``kind`` says how a value is written: time, start, si, int, text or code.
+    ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
+    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``s`` (first
+    value and differences), ``v`` (text_cell values). None stays null. ``kind`` says how a value is
+    written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidy = [_tidy(value) for value in values]
@@ -372,7 +437,8 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
 
 
 def _scale_of(kind: str, unit: str, values: Sequence[float]) -> tuple[float, str]:
-    """(what a value is divided by, unit) of a column, by its median; starts count from the first."""
+    """(what a value is divided by, unit) of a column, by its median; starts count from
+    the first."""
     if kind == "si":
         divisor, prefix = column_unit(values)
         return divisor, f"{prefix}{'' if unit[:1] in ('F', 'B') or not prefix else ' '}{unit}"
@@ -387,10 +453,16 @@ def differences(values: Sequence[int]) -> list[int]:
 
 
 def long_table(
-    key: str, columns: Sequence[LongColumn], rows: int, hidden: int, more: Iterable[dict[str, Any]] = (),
-    notes: Sequence[str] = (), names: Mapping[str, str] | None = None,
-) -> Grid:  # fmt: skip
-    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note.
+    key: str,
+    columns: Sequence[LongColumn],
+    rows: int,
+    hidden: int,
+    more: Iterable[dict[str, Any]] = (),
+    notes: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+) -> Grid:
+    """Columns, then ``more`` that are packed and stand in the long table only; those without a
+    value become a note.
 
     ``names``: short kernel names.
     """
@@ -399,21 +471,44 @@ def long_table(
     for one in made:
         if one["label"] == "kernel" and names:
             known = one.get("d") or one.get("v") or [one.get("c")]
-            one["short"] = {name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name}
-    empty = [one["label"] for one in made if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))]
+            one["short"] = {
+                name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name
+            }
+    empty = [
+        one["label"]
+        for one in made
+        if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))
+    ]
     kept = tuple(one for one in made if one["label"] not in empty)
     said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows, names or {})
+    first = _first_rows(
+        caption, [column for column in columns if column[0][0] not in empty], rows, names or {}
+    )
     return Grid(key, caption, rows, kept, hidden, said, first)
 
 
-def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]) -> Table | None:
+def _first_rows(
+    caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]
+) -> Table | None:
     """As an HTML table, without moments on a clock."""
-    shown, columns = min(rows, STATIC_ROWS), [column for column in columns if column[0][2] != "start"]
-    heads = [Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
-             for (label, unit, kind), _ in columns]  # fmt: skip
-    cells = [[_first_cell(kind, values[row], names) for (_, _, kind), values in columns] for row in range(shown)]
-    return table(f"{caption}, first {shown} of {rows}" if shown < rows else caption, heads, cells, tools=False)
+    shown, columns = (
+        min(rows, STATIC_ROWS),
+        [column for column in columns if column[0][2] != "start"],
+    )
+    heads = [
+        Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
+        for (label, unit, kind), _ in columns
+    ]
+    cells = [
+        [_first_cell(kind, values[row], names) for (_, _, kind), values in columns]
+        for row in range(shown)
+    ]
+    return table(
+        f"{caption}, first {shown} of {rows}" if shown < rows else caption,
+        heads,
+        cells,
+        tools=False,
+    )
 
 
 def _first_cell(kind: str, value: Any, names: Mapping[str, str]) -> Cell:

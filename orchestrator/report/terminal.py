@@ -70,9 +70,15 @@ NAME_WIDTH = 24
 
 
 STYLES = {
-    "est": "italic", "der": "underline", "no": "dim", "refused": "strike", "bad": "bold red", "worse": "bold red", "better": "green",
+    "est": "italic",
+    "der": "underline",
+    "no": "dim",
+    "refused": "strike",
+    "bad": "bold red",
+    "worse": "bold red",
+    "better": "green",
     "news": "yellow",
-}  # fmt: skip
+}
 
 
 def run_details(run: Run) -> list[RenderableType]:
@@ -81,7 +87,12 @@ def run_details(run: Run) -> list[RenderableType]:
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
     shown = [
-        from_view(view, left_out=LEFT_OUT | _OF_RANGES | (_OF_CALLS if view.caption == page_study.CALLS else set()))
+        from_view(
+            view,
+            left_out=LEFT_OUT
+            | _OF_RANGES
+            | (_OF_CALLS if view.caption == page_study.CALLS else set()),
+        )
         for view in _views(run, analysis)
     ]
     phases = _drawn(_of_phases_and_passes([run]))
@@ -97,20 +108,33 @@ def run_document(run: Run) -> list[Part]:
     views = [of_view(view) for view in _views(run, analysis)]
     phases = list(map(of_view, _of_phases_and_passes([run])))
     phases += map(of_view, phase_tables(phases_of(analysis)))
-    return [about_run, Part("Findings", _said(analysis)), *phases, *ledger_document(analysis), *views]
+    return [
+        about_run,
+        Part("Findings", _said(analysis)),
+        *phases,
+        *ledger_document(analysis),
+        *views,
+    ]
 
 
 def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     study = analysis.study
     rows = (
-        ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", _batch(run)),
-        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("phases", usage.phase_text(run)),
+        ("what", heading(study)),
+        ("report", run.report.form),
+        ("profiler", about.tools([run])),
+        ("batch", _batch(run)),
+        ("device", about.device_text(study)),
+        ("modules", usage.placed_text(run)),
+        ("phases", usage.phase_text(run)),
         ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
-        ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
-        ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
+        ("origin", about.ORIGINS.get(run.origin, run.origin)),
+        ("started", run.started_at),
+        ("length", None if run.duration_ns is None else time(run.duration_ns)),
+        ("artifact", run.artifact),
         ("sha256", run.artifact_sha256),
-    )  # fmt: skip
+    )
     return tuple((name, str(value)) for name, value in rows if value is not None)
 
 
@@ -118,13 +142,21 @@ def _views(run: Run, analysis: Analysis) -> list[View]:
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        *inference_tables([run]), kernels.summary(prepared, paths=False, names=analysis.names),
+        *inference_tables([run]),
+        kernels.summary(prepared, paths=False, names=analysis.names),
         advice_table([run], brief=True, names=analysis.names),
         mix_table([run], analysis.names),
-        page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
-        usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.energy_table(used), usage.memory_list(run),
-        page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
-    )  # fmt: skip
+        page_study.operators([run]),
+        page_study.ranges([run]),
+        page_study.api_calls([run]),
+        usage.ways_table(used),
+        usage.busy_table(used),
+        usage.readings_table(used),
+        usage.energy_table(used),
+        usage.memory_list(run),
+        page_study.summaries([run]),
+        about.gaps(analysis.prepared, analysis.ledger),
+    )
     return [view for view in views if view is not None]
 
 
@@ -136,7 +168,9 @@ def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
     """The source lines of a run with the most samples, for ``perfctl show RUN --source``."""
     view = source_table(lines)
     assert view is not None
-    return from_view(view, SOURCE_ROWS, "perfctl show RUN --source --json has all", left_out=_OF_SOURCE)
+    return from_view(
+        view, SOURCE_ROWS, "perfctl show RUN --source --json has all", left_out=_OF_SOURCE
+    )
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
@@ -146,19 +180,24 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
         out += [_title(found), *_findings(found)]
         rates = not inference_tables(found.study.runs)
         view = None if found.study.foreign else page_study.sweep_table(found.points, rates=rates)
-        if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
+        if view is not None and any(
+            column.label not in {"batch", *LEFT_OUT} for column in view.columns
+        ):
             out.append(from_view(view))
     return out
 
 
 def _title(found: Analysis) -> Text:
     return _text(
-        f"{heading(found.study)}   {about.device_text(found.study) or ''}   {about.tools(found.study.runs)}", "bold"
+        f"{heading(found.study)}   {about.device_text(found.study) or ''}   "
+        f"{about.tools(found.study.runs)}",
+        "bold",
     )
 
 
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of the others."""
+    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of
+    the others."""
     return [from_view(view, rows, elsewhere) for view in views]
 
 
@@ -172,10 +211,14 @@ def _batch(run: Run) -> str | int | None:
     return run.batch_size if sequences is None else f"{sequences} (sequences in each step)"
 
 
-def ledgers(analyses: Sequence[Analysis], *, whole: bool = True, each: bool = False) -> list[RenderableType]:
-    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it.
+def ledgers(
+    analyses: Sequence[Analysis], *, whole: bool = True, each: bool = False
+) -> list[RenderableType]:
+    """Every study's ledger under its heading, with the verdicts; when shown whole, findings
+    before it.
 
-    Of a language model's phases the repeated blocks are one row, in place of the rows of all layers. ``each``: all rows.
+    Of a language model's phases the repeated blocks are one row, in place of the rows of all
+    layers. ``each``: all rows.
     """
     out: list[RenderableType] = []
     for found in analyses:
@@ -183,22 +226,30 @@ def ledgers(analyses: Sequence[Analysis], *, whole: bool = True, each: bool = Fa
         out += _served(found) if whole else []
         parts = phases_of(found, each=each) if whole else []
         out += _by_part(parts)
-        out += ledger_table(found, brief=whole) if found.ledger.rows and not has_repeats(parts) else []
+        out += (
+            ledger_table(found, brief=whole) if found.ledger.rows and not has_repeats(parts) else []
+        )
         out += _parts(found) if whole else []
     return out
 
 
 def ranks(runs: Iterable[Run]) -> list[RenderableType]:
-    """Tables and findings of each job of several ranks; they stand below all ledgers that are shown whole."""
+    """Tables and findings of each job of several ranks; they stand below all ledgers that are
+    shown whole."""
     out: list[RenderableType] = []
     for talk in talks(runs):
-        out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(talk) if view.caption not in _NOT_PRINTED]
+        out += [
+            from_view(view, left_out=_OF_RANKS)
+            for view in ranks_tables(talk)
+            if view.caption not in _NOT_PRINTED
+        ]
         out += _numbered(rank_findings(talk))
     return out
 
 
 def phases(analyses: Sequence[Analysis], phase: str, *, each: bool = False) -> list[RenderableType]:
-    """One phase (prefill, decode or mixed) of every study that has it, by part of the model. ``each``: every block."""
+    """One phase (prefill, decode or mixed) of every study that has it, by part of the model.
+    ``each``: every block."""
     out: list[RenderableType] = []
     for found in analyses:
         parts = [one for one in phases_of(found, each=each) if one.phase == phase]
@@ -214,13 +265,22 @@ def phases_document(analyses: Sequence[Analysis], phase: str, *, each: bool = Fa
 
 def _by_part(parts: Sequence[PhaseParts]) -> list[RenderableType]:
     """The blocks of a language model in one row a part."""
-    return [from_view(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26) for view in phase_tables(parts)]
+    return [
+        from_view(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26)
+        for view in phase_tables(parts)
+    ]
 
 
 def _served(found: Analysis) -> list[RenderableType]:
-    """Prefill and decode of a server's traces, forward and backward of training traces, and what is known of their modules."""
+    """Prefill and decode of a server's traces, forward and backward of training traces, and what is
+    known of their modules."""
     runs = found.study.runs
-    said = [text for made in (usage.placed_text, usage.phase_text) for run in runs if (text := made(run)) is not None]
+    said = [
+        text
+        for made in (usage.placed_text, usage.phase_text)
+        for run in runs
+        if (text := made(run)) is not None
+    ]
     return [
         *_drawn(_of_phases_and_passes(runs)),
         *(_text(f"{text}.", "dim") for text in said),
@@ -228,18 +288,28 @@ def _served(found: Analysis) -> list[RenderableType]:
 
 
 def _of_phases_and_passes(runs: Sequence[Run]) -> list[View]:
-    return [view for view in (usage.phases_table(runs), usage.passes_table(runs)) if view is not None]
+    return [
+        view for view in (usage.phases_table(runs), usage.passes_table(runs)) if view is not None
+    ]
 
 
 def _drawn(views: Sequence[View]) -> list[RenderableType]:
-    """Phases have no room for the kernel time added up; of passes it stands beside the share, which is of it."""
-    return [from_view(view, left_out=_OF_PASSES if view.caption == usage.PASSES else _OF_PHASES) for view in views]
+    """Phases have no room for the kernel time added up; of passes it stands beside the share, which
+    is of it."""
+    return [
+        from_view(view, left_out=_OF_PASSES if view.caption == usage.PASSES else _OF_PHASES)
+        for view in views
+    ]
 
 
 def _parts(found: Analysis) -> list[RenderableType]:
     """The parts of one study side by side, and times of the host's clock."""
     views = (variants_table(found), times_table(found))
-    return [from_view(view, rows=len(view.rows), left_out=("GPU",)) for view in views if view is not None]
+    return [
+        from_view(view, rows=len(view.rows), left_out=("GPU",))
+        for view in views
+        if view is not None
+    ]
 
 
 def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]:
@@ -249,18 +319,30 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
     """
     view = ledger_view(found, details=False)
     assert view is not None
-    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in ("achieved", "share")]
+    kept = [
+        (place, column)
+        for place, column in enumerate(view.columns)
+        if column.label not in ("achieved", "share")
+    ]
     heads = {"counted / paper": "ratio"}
-    named = [(heads.get(head.label, head.label), "left" if head.style == "text" else "right") for _, head in kept]
+    named = [
+        (heads.get(head.label, head.label), "left" if head.style == "text" else "right")
+        for _, head in kept
+    ]
     grid = _grid(("layer", "left"), *named, ("why", "right"))
     fold = f" Left out: {view.fold}." if view.fold else ""
     below = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}", "dim")
     shown = [group for group in view.groups if not group.minor]
-    widths = [max(len(line.cells[place].unit or "") for group in shown for line in group.lines) for place, _ in kept]
+    widths = [
+        max(len(line.cells[place].unit or "") for group in shown for line in group.lines)
+        for place, _ in kept
+    ]
     why = _grid(("", "right"), ("", "left"), heads=False)
     numbers = count(1)
     for item in view.sweep:
-        why.add_row(_text(str(next(numbers))), _why("", replace(item, sentence="") if brief else item))
+        why.add_row(
+            _text(str(next(numbers))), _why("", replace(item, sentence="") if brief else item)
+        )
     for group in shown:
         name = f"{group.layer} {group.direction}".strip()
         mine = [str(next(numbers)) for _ in group.reasons]
@@ -271,43 +353,62 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
         marks = "-".join(dict.fromkeys((mine[0], mine[-1]))) if mine else ""
         labels = _over_lines(name, len(group.lines))
         for row, line in enumerate(group.lines):
-            cells = (_cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True))
+            cells = (
+                _cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True)
+            )
             grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
     return [grid, below, why] if why.row_count else [grid, below]
 
 
 def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Part]:
-    """Every study's ledger with all its rows and columns, for Markdown and LaTeX; findings where it is shown whole."""
+    """Every study's ledger with all its rows and columns, for Markdown and LaTeX; findings where it
+    is shown whole."""
     out = []
     for found in analyses:
         out.append(Part(_title(found).plain, _said(found) if whole else ()))
         out += ledger_document(found)
-        views = (*_of_phases_and_passes(found.study.runs), variants_table(found), times_table(found)) if whole else ()
+        views = (
+            (*_of_phases_and_passes(found.study.runs), variants_table(found), times_table(found))
+            if whole
+            else ()
+        )
         out += [of_view(view) for view in views if view is not None]
     for talk in talks(run for found in analyses for run in found.study.runs) if whole else ():
-        out += [Part("Ranks", tuple(item.text for item in rank_findings(talk))), *map(of_view, ranks_tables(talk))]
+        out += [
+            Part("Ranks", tuple(item.text for item in rank_findings(talk))),
+            *map(of_view, ranks_tables(talk)),
+        ]
     return out
 
 
 def ledger_document(found: Analysis) -> list[Part]:
-    """The ledger, a row a layer, direction and batch size; then why rows differ. Nothing where there is no ledger."""
+    """The ledger, a row a layer, direction and batch size; then why rows differ. Nothing where
+    there is no ledger."""
     view = ledger_view(found, details=False)
     if view is None:
         return []
     rows = tuple(
-        (group.layer, group.direction, *map(cell_text, line.cells)) for group in view.groups for line in group.lines
+        (group.layer, group.direction, *map(cell_text, line.cells))
+        for group in view.groups
+        for line in group.lines
     )
     heads = ("layer", "direction", *map(head_text, view.columns))
     numbers = (False, False, *(head.style == "num" for head in view.columns))
     filled = [at for at in range(len(heads)) if any(row[at] != DASH for row in rows)]
     kept = tuple(tuple(row[at] for at in filled) for row in rows)
     table = Part(
-        "Ledger", (), tuple(heads[at] for at in filled), kept, tuple(numbers[at] for at in filled),
+        "Ledger",
+        (),
+        tuple(heads[at] for at in filled),
+        kept,
+        tuple(numbers[at] for at in filled),
         ("Paper and counted in FLOP.", *view.notes),
-    )  # fmt: skip
+    )
     why = [_why("", item).plain for item in view.sweep]
     why += [
-        _why(f"{group.layer} {group.direction}".strip(), item).plain for group in view.groups for item in group.reasons
+        _why(f"{group.layer} {group.direction}".strip(), item).plain
+        for group in view.groups
+        for item in group.reasons
     ]
     return [table, *([Part("Why", tuple(why))] if why else [])]
 
@@ -327,7 +428,9 @@ def _why(name: str, item: Reason) -> Text:
     sure = f"({item.confidence})."
     rest = [f"{item.rule}: {item.numbers} {sure}" if item.numbers else f"{item.rule} {sure}"]
     rest += [f"{item.elsewhere}."] if item.elsewhere else []
-    said = " ".join(part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part)
+    said = " ".join(
+        part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part
+    )
     if name and name not in item.sentence:
         said = f"{name}: {said}"
     return _text(f"{said} \u2192 {item.todo}" if item.todo else said)
@@ -353,18 +456,29 @@ def _numbered(said: Sequence[Finding]) -> list[RenderableType]:
 
 
 def from_view(
-    view: View, rows: int = ROWS, elsewhere: str = "perfctl report shows them", *,
-    left_out: Collection[str] = LEFT_OUT, **options: Any,
-) -> Group:  # fmt: skip
-    """A page's table for the terminal, cut to ``rows``; ``options``: of :func:`text_tables.grid`."""
+    view: View,
+    rows: int = ROWS,
+    elsewhere: str = "perfctl report shows them",
+    *,
+    left_out: Collection[str] = LEFT_OUT,
+    **options: Any,
+) -> Group:
+    """A page's table for the terminal, cut to ``rows``; ``options``: of
+    :func:`text_tables.grid`."""
     from rich.console import Group
 
-    kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in left_out]
+    kept = [
+        (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
+    ]
     sides = {"num": "right", "code": "code"}
-    table = _grid(*((column.label, sides.get(column.style, "left")) for _, column in kept), **options)
+    table = _grid(
+        *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
+    )
     widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
     for row in view.rows[:rows]:
-        table.add_row(*(_cell(row[place], width) for (place, _), width in zip(kept, widths, strict=True)))
+        table.add_row(
+            *(_cell(row[place], width) for (place, _), width in zip(kept, widths, strict=True))
+        )
     said = list(view.notes)
     if view.total > rows:
         said.append(f"and {view.total - rows} more: {elsewhere}")

@@ -1,4 +1,5 @@
-"""Text and tables for the terminal, and the two that need no analysis: runs of a store, findings of the doctor."""
+"""Text and tables for the terminal, and the two that need no analysis: runs of a store, findings of
+the doctor."""
 
 from __future__ import annotations
 
@@ -13,11 +14,30 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+_RUN_NAME = 12
+"""Characters that a workload and a device get in the list of runs at least."""
+_RUN_COLUMNS = (
+    ("run", "id", "right"),
+    ("tool", "profiler", "left"),
+    ("workload", "workload", "code"),
+    ("batch", "batch_size", "right"),
+    ("serving", "serving", "left"),
+    ("mode", "mode", "left"),
+    ("device", "device_name", "code"),
+    ("kernels", "kernels", "right"),
+    ("started", "started", "right"),
+    ("took", "took", "right"),
+    ("status", "state", "left"),
+)
+"""Label, key and side."""
+
 
 def runs_table(rows: Iterable[Mapping[str, Any]], width: int = 80) -> Table:
-    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run, device_name, kernels.
+    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run,
+    device_name, kernels.
 
-    What is the same in every run, or known of none, stands below; ``took`` gives way where ``width`` is too small.
+    What is the same in every run, or known of none, stands below; ``took`` gives way where
+    ``width`` is too small.
     """
     held = list(rows)
     moments, year = _started(held)
@@ -27,9 +47,13 @@ def runs_table(rows: Iterable[Mapping[str, Any]], width: int = 80) -> Table:
     ]
     shared = _shared(held)
     columns = [one for one in _RUN_COLUMNS if one[1] not in shared]
-    words = {key: [DASH if row[key] is None else str(row[key]) for row in held] for _, key, _ in columns}
+    words = {
+        key: [DASH if row[key] is None else str(row[key]) for row in held] for _, key, _ in columns
+    }
     needed = (
-        sum(min(max(map(len, [label, *words[key]])), _RUN_NAME) for label, key, _ in columns) + 2 * len(columns) - 2
+        sum(min(max(map(len, [label, *words[key]])), _RUN_NAME) for label, key, _ in columns)
+        + 2 * len(columns)
+        - 2
     )
     if needed > width:
         columns = [one for one in columns if one[1] != "took"]
@@ -39,17 +63,10 @@ def runs_table(rows: Iterable[Mapping[str, Any]], width: int = 80) -> Table:
     if any(said):
         table.caption = text(" ".join(filter(None, said)))
     lines = zip(*(words[key] for _, key, _ in columns), strict=True)
-    return add_rows(table, [[text(word, "bold red" if word == "failed" else "") for word in line] for line in lines])
-
-
-_RUN_NAME = 12
-"""Characters that a workload and a device get in the list of runs at least."""
-_RUN_COLUMNS = (
-    ("run", "id", "right"), ("tool", "profiler", "left"), ("workload", "workload", "code"), ("batch", "batch_size", "right"),
-    ("serving", "serving", "left"), ("mode", "mode", "left"), ("device", "device_name", "code"), ("kernels", "kernels", "right"),
-    ("started", "started", "right"), ("took", "took", "right"), ("status", "state", "left"),
-)  # fmt: skip
-"""Label, key and side."""
+    return add_rows(
+        table,
+        [[text(word, "bold red" if word == "failed" else "") for word in line] for line in lines],
+    )
 
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -62,18 +79,22 @@ def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         elif len(values) == 1 and key == "mode":
             found[key] = {"train": "training", "infer": "inference"}.get(str(*values), str(*values))
     if "serving" not in found:  # needs the room of columns that are empty
-        found |= {key: "" for key in ("workload", "batch_size") if all(row[key] is None for row in rows)}
+        found |= {
+            key: "" for key in ("workload", "batch_size") if all(row[key] is None for row in rows)
+        }
     return found
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """ "ok" of a run that was measured here, "ingested" of a good one that was not, else its status."""
+    """ "ok" of a run that was measured here, "ingested" of a good one that was not, else
+    its status."""
     status, origin = row["status"] or DASH, row["origin"]
     return origin if status == "ok" and origin not in (None, "measured") else status
 
 
 def _started(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], str]:
-    """When each run began, as short as it can be, and what to say of it: "11-20 20:58" in one year, else "2026-11-20"."""
+    """When each run began, as short as it can be, and what to say of it: "11-20 20:58" in one year,
+    else "2026-11-20"."""
     years = {row["started_at"][:4] for row in rows if row["started_at"]}
     part = slice(5, 16) if len(years) == 1 else slice(0, 10)
     moments = [row["started_at"] and row["started_at"][part].replace("T", " ") for row in rows]
@@ -85,37 +106,58 @@ def _took(row: Mapping[str, Any]) -> str | None:
 
 
 def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
-    """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand as words."""
+    """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand
+    as words."""
     table = grid(("", "left"), ("", "left"), ("", "left"), heads=False)
     styles = {"ok": "green", "warning": "yellow", "missing": "dim"}
-    return add_rows(table, [[name, text(state, styles.get(state, "")), "\n".join(filter(None, (value, detail)))]
-                            for name, state, value, detail in findings])  # fmt: skip
+    return add_rows(
+        table,
+        [
+            [name, text(state, styles.get(state, "")), "\n".join(filter(None, (value, detail)))]
+            for name, state, value, detail in findings
+        ],
+    )
 
 
 def grid(
-    *columns: tuple[str, str], heads: bool = True, whole: Collection[str] = (), code: int = 36, short: int = 16
+    *columns: tuple[str, str],
+    heads: bool = True,
+    whole: Collection[str] = (),
+    code: int = 36,
+    short: int = 16,
 ) -> Table:
-    """A table of these columns: (label, "left", "right" or "code"). No word in it is broken over lines.
+    """A table of these columns: (label, "left", "right" or "code"). No word in it is broken
+    over lines.
 
-    ``whole``: labels of columns that are cut rather than wrapped; ``code``: characters of a name at most, ``short`` of one
-    that is cut.
+    ``whole``: labels of columns that are cut rather than wrapped; ``code``: characters of a name at
+    most, ``short`` of one that is cut.
     """
     table = _table_class()(
-        box=None, show_header=heads, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim"
+        box=None,
+        show_header=heads,
+        header_style="dim",
+        pad_edge=False,
+        caption_justify="left",
+        caption_style="dim",
     )
     for label, side in columns:
         if side == "code":
-            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=short, max_width=code)
+            table.add_column(
+                text(label), no_wrap=True, overflow="ellipsis", min_width=short, max_width=code
+            )
         else:
             cut = label in whole
             justify: Literal["left", "right"] = "right" if side == "right" else "left"
-            table.add_column(text(label), justify=justify, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+            table.add_column(
+                text(label), justify=justify, no_wrap=cut, overflow="ellipsis" if cut else "fold"
+            )
     return table
 
 
 @cache
 def _table_class() -> type[Table]:
-    """rich's table with the widths of :func:`widths` and the lines of :func:`wrapped`. rich is loaded when one is drawn."""
+    """rich's table with the widths of :func:`widths` and the lines of :func:`wrapped`. rich is
+    loaded when one is drawn."""
     from rich.segment import Segment
     from rich.table import Table
     from rich.text import Text
@@ -133,13 +175,19 @@ def _table_class() -> type[Table]:
                 for column in self.columns
             ]
             sizes = [
-                _size([one.plain for one in mine], column) for column, mine in zip(self.columns, cells, strict=True)
+                _size([one.plain for one in mine], column)
+                for column, mine in zip(self.columns, cells, strict=True)
             ]
             fitting = [max(width, 1) for width in widths(sizes, free)]
-            if console.color_system is None and (drawn := _drawn(self, cells, fitting, free)) is not None:
+            if (
+                console.color_system is None
+                and (drawn := _drawn(self, cells, fitting, free)) is not None
+            ):
                 yield Segment("".join(drawn))
                 if self.caption:
-                    whole = options.update(width=sum(fitting) + (left + right) * (len(fitting) - 1), justify="left")
+                    whole = options.update(
+                        width=sum(fitting) + (left + right) * (len(fitting) - 1), justify="left"
+                    )
                     yield from console.render(self.caption, whole)
                 return
             for column, mine, width in zip(self.columns, cells, fitting, strict=True):
@@ -151,9 +199,11 @@ def _table_class() -> type[Table]:
     return WholeWords
 
 
-def _drawn(table: Table, cells: Sequence[Sequence[Text]], fitting: Sequence[int], free: int) -> list[str] | None:
-    """The lines of a table without colours, as rich draws them, in a tenth of its time. None where that is left to rich: some
-    cell is not text, or has characters that are not one column wide."""
+def _drawn(
+    table: Table, cells: Sequence[Sequence[Text]], fitting: Sequence[int], free: int
+) -> list[str] | None:
+    """The lines of a table without colours, as rich draws them, in a tenth of its time. None where
+    that is left to rich: some cell is not text, or has characters that are not one column wide."""
     if not cells or table.title or sum(fitting) > free or len({len(mine) for mine in cells}) != 1:
         return None
     count = len(table.rows) + table.show_header
@@ -168,10 +218,18 @@ def _drawn(table: Table, cells: Sequence[Sequence[Text]], fitting: Sequence[int]
             if not (words.isascii() or _is_narrow(words)):
                 return None
             if column.no_wrap:
-                lines = [line if len(line) <= width else f"{line[: width - 1]}\u2026" for line in words.split("\n")]
+                lines = [
+                    line if len(line) <= width else f"{line[: width - 1]}\u2026"
+                    for line in words.split("\n")
+                ]
             else:
                 lines = wrapped(words, width) or [""]
-            made.append([placed(line.rstrip() if column.justify == "right" else line, width) for line in lines])
+            made.append(
+                [
+                    placed(line.rstrip() if column.justify == "right" else line, width)
+                    for line in lines
+                ]
+            )
         columns.append(made)
     blanks = [" " * width for width in fitting]
     gap = " " * (table.padding[1] + table.padding[3])
@@ -217,12 +275,15 @@ def _size(cells: Sequence[str], column: Any) -> Size:
         return Size(min(wide, least or SHORT), wide, cut=True)
     if column.justify == "right":  # a number and its unit stay together
         return Size(wide, wide)
-    longest = max((len(piece.rstrip()) for cell in cells for piece in _pieces(cell, LONG)), default=0)
+    longest = max(
+        (len(piece.rstrip()) for cell in cells for piece in _pieces(cell, LONG)), default=0
+    )
     return Size(min(wide, max(longest, least)), wide)
 
 
 def widths(sizes: Sequence[Size], free: int) -> list[int]:
-    """Characters of each column that together fit ``free``: the widest give way first, down to their longest word.
+    """Characters of each column that together fit ``free``: the widest give way first, down to
+    their longest word.
 
     Where even that does not fit, names are cut further, then words over SHORT are broken, then any.
     """
@@ -239,7 +300,8 @@ def widths(sizes: Sequence[Size], free: int) -> list[int]:
 
 
 def wrapped(words: str, width: int) -> list[str]:
-    """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark; else not at all."""
+    """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
+    else not at all."""
     out: list[str] = []
     for line in words.split("\n"):
         if len(line) <= width:
@@ -259,16 +321,21 @@ def wrapped(words: str, width: int) -> list[str]:
 
 
 def _pieces(line: str, whole: int) -> list[str]:
-    """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after / . _ - , : ="""
+    """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
+    . _ - , : ="""
     found = []
     for word in re.findall(r"\S+\s*|\s+", line):
-        found += re.findall(r"[^/._,:=-]*[/._,:=-]+\s*|[^/._,:=-]+", word) if len(word.rstrip()) > whole else [word]
+        found += (
+            re.findall(r"[^/._,:=-]*[/._,:=-]+\s*|[^/._,:=-]+", word)
+            if len(word.rstrip()) > whole
+            else [word]
+        )
     return found
 
 
 NAME, SHORT, LONG = 7, 16, 40
-"""Characters that a cut name keeps at least, and of a word that stays whole before names are broken; characters of a word
-that may be broken at a mark."""
+"""Characters that a cut name keeps at least, and of a word that stays whole before names are
+broken; characters of a word that may be broken at a mark."""
 
 
 def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
@@ -279,7 +346,8 @@ def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
 
 
 def text(words: str, style: str = "") -> Text:
-    """Text as it is: brackets in names are no markup, control characters are not sent to the terminal."""
+    """Text as it is: brackets in names are no markup, control characters are not sent to
+    the terminal."""
     from rich.text import Text
 
     if not words.isprintable():

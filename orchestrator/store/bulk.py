@@ -1,7 +1,9 @@
-"""The tables of millions of rows: ranges, kernels, counters (also by instruction), operators, derived counts.
+"""The tables of millions of rows: ranges, kernels, counters (also by instruction), operators,
+derived counts.
 
-Names and the like, which many rows share, are written once, after the rows: their number is known as soon as they
-are seen. What lies in an SQLite report already goes from file to file inside SQLite.
+Names and the like, which many rows share, are written once, after the rows: their number is known
+as soon as they are seen. What lies in an SQLite report already goes from file to file
+inside SQLite.
 """
 
 from __future__ import annotations
@@ -16,14 +18,30 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
-from perfctl.records.bulk import AROUND, AROUND_COLUMNS, NO_NAME, Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Counter, DerivedCount, Kernel, OpCall, Range, Report, SourceCounter
+from perfctl.records.bulk import (
+    AROUND,
+    AROUND_COLUMNS,
+    NO_NAME,
+    Columns,
+    NumberedCounters,
+    SqlKernels,
+)
+from perfctl.records.report import (
+    Counter,
+    DerivedCount,
+    Kernel,
+    OpCall,
+    Range,
+    Report,
+    SourceCounter,
+)
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
 
 _AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
-"""Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a migration, and nothing here."""
+"""Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a
+migration, and nothing here."""
 _LAUNCH_KEYS = ("id", "name_id", "launch", "layer_id", "step", "range_id")
 _LAUNCH_COLUMNS = ", ".join((*_LAUNCH_KEYS, *_AS_RECORDED))
 
@@ -40,6 +58,9 @@ _NOWHERE = (None, None, None)
 _Numbers = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
+_SIGNATURE = ("name", "shapes", "dtypes", "layer", "direction")
+"""Fields of an operator that many instances share; ``op_call`` puts them back."""
+
 
 def _counted_from(first: int) -> _Numbers:
     """Each new key that is asked for gets the next number."""
@@ -48,10 +69,11 @@ def _counted_from(first: int) -> _Numbers:
 
 @contextmanager
 def attached(connection: sqlite3.Connection, report: Report | None) -> Iterator[None]:
-    """Where the report's kernels can be copied by SQL, its file is there as schema ``report`` inside the block.
+    """Where the report's kernels can be copied by SQL, its file is there as schema ``report``
+    inside the block.
 
-    SQLite attaches nothing inside a transaction. A file that it does not take (another text encoding) is read
-    row by row.
+    SQLite attaches nothing inside a transaction. A file that it does not take (another text
+    encoding) is read row by row.
     """
     if report is None or not isinstance(report.kernels, SqlKernels):
         yield
@@ -89,10 +111,10 @@ def insert(
 ) -> int:
     """Insert columns, chunk by chunk; how many rows there were.
 
-    ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them, with a ``?``
-    where a value of the column stands. Python 3.11 binds None four times slower than anything else, so a column
-    without values becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds. Last columns that
-    a chunk does not have are NULL.
+    ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them,
+    with a ``?`` where a value of the column stands. Python 3.11 binds None four times slower than
+    anything else, so a column without values becomes NULL in the SQL, and one with gaps says NULL
+    by a blob that no record holds. Last columns that a chunk does not have are NULL.
     """
     rows = 0
     for columns in chunks:
@@ -114,13 +136,16 @@ def insert(
     return rows
 
 
-def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, columns: Sequence[Column]) -> None:
+def _insert_rows(
+    connection: sqlite3.Connection, insert_into: str, row: str, columns: Sequence[Column]
+) -> None:
     """``row`` is the SQL of one, whose marks take the columns' values."""
     width, rows = len(columns), len(columns[0])
     values: list[Any] = [None] * (width * rows)
     for at, column in enumerate(columns):
         values[at::width] = column
-    limit = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 up to SQLite 3.31, then 32,766
+    # 999 up to SQLite 3.31, then 32,766
+    limit = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
     together = max(1, min(TOGETHER, limit // width))
     whole = rows - rows % together
     for first, last, number in ((0, whole, together), (whole, rows, 1)):
@@ -131,16 +156,24 @@ def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, col
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
-def write_ranges(connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]) -> tuple[int, int]:
+def write_ranges(
+    connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]
+) -> tuple[int, int]:
     """(how many, id of number 0)"""
     base = next_id(connection, "range")
     values = [f"? + {base}" if field in ("number", "parent") else "?" for field in Range._fields]
     names = ", ".join("id" if field == "number" else field for field in Range._fields)
-    return insert(connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)), base
+    return insert(
+        connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)
+    ), base
 
 
 def _write_shared(
-    connection: sqlite3.Connection, table: str, run_id: int, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]
+    connection: sqlite3.Connection,
+    table: str,
+    run_id: int,
+    columns: Sequence[str],
+    rows: Iterable[tuple[Any, ...]],
 ) -> None:
     """What the rows of a large table refer to; its number comes first."""
     marks = ", ".join("?" * len(columns))
@@ -156,28 +189,53 @@ def write_kernels(
     family: Callable[[str], str | None],
 ) -> tuple[int, int]:
     """(how many, id of launch 0). Ranges have to be there already."""
-    base, first_name, first_layer = (next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer"))
+    base, first_name, first_layer = (
+        next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer")
+    )
     names: Iterable[tuple[Any, ...]]
     layers: Iterable[tuple[Any, ...]]
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
-        rows, names = _copy_kernels(connection, run_id, kernels, (base, first_range, first_name, first_layer))
+        rows, names = _copy_kernels(
+            connection, run_id, kernels, (base, first_range, first_name, first_layer)
+        )
         layers = ((number + first_layer, *layer) for number, layer in kernels.layers.items())
     else:
         name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
-        values = [f"? + {base}", "?", "?", "?", "?", f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
-        columns = (_launch_columns(name_numbers, layer_numbers, *columns) for columns in columns_of(kernels))
-        rows = insert(connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns)
-        names, layers = (((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers))
+        values = [
+            f"? + {base}",
+            "?",
+            "?",
+            "?",
+            "?",
+            f"? + {first_range}",
+            *["?"] * len(_AS_RECORDED),
+        ]
+        columns = (
+            _launch_columns(name_numbers, layer_numbers, *columns)
+            for columns in columns_of(kernels)
+        )
+        rows = insert(
+            connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns
+        )
+        names, layers = (
+            ((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers)
+        )
     with_family = ((number, name, short, family(name)) for number, name, short in names)
     _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
-    _write_shared(connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers)
+    _write_shared(
+        connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers
+    )
     return rows, base
 
 
 def doubtful_fields(kernels: Iterable[Kernel]) -> Collection[str]:
-    """Fields of these kernels that may have values below 0 or no numbers: what is NULL in all of them, or was checked
-    when they were read, needs no second look."""
-    return set(kernels.fields).difference(kernels.never_negative) if isinstance(kernels, SqlKernels) else _AS_RECORDED
+    """Fields of these kernels that may have values below 0 or no numbers: what is NULL in all of
+    them, or was checked when they were read, needs no second look."""
+    return (
+        set(kernels.fields).difference(kernels.never_negative)
+        if isinstance(kernels, SqlKernels)
+        else _AS_RECORDED
+    )
 
 
 def _launch_columns(
@@ -199,38 +257,67 @@ def _launch_columns(
 
 
 def _copy_kernels(
-    connection: sqlite3.Connection, run_id: int, kernels: SqlKernels, first_ids: tuple[int, int, int, int]
+    connection: sqlite3.Connection,
+    run_id: int,
+    kernels: SqlKernels,
+    first_ids: tuple[int, int, int, int],
 ) -> tuple[int, list[tuple[Any, ...]]]:
-    """From the attached report, without a row passing through Python: (how many, (number, name, short name) of all).
+    """From the attached report, without a row passing through Python: (how many, (number, name,
+    short name) of all).
 
-    ``first_ids``: of launches, ranges, names and layers. Where the first key alone tells names apart, as it does in every
-    real report seen, a name's number is made of it: asking Python for each row takes a fifth of the whole time.
+    ``first_ids``: of launches, ranges, names and layers. Where the first key alone tells names
+    apart, as it does in every real report seen, a name's number is made of it: asking Python for
+    each row takes a fifth of the whole time.
     """
     base, first_range, first_name, first_layer = first_ids
     try:
         with _around(connection, kernels, first_layer, first_range):
-            columns = ("launch", "name_key", "short_key", "layer_id", "step", "range_id", *kernels.fields[1:])
+            columns = (
+                "launch",
+                "name_key",
+                "short_key",
+                "layer_id",
+                "step",
+                "range_id",
+                *kernels.fields[1:],
+            )
             source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
             every_name = f"{source} SELECT DISTINCT name_key, short_key FROM k"
-            keys = list(kernels.names.items()) if kernels.names else connection.execute(every_name).fetchall()
+            keys = (
+                list(kernels.names.items())
+                if kernels.names
+                else connection.execute(every_name).fetchall()
+            )
             plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
             if plain and len(dict(keys)) == len(keys):
-                name_id, numbers = f"name_key + {first_name}", {pair: pair[0] + first_name for pair in keys}
+                name_id, numbers = (
+                    f"name_key + {first_name}",
+                    {pair: pair[0] + first_name for pair in keys},
+                )
             else:
                 name_id = "name_number(name_key, short_key)"
                 numbers = {pair: n for n, pair in enumerate(keys, first_name)}
                 connection.create_function("name_number", 2, lambda *pair: numbers[pair])
             values = {"run_id": f"{run_id:d}", "id": f"launch + {base}", "name_id": name_id}
-            values |= {column: column for column in columns if column not in ("name_key", "short_key")}
-            order = [row[1].lower() for row in connection.execute("PRAGMA main.table_info(kernel_launch)")]
-            # in the table's order and without a gap, SQLite computes each value where the row needs it, and copies none
-            into = [column for column in order if column in ("run_id", *_LAUNCH_KEYS, *_AS_RECORDED)]
+            values |= {
+                column: column for column in columns if column not in ("name_key", "short_key")
+            }
+            order = [
+                row[1].lower()
+                for row in connection.execute("PRAGMA main.table_info(kernel_launch)")
+            ]
+            # in the table's order and without a gap, SQLite computes each value where the row needs
+            # it, and copies none
+            into = [
+                column for column in order if column in ("run_id", *_LAUNCH_KEYS, *_AS_RECORDED)
+            ]
             rows = connection.execute(
                 f"INSERT INTO main.kernel_launch ({', '.join(into)}) {source}"
                 f" SELECT {', '.join(values.get(column, 'NULL') for column in into)} FROM k"
             ).rowcount
     except sqlite3.Error as error:
-        # SQLite keeps no exception of a function's. Every key was counted, so it was Ctrl-C between its call and ours
+        # SQLite keeps no exception of a function's. Every key was counted, so it was Ctrl-C between
+        # its call and ours
         if "user-defined function" in str(error):
             raise KeyboardInterrupt from None
         for _ in kernels:  # is it the report that is damaged? then this says so
@@ -242,20 +329,32 @@ def _copy_kernels(
 
 
 @contextmanager
-def _around(connection: sqlite3.Connection, kernels: SqlKernels, first_layer: int, first_range: int) -> Iterator[None]:
+def _around(
+    connection: sqlite3.Connection, kernels: SqlKernels, first_layer: int, first_range: int
+) -> Iterator[None]:
     """What is around the kernels is there inside the block, as ids of this store."""
-    values = ("?", "?", f"nullif(?, -1) + {first_layer}", "nullif(?, -1)", f"nullif(?, -1) + {first_range}")
+    values = (
+        "?",
+        "?",
+        f"nullif(?, -1) + {first_layer}",
+        "nullif(?, -1)",
+        f"nullif(?, -1) + {first_range}",
+    )
     connection.execute(f"CREATE TABLE {AROUND} ({', '.join(AROUND_COLUMNS)})")
     try:
         for columns in kernels.around():
-            _insert_rows(connection, f"INSERT INTO {AROUND} VALUES ", f"({', '.join(values)})", columns)
+            _insert_rows(
+                connection, f"INSERT INTO {AROUND} VALUES ", f"({', '.join(values)})", columns
+            )
         yield
     finally:
         with suppress(sqlite3.Error):  # SQLite may have rolled all of it back
             connection.execute(f"DROP TABLE {AROUND}")
 
 
-def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:
+def write_counters(
+    connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int
+) -> int:
     """How many. Kernels have to be there already."""
     metrics = _counted_from(next_id(connection, "metric"))
     columns: Iterable[Sequence[Column]]
@@ -267,28 +366,44 @@ def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterab
         )
     else:
         columns = (
-            (launch, list(map(metrics.__getitem__, zip(name, unit, section, strict=True))), value, text)
+            (
+                launch,
+                list(map(metrics.__getitem__, zip(name, unit, section, strict=True))),
+                value,
+                text,
+            )
             for launch, name, value, unit, section, text in columns_of(counters)
         )
     values = [f"? + {first_kernel}", "?", "?", "?"]
-    rows = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
-    _write_shared(connection, "metric", run_id, ("name", "unit", "section"), ((n, *key) for key, n in metrics.items()))
+    rows = insert(
+        connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns
+    )
+    _write_shared(
+        connection,
+        "metric",
+        run_id,
+        ("name", "unit", "section"),
+        ((n, *key) for key, n in metrics.items()),
+    )
     return rows
-
-
-_SIGNATURE = ("name", "shapes", "dtypes", "layer", "direction")
-"""Fields of an operator that many instances share; ``op_call`` puts them back."""
 
 
 def write_op_calls(connection: sqlite3.Connection, run_id: int, calls: Iterable[OpCall]) -> int:
     """How many."""
-    signatures, stacks = (_counted_from(next_id(connection, table)) for table in ("op_signature", "stack"))
+    signatures, stacks = (
+        _counted_from(next_id(connection, table)) for table in ("op_signature", "stack")
+    )
     columns = (_instance_columns(signatures, stacks, *columns) for columns in columns_of(calls))
-    into = "op_instance (run_id, signature_id, start_ns, duration_ns, device_ns, step, thread, stack_id)"
+    into = (
+        "op_instance (run_id, signature_id, start_ns, duration_ns, device_ns, step, thread, "
+        "stack_id)"
+    )
     rows = insert(connection, into, [str(run_id)], ["?"] * 7, columns)
     of_calls = ((number, *key) for key, number in signatures.items())
     _write_shared(connection, "op_signature", run_id, _SIGNATURE, of_calls)
-    _write_shared(connection, "stack", run_id, ("text",), ((number, *key) for key, number in stacks.items()))
+    _write_shared(
+        connection, "stack", run_id, ("text",), ((number, *key) for key, number in stacks.items())
+    )
     return rows
 
 
@@ -307,7 +422,9 @@ def _instance_columns(
     thread: Column,
     stack: Column,
 ) -> list[Column]:
-    signature_ids = list(map(signatures.__getitem__, zip(name, shapes, dtypes, layer, direction, strict=True)))
+    signature_ids = list(
+        map(signatures.__getitem__, zip(name, shapes, dtypes, layer, direction, strict=True))
+    )
     stack_ids = [None if text is None else stacks[text,] for text in stack]
     return [signature_ids, start, duration, device, step, thread, stack_ids]
 
@@ -324,23 +441,42 @@ def write_derived(
     into = "derived_value (kernel_id, rule_id, value)"
     rows = insert(connection, into, [], [f"? + {first_kernel}", "?", "?"], columns)
     shared = ((number, *key) for key, number in rules.items())
-    _write_shared(connection, "derived_rule", run_id, ("instruction", "rule", "verified_error"), shared)
+    _write_shared(
+        connection, "derived_rule", run_id, ("instruction", "rule", "verified_error"), shared
+    )
     return rows
 
 
 def write_source(
-    connection: sqlite3.Connection, run_id: int, first_kernel: int, counters: Iterable[SourceCounter]
+    connection: sqlite3.Connection,
+    run_id: int,
+    first_kernel: int,
+    counters: Iterable[SourceCounter],
 ) -> int:
     """How many. Kernels have to be there already; ``first_kernel`` is the id of launch 0."""
     files = _counted_from(next_id(connection, "source_file"))
     columns = (
-        (launch, address, opcode, [None if name is None else files[name,] for name in file], *others)
+        (
+            launch,
+            address,
+            opcode,
+            [None if name is None else files[name,] for name in file],
+            *others,
+        )
         for launch, address, opcode, file, *others in columns_of(counters)
     )
-    names = ", ".join("file_id" if field == "file" else field for field in SourceCounter._fields[1:])
+    names = ", ".join(
+        "file_id" if field == "file" else field for field in SourceCounter._fields[1:]
+    )
     values = [f"? + {first_kernel}", *["?"] * (len(SourceCounter._fields) - 1)]
     rows = insert(connection, f"source_counter (kernel_id, {names})", [], values, columns)
-    _write_shared(connection, "source_file", run_id, ("name",), ((number, *key) for key, number in files.items()))
+    _write_shared(
+        connection,
+        "source_file",
+        run_id,
+        ("name",),
+        ((number, *key) for key, number in files.items()),
+    )
     return rows
 
 

@@ -1,4 +1,5 @@
-"""Text on its way into the store: what looks like a secret is masked, and what is longer than any name is cut."""
+"""Text on its way into the store: what looks like a secret is masked, and what is longer than any
+name is cut."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from typing import Any
 from perfctl.redact import is_clean, masked, masked_fact, masked_words
 
 LONGEST = 1 << 16
-"""Characters of a text that are kept: the longest names of kernels have some 20,000. All that is kept was searched for
-secrets."""
+"""Characters of a text that are kept: the longest names of kernels have some 20,000. All that is
+kept was searched for secrets."""
 LONGEST_JSON = 1 << 22
-"""Of a list or an object, which is worth nothing without its end: shapes of thousands of tensors."""
+"""Of a list or an object, which is worth nothing without its end: shapes of thousands
+of tensors."""
 _BEHIND = 1 << 12
 """Characters behind those that are searched with them, so that no beginning of a secret is kept."""
 _CUT: ContextVar[dict[int, int] | None] = ContextVar("cut", default=None)
@@ -81,7 +83,8 @@ def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(key, value) of what is known of a run's software."""
     known = {key: str(value) for key, value in facts.items() if value is not None}
     return [
-        (masked(key), _short(value) if _is_long(value) else masked_fact(key, value)) for key, value in known.items()
+        (masked(key), _short(value) if _is_long(value) else masked_fact(key, value))
+        for key, value in known.items()
     ]
 
 

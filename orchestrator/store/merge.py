@@ -1,4 +1,5 @@
-"""Runs from one store into another, row by row as they are, inside SQLite: ids are shifted, nothing passes through Python."""
+"""Runs from one store into another, row by row as they are, inside SQLite: ids are shifted, nothing
+passes through Python."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.store import shape
 from perfctl.orchestrator.store.database import transaction
-from perfctl.orchestrator.store.write import SweepFacts, find_artifact, forget, insert_row, sweep_number, unchecked
+from perfctl.orchestrator.store.write import (
+    SweepFacts,
+    find_artifact,
+    forget,
+    insert_row,
+    sweep_number,
+    unchecked,
+)
 
 PART = "part"
 """What the store that is copied from is called in SQL."""
@@ -32,7 +40,8 @@ _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 
 @contextmanager
 def attached(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Inside, the store at ``path``, to which nobody writes, can be copied from. Not inside a transaction."""
+    """Inside, the store at ``path``, to which nobody writes, can be copied from. Not inside a
+    transaction."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection.execute(f"ATTACH ? AS {PART}", (address,))
     try:
@@ -56,10 +65,12 @@ def copy_run(
     beside: bool = False,
     artifact: Callable[[str], str] | None = None,
 ) -> tuple[int, bool]:
-    """Copy one run of the attached store with all that is its own, or nothing; (its number here, whether it is new).
+    """Copy one run of the attached store with all that is its own, or nothing; (its number here,
+    whether it is new).
 
-    The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in ``write_run``.
-    ``artifact`` gives the path of its report as this store says it; with it, a run without a report is there once, too.
+    The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in
+    ``write_run``. ``artifact`` gives the path of its report as this store says it; with it, a run
+    without a report is there once, too.
     """
     with unchecked(connection), transaction(connection):
         number, is_new = _copy_facts(connection, run_id, sweep, again, beside, artifact)
@@ -69,14 +80,20 @@ def copy_run(
         return number, is_new
 
 
-def copy_runs(connection: sqlite3.Connection, sweep: SweepFacts, *, again: bool = False) -> dict[int, tuple[int, bool]]:
-    """Copy all runs of the attached store, or nothing: number there -> (number here, whether it is new).
+def copy_runs(
+    connection: sqlite3.Connection, sweep: SweepFacts, *, again: bool = False
+) -> dict[int, tuple[int, bool]]:
+    """Copy all runs of the attached store, or nothing: number there -> (number here, whether it
+    is new).
 
-    As ``copy_run`` of one after the other does with ``beside``, in one transaction; where all are new, with one statement a
-    table.
+    As ``copy_run`` of one after the other does with ``beside``, in one transaction; where all are
+    new, with one statement a table.
     """
     with unchecked(connection), transaction(connection):
-        copied = {old: _copy_facts(connection, old, sweep, again, True, None) for old in run_numbers(connection)}
+        copied = {
+            old: _copy_facts(connection, old, sweep, again, True, None)
+            for old in run_numbers(connection)
+        }
         shifts = {number - old if is_new else None for old, (number, is_new) in copied.items()}
         if len(shifts) == 1 and (shift := next(iter(shifts))) is not None:
             _copy_tables(connection, None, shift)
@@ -110,9 +127,14 @@ def _copy_facts(
         forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
     seen = f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ? ORDER BY rowid"
     devices = connection.execute(seen, (run_id,)).fetchall()
-    numbers = {old: _device(connection, old) for old in {run["device_id"], *(old for _, old in devices)} - {None}}
+    numbers = {
+        old: _device(connection, old)
+        for old in {run["device_id"], *(old for _, old in devices)} - {None}
+    }
     run["device_id"] = numbers.get(run["device_id"])
-    new = insert_row(connection, "run", {name: value for name, value in run.items() if name != "id"})
+    new = insert_row(
+        connection, "run", {name: value for name, value in run.items() if name != "id"}
+    )
     into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
     return new, True
@@ -120,7 +142,17 @@ def _copy_facts(
 
 def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
     """A run of the same sweep that says the same of itself."""
-    facts = ("sweep_id", "profiler", "workload", "variant", "batch_size", "rank", "started_at", "status", "reason")
+    facts = (
+        "sweep_id",
+        "profiler",
+        "workload",
+        "variant",
+        "batch_size",
+        "rank",
+        "started_at",
+        "status",
+        "reason",
+    )
     same = " AND ".join(f"{column} IS :{column}" for column in (*facts, "ingested_at"))
     row = connection.execute(f"SELECT min(id) FROM main.run WHERE {same}", dict(run)).fetchone()
     return None if row[0] is None else int(row[0])
@@ -128,7 +160,9 @@ def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | No
 
 def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
     names = tuple(shape.columns(table))
-    found = connection.execute(f"SELECT {shape.named(names)} FROM {PART}.{table} WHERE id = ?", (number,)).fetchone()
+    found = connection.execute(
+        f"SELECT {shape.named(names)} FROM {PART}.{table} WHERE id = ?", (number,)
+    ).fetchone()
     return dict(zip(names, found, strict=True))
 
 
@@ -141,12 +175,15 @@ def _device(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int) -> None:
-    """Every table of a run, or of all for None; each table's new ids follow its last, in the order of the old.
+    """Every table of a run, or of all for None; each table's new ids follow its last, in the order
+    of the old.
 
     ``shift``: from a run's number there to its number here.
     """
     tables = _tables()
-    filled = connection.execute(f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {PART}.{table})' for table in tables)}")
+    filled = connection.execute(
+        f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {PART}.{table})' for table in tables)}"
+    )
     numbers: dict[str, int | None] = {"old": run_id, "run": shift}
     """Bound by name, so that SQLite prepares each statement once for many runs."""
     for table in compress(tables, filled.fetchone()):
@@ -156,12 +193,20 @@ def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int)
             mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
         rows = f"{PART}.{table} WHERE {'TRUE' if run_id is None else mine}"
         if "id" in names:
-            first, following = f"(SELECT min(id) FROM {rows})", f"(SELECT coalesce(max(id), 0) + 1 FROM main.{table})"
-            (numbers[table],) = connection.execute(f"SELECT {following} - {first}", numbers).fetchone()
+            first, following = (
+                f"(SELECT min(id) FROM {rows})",
+                f"(SELECT coalesce(max(id), 0) + 1 FROM main.{table})",
+            )
+            (numbers[table],) = connection.execute(
+                f"SELECT {following} - {first}", numbers
+            ).fetchone()
             if numbers[table] is None:
                 continue
         refers = {"id": table, "run_id": "run", **_REFERENCES.get(table, {})}
-        values = (f"{name} + :{refers[name]}" if refers.get(name) in numbers else shape.named([name]) for name in names)
+        values = (
+            f"{name} + :{refers[name]}" if refers.get(name) in numbers else shape.named([name])
+            for name in names
+        )
         into = f"INSERT INTO main.{table} ({shape.named(names)})"
         connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
 
@@ -169,5 +214,12 @@ def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int)
 @cache
 def _tables() -> list[str]:
     """What is copied, those first that others refer to."""
-    names = [name for name, made in shape.made_by().items() if made.kind == "table" and name not in _BY_ROW]
-    return sorted(names, key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name))
+    names = [
+        name
+        for name, made in shape.made_by().items()
+        if made.kind == "table" and name not in _BY_ROW
+    ]
+    return sorted(
+        names,
+        key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name),
+    )

@@ -1,4 +1,5 @@
-"""The store for those who ask it something: one SELECT, a part of a name, or whole tables, streamed. Nothing here writes.
+"""The store for those who ask it something: one SELECT, a part of a name, or whole tables,
+streamed. Nothing here writes.
 
 A SELECT can neither change the store nor reach another file, nor run for ever.
 """
@@ -19,9 +20,11 @@ from perfctl.orchestrator.store import database, shape
 from perfctl.orchestrator.store.schema.migrations import Column, tables, views
 
 LONGEST_BYTES = 16_000_000
-"""Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills no memory."""
+"""Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills
+no memory."""
 MOST_MEMORY = 2 << 30
-"""Bytes that SQLite may take in this process: sorting without end does not fill the machine's memory."""
+"""Bytes that SQLite may take in this process: sorting without end does not fill the
+machine's memory."""
 _OPERATIONS = 10_000
 """Steps of SQLite's machine between two looks at the clock."""
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
@@ -35,97 +38,31 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
 }
 
-
-@contextmanager
-def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-    """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
-
-    Raises UsageError when it is no single SELECT, names what is not there, or takes longer than ``seconds``.
-    """
-    with database.reading(store, as_it_is=True) as connection:
-        _fence(connection, seconds)
-        with _as_usage_error(store, seconds, sql):
-            cursor = connection.execute(sql)
-            if cursor.description is None:
-                raise UsageError("the query is empty", "Say for instance: perfctl query 'select * from run'")
-            yield tuple(column[0] for column in cursor.description), cursor
-
-
-def _fence(connection: sqlite3.Connection, seconds: float) -> None:
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute(f"PRAGMA hard_heap_limit = {MOST_MEMORY}")
-    for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
-        connection.execute(f"SELECT 1 FROM {function}").fetchall()  # declared at first use, which the fence refuses
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    for limit, value in _LIMITS.items():
-        connection.setlimit(limit, value)
-    until = time.monotonic() + seconds
-    connection.set_progress_handler(lambda: int(time.monotonic() > until), _OPERATIONS)
-    connection.set_authorizer(_may)
-
-
-def _may(action: int, first: str | None, second: str | None, schema: str | None, inner: str | None) -> int:
-    """SQLite's authorizer: reading, and functions that touch nothing but their arguments."""
-    allowed = action in _ALLOWED
-    if action == sqlite3.SQLITE_FUNCTION:
-        allowed = (second or "").lower() not in _DENIED_FUNCTIONS
-    if action == sqlite3.SQLITE_PRAGMA:
-        allowed = first in _PRAGMAS and (first != "user_version" or second is None)
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
-@contextmanager
-def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError as error:
-        raise UsageError(f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it") from error
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        said = str(error)
-        if "interrupted" in said:
-            raise UsageError(
-                f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
-            ) from error
-        if "one statement" in said:
-            raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
-        if "authoriz" in said or "prohibited" in said or "readonly" in said:
-            remedy = "Use SELECT; sqlite-utils or sqlite3 can change the store"
-            raise UsageError(f"the query may only read ({said})", remedy) from error
-        if "no such table" in said:
-            raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
-        if "locked" in said or "malformed" in said:
-            raise StoreError(f"{store}: {said}", "Try again, or ingest the reports into a new store") from error
-        remedy = _columns_in(sql) if "no such column" in said else "docs/schema.md names tables and columns"
-        raise UsageError(f"SQLite refuses the query: {said}", remedy) from error
-
-
-def _columns_in(sql: str) -> str:
-    """The columns of the first tables that a query names."""
-    words = dict.fromkeys(re.findall(r"\w+", sql.lower()))
-    named = [name for name in words if name in table_names()][:2]
-    columns = (f"{name} has {', '.join(column.name for column, _ in columns_of(name))}" for name in named)
-    return "; ".join(columns) or "docs/schema.md names tables and columns"
-
-
 PARTS = frozenset(
     {"kernel_name", "kernel_layer", "kernel_launch", "metric", "metric_value", "store_info"}
     | {"op_signature", "op_instance", "derived_rule", "derived_value"}
 )
 """Tables that the views put together, and the file's own record."""
-_OF_LAUNCHES = "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))"
+_OF_LAUNCHES = (
+    "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM "
+    "json_each(:runs)))"
+)
 _WHERE = {
     "run": "id IN (SELECT value FROM json_each(:runs))",
     "sweep": "id IN (SELECT sweep_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
-    "device": "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM json_each(:runs))"
-    " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
+    "device": (
+        "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM "
+        "json_each(:runs)) UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM "
+        "json_each(:runs)))"
+    ),
     "counter": _OF_LAUNCHES,
     "derived_count": _OF_LAUNCHES,
     "source_counter": _OF_LAUNCHES,
 }
 
 FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
-"""Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their time in all of them."""
+"""Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their
+time in all of them."""
 _SHORTEST_WORD = 3
 """Letters; the index holds every three that follow each other."""
 _NAMES = """
@@ -144,25 +81,125 @@ SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns)
 """
 
 
-def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
-    """Kernels and layers whose name holds every word of ``text``, the closest first; see FOUND_COLUMNS.
+@contextmanager
+def answers(
+    store: Path, sql: str, seconds: float
+) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+    """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
 
-    The words may stand anywhere in a name, in either case. The index is made in memory and thrown away: there are
-    thousands of names where there are millions of launches, and an index in the store would go stale whenever its
-    user deletes a run by hand. Raises UsageError for no words.
+    Raises UsageError when it is no single SELECT, names what is not there, or takes longer than
+    ``seconds``.
+    """
+    with database.reading(store, as_it_is=True) as connection:
+        _fence(connection, seconds)
+        with _as_usage_error(store, seconds, sql):
+            cursor = connection.execute(sql)
+            if cursor.description is None:
+                raise UsageError(
+                    "the query is empty", "Say for instance: perfctl query 'select * from run'"
+                )
+            yield tuple(column[0] for column in cursor.description), cursor
+
+
+def _fence(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA hard_heap_limit = {MOST_MEMORY}")
+    for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
+        # declared at first use, which the fence refuses
+        connection.execute(f"SELECT 1 FROM {function}").fetchall()
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    for limit, value in _LIMITS.items():
+        connection.setlimit(limit, value)
+    until = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: int(time.monotonic() > until), _OPERATIONS)
+    connection.set_authorizer(_may)
+
+
+def _may(
+    action: int, first: str | None, second: str | None, schema: str | None, inner: str | None
+) -> int:
+    """SQLite's authorizer: reading, and functions that touch nothing but their arguments."""
+    allowed = action in _ALLOWED
+    if action == sqlite3.SQLITE_FUNCTION:
+        allowed = (second or "").lower() not in _DENIED_FUNCTIONS
+    if action == sqlite3.SQLITE_PRAGMA:
+        allowed = first in _PRAGMAS and (first != "user_version" or second is None)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise UsageError(
+            f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it"
+        ) from error
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        said = str(error)
+        if "interrupted" in said:
+            raise UsageError(
+                f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
+            ) from error
+        if "one statement" in said:
+            raise UsageError(
+                "there is more than one statement", "Give one SELECT at a time"
+            ) from error
+        if "authoriz" in said or "prohibited" in said or "readonly" in said:
+            remedy = "Use SELECT; sqlite-utils or sqlite3 can change the store"
+            raise UsageError(f"the query may only read ({said})", remedy) from error
+        if "no such table" in said:
+            raise UsageError(
+                said, f"There are {', '.join(table_names())}; docs/schema.md says more"
+            ) from error
+        if "locked" in said or "malformed" in said:
+            raise StoreError(
+                f"{store}: {said}", "Try again, or ingest the reports into a new store"
+            ) from error
+        remedy = (
+            _columns_in(sql)
+            if "no such column" in said
+            else "docs/schema.md names tables and columns"
+        )
+        raise UsageError(f"SQLite refuses the query: {said}", remedy) from error
+
+
+def _columns_in(sql: str) -> str:
+    """The columns of the first tables that a query names."""
+    words = dict.fromkeys(re.findall(r"\w+", sql.lower()))
+    named = [name for name in words if name in table_names()][:2]
+    columns = (
+        f"{name} has {', '.join(column.name for column, _ in columns_of(name))}" for name in named
+    )
+    return "; ".join(columns) or "docs/schema.md names tables and columns"
+
+
+def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
+    """Kernels and layers whose name holds every word of ``text``, the closest first; see
+    FOUND_COLUMNS.
+
+    The words may stand anywhere in a name, in either case. The index is made in memory and thrown
+    away: there are thousands of names where there are millions of launches, and an index in the
+    store would go stale whenever its user deletes a run by hand. Raises UsageError for no words.
     """
     from sqlite_utils import Database
 
     words = text.split()
     if not words:
-        raise UsageError("`search` is empty", "Name a part of a kernel or layer, as in: perfctl query --search conv2")
+        raise UsageError(
+            "`search` is empty",
+            "Name a part of a kernel or layer, as in: perfctl query --search conv2",
+        )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
     names = Database(memory=True).table("names")
     named = ({"id": number, "name": row[1]} for number, row in enumerate(rows))
     names.insert_all(named, pk="id", columns={"name": str})
     names.enable_fts(["name"], tokenize="trigram")
-    indexed = " ".join('"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD)
+    indexed = " ".join(
+        '"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD
+    )
     found = names.search(indexed, columns=["id"]) if indexed else names.rows
     hits = (rows[hit["id"]] for hit in found)
     return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
@@ -174,7 +211,8 @@ def table_names() -> tuple[str, ...]:
 
 
 def columns_of(table: str) -> list[tuple[Column, str]]:
-    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``table_names()``, in order."""
+    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``table_names()``,
+    in order."""
     declared = shape.columns(table)
     return [(column, declared[column.name]) for column in (tables() | views())[table][1]]
 
@@ -185,22 +223,29 @@ def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
     return int(connection.execute(f"SELECT count(*) FROM {table}{where}", bound).fetchone()[0])
 
 
-def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> Iterator[tuple[Any, ...]]:
-    """Rows of one of ``table_names()`` in the order they were written; of these runs only, where they are given.
+def table_rows(
+    connection: sqlite3.Connection, table: str, runs: Sequence[int] | None
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of one of ``table_names()`` in the order they were written; of these runs only, where
+    they are given.
 
     A million rows are never in memory at once.
     """
     where, bound = _limits(table, runs)
     order = "id" if table == "kernel" else "rowid"
     sql = f"SELECT {shape.named(shape.columns(table))} FROM {table}{where} ORDER BY {order}"
-    for row in connection.execute(sql, bound):  # noqa: UP028 - "yield from" closes the cursor, after its database at a Ctrl-C
+    # "yield from" closes the cursor, after its database at a Ctrl-C
+    for row in connection.execute(sql, bound):  # noqa: UP028
         yield row
 
 
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing is sorted."""
+    """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
+    is sorted."""
     has_run = "run_id" in shape.columns(table)
-    where = "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
+    where = (
+        "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
+    )
     sql = f"SELECT {shape.named(shape.columns(table))} FROM {table} WHERE {where}"
     for row in connection.execute(sql, (run,)):  # noqa: UP028 - the same
         yield row

@@ -21,9 +21,86 @@ from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 
+_SAME_SOFTWARE = ("torch", "cuda", "cudnn", "tf32_conv", "tf32_matmul")
+_SAME = (
+    "sweep_id",
+    "profiler",
+    "workload",
+    "variant",
+    "batch_size",
+    "mode",
+    "precision",
+    "device_id",
+)
+
+_OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
+OF_REPORT = (*_OF_BOTH, "rank", "world_size", "host", "phase", "effective_batch")
+"""Columns of run that are fields of Report under the same name."""
+_OF_RUN = (
+    *(
+        "sweep_id",
+        "sweep_name",
+        "sweep_command",
+        "profiler",
+        "profiler_version",
+        "status",
+        "origin",
+        "exit_code",
+    ),
+    *("reason", "artifact", "artifact_sha256", *_OF_BOTH),
+)
+"""Columns that are fields of Run under the same name."""
+
+_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
+"""Numbers of a run's ranges, which in the store go on from run to run."""
+
+_OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
+"""Last fields of a kernel, which most reports do not give."""
+
+WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
+"""Operators that may convert values, or wait for the GPU, and calls that do."""
+
+_SOURCE_LINES = """
+SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed),
+       sum(thread_inst_executed), sum(samples), opcode, stall,
+       max(coalesce(samples, inst_executed, 0))
+FROM (SELECT n.name, n.short_name, f.name AS file, c.line, c.address, c.opcode,
+             sum(c.inst_executed) AS inst_executed,
+             sum(c.thread_inst_executed) AS thread_inst_executed, sum(c.samples) AS samples,
+             c.stall, max(coalesce(c.samples, c.inst_executed, 0))
+      FROM kernel_launch AS l JOIN source_counter AS c ON c.kernel_id = l.id
+      JOIN kernel_name AS n ON n.id = l.name_id
+      LEFT JOIN source_file AS f ON f.id = c.file_id
+      WHERE l.run_id = ? GROUP BY n.id, f.id, c.line, c.address)
+GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
+ORDER BY coalesce(sum(samples), 0) DESC, coalesce(sum(inst_executed), 0) DESC, name, min(address)
+"""
+"""SQLite takes the columns without an aggregate from the row of max()."""
+
+_STUDY_RUNS = """
+SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind),
+       variant, status
+FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
+"""
+Group = tuple[object, ...]
+
+_STEP_LENGTHS = """
+SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns
+                              WHEN 'data' THEN -duration_ns WHEN 'copy' THEN -duration_ns END)
+FROM step WHERE phase IN ('step', 'data', 'copy') GROUP BY run_id, number
+"""
+"""A step without the phases that bring its samples, as everywhere where times of steps are
+learned from."""
+_BENCH_POINTS = """
+SELECT run.id, variant, batch_size, mode, precision, device_id, environment.value
+FROM run LEFT JOIN environment ON environment.run_id = run.id AND environment.key = 'threads'
+WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY run.id
+"""
+
 
 class BadRecord(Exception):
-    """A cell that perfctl fills with a record of its own holds something else; the message says which."""
+    """A cell that perfctl fills with a record of its own holds something else; the message
+    says which."""
 
 
 R = TypeVar("R", bound=NamedTuple)
@@ -48,10 +125,24 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
-_FILLED = "SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)" for table, _ in TABLES.values())
+_FILLED = "SELECT " + ", ".join(
+    f"EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)" for table, _ in TABLES.values()
+)
 """Query for which tables of ``TABLES`` have rows of a run: most have none."""
 LONGEST_TEXT = 65_536
 """Characters of a text that are read, as many as perfctl keeps of a text in a report."""
+
+_SHORT = (
+    f"CASE WHEN length({{0}}) > {LONGEST_TEXT} THEN substr({{0}}, 1, {LONGEST_TEXT}) || '... (cut: "
+    "it has ' || length({0}) || ' characters)' ELSE {0} END AS {0}"
+)
+_PROSE = {
+    "gap": {name: _SHORT.format(name) for name in ("quantity", "reason")},
+    "diagnostic": {"text": _SHORT.format("text")},
+    "advice": {"text": _SHORT.format("text")},
+    "summary": {"text": _SHORT.format("text")},
+}
+"""Table -> column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
 COUNTED = ("copies", "operations", "samples")
 """Fields of Report that may have many rows, whose number is reported when they are written."""
 _LISTS = (
@@ -69,15 +160,18 @@ SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""
 
 
-def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False) -> list[int]:
+def run_ids(
+    connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False
+) -> list[int]:
     """Ids of runs, oldest first; only of one sweep where it is given.
 
-    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload, variant, batch size,
-    mode, precision and device has replaced. Runs of unknown workload or batch size are never left out.
+    ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload,
+    variant, batch size, mode, precision and device has replaced. Runs of unknown workload or batch
+    size are never left out.
     """
     rows = connection.execute(
-        "SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status FROM run"
-        " WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
+        "SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status "
+        "FROM run WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
         {"sweep": sweep},
     )
     newest: dict[tuple[Any, ...], int] = {}
@@ -92,40 +186,44 @@ def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_
 def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
     """The whole runs that repeat this one, oldest first, itself left out.
 
-    They belong to its sweep, and are of the same profiler, workload, variant, batch size, mode, precision and device;
-    one that was made with other libraries (--again after an upgrade) is no repeat.
+    They belong to its sweep, and are of the same profiler, workload, variant, batch size, mode,
+    precision and device; one that was made with other libraries (--again after an upgrade) is
+    no repeat.
     """
     same = " AND ".join(f"other.{column} IS run.{column}" for column in _SAME)
     rows = connection.execute(
-        f"SELECT other.id FROM run JOIN run AS other ON {same} WHERE run.id = ? AND other.id <> run.id"
-        " AND other.status = 'ok' AND run.workload IS NOT NULL AND run.batch_size IS NOT NULL AND NOT EXISTS ("
-        "SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key = mine.key AND its.value <> mine.value"
-        f" WHERE mine.run_id = run.id AND its.run_id = other.id AND mine.key IN {_SAME_SOFTWARE}) ORDER BY other.id",
+        f"SELECT other.id FROM run JOIN run AS other ON {same} WHERE run.id = ? AND other.id <> "
+        "run.id AND other.status = 'ok' AND run.workload IS NOT NULL AND run.batch_size IS NOT "
+        "NULL AND NOT EXISTS (SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key "
+        "= mine.key AND its.value <> mine.value WHERE mine.run_id = run.id AND its.run_id = "
+        f"other.id AND mine.key IN {_SAME_SOFTWARE}) ORDER BY other.id",
         (run_id,),
     )
     return [number for (number,) in rows]
-
-
-_SAME_SOFTWARE = ("torch", "cuda", "cudnn", "tf32_conv", "tf32_matmul")
-_SAME = ("sweep_id", "profiler", "workload", "variant", "batch_size", "mode", "precision", "device_id")
 
 
 def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _dicts(
         connection,
-        f"SELECT {shape.selected('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON run.sweep_id = sweep.id"
-        " GROUP BY sweep.id ORDER BY sweep.id",
+        f"SELECT {shape.selected('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
+        "run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
     )
 
 
 def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
-    counts = ", ".join(  # NULL where a gap says that the table was not collected: none seen is not the same as none
-        f"(SELECT CASE WHEN count(*) = 0 AND (run.status <> 'ok' OR EXISTS (SELECT 1 FROM gap WHERE gap.run_id = run.id"
-        f" AND gap.quantity = '{table}')) THEN NULL ELSE count(*) END"
+    # NULL where a gap says that the table was not collected: none seen is not the same as none
+    counts = ", ".join(
+        "(SELECT CASE WHEN count(*) = 0 AND (run.status <> 'ok' OR EXISTS (SELECT 1 FROM gap "
+        f"WHERE gap.run_id = run.id AND gap.quantity = '{table}')) THEN NULL ELSE count(*) END"
         f" FROM {table} WHERE {table}.run_id = run.id) AS {name}"
-        for table, name in (("kernel", "kernels"), ("range", "ranges"), ("copy", "copies"), ("operation", "operations"))
+        for table, name in (
+            ("kernel", "kernels"),
+            ("range", "ranges"),
+            ("copy", "copies"),
+            ("operation", "operations"),
+        )
     )
     counters = (
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
@@ -133,25 +231,31 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
     rows = _dicts(
         connection,
-        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
-        " FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, "
+        f"{counts}, {counters} AS counters FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id "
+        "LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
     served = _served(connection)
     return [{**row, "serving": served.get(row["id"])} for row in rows]
 
 
 def _served(connection: sqlite3.Connection) -> dict[int, str]:
-    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all, with the tokens of all."""
+    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all,
+    with the tokens of all."""
     found: dict[int, tuple[list[str], list[int | None]]] = {}
     rows = connection.execute(  # one unknown makes the sum unknown
-        "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN sum(prompt_tokens + decode_tokens) END"
-        " FROM served_step GROUP BY run_id, phase ORDER BY run_id, min(number)"
+        "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN "
+        "sum(prompt_tokens + decode_tokens) END FROM served_step GROUP BY run_id, phase ORDER BY "
+        "run_id, min(number)"
     )
     for run_id, phase, tokens in rows:
         phases, counts = found.setdefault(run_id, ([], []))
         phases.append(phase)
         counts.append(tokens)
-    return {run_id: f"{' + '.join(phases)}, {_tokens(counts)}" for run_id, (phases, counts) in found.items()}
+    return {
+        run_id: f"{' + '.join(phases)}, {_tokens(counts)}"
+        for run_id, (phases, counts) in found.items()
+    }
 
 
 def _tokens(counts: Sequence[int | None]) -> str:
@@ -161,31 +265,24 @@ def _tokens(counts: Sequence[int | None]) -> str:
     return "1 token" if sum(known) == 1 else f"{sum(known):,} tokens"
 
 
-_OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
-OF_REPORT = (*_OF_BOTH, "rank", "world_size", "host", "phase", "effective_batch")
-"""Columns of run that are fields of Report under the same name."""
-_OF_RUN = (
-    *("sweep_id", "sweep_name", "sweep_command", "profiler", "profiler_version", "status", "origin", "exit_code"),
-    *("reason", "artifact", "artifact_sha256", *_OF_BOTH),
-)
-"""Columns that are fields of Run under the same name."""
-
-
 def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """Whole runs, in the order asked for. Raises StoreError when one is not there."""
     return [_load(connection, run_id) for run_id in ids]
 
 
 def outline(connection: sqlite3.Connection, run_id: int) -> Run:
-    """One run with its devices, and nothing else of its report: enough to tell which study it is of.
+    """One run with its devices, and nothing else of its report: enough to tell which study it
+    is of.
 
     Raises StoreError when it is not there.
     """
     row = _row(connection, run_id)
     report = records.Report(
-        tool=row["profiler"], path=Path(row["artifact"] or ""), form=row["form"] or "",
+        tool=row["profiler"],
+        path=Path(row["artifact"] or ""),
+        form=row["form"] or "",
         devices=_devices(connection, run_id, row["device_id"]),
-    )  # fmt: skip
+    )
     return _run(row, report)
 
 
@@ -193,11 +290,14 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
-        " sweep.host AS sweep_host FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
+        " sweep.host AS sweep_host FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE "
+        "run.id = ?",
         run_id,
     )
     if not found:
-        raise StoreError(f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'")
+        raise StoreError(
+            f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'"
+        )
     return found[0]
 
 
@@ -222,7 +322,9 @@ def _command(text: str | None) -> tuple[str, ...]:
 
 def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     row = _row(connection, run_id)
-    families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    families = connection.execute(
+        "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
+    )
     return _run(
         row,
         _report(connection, row),
@@ -230,14 +332,17 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         families=tuple(chain.from_iterable(families)),
         code_counts=_code_counts(connection, run_id),
         repeats=tuple(
-            tuple(_records(connection, records.Step, "step", other)) for other in repeat_ids(connection, run_id)
+            tuple(_records(connection, records.Step, "step", other))
+            for other in repeat_ids(connection, run_id)
         ),
     )
 
 
 def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
-    ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
+    ((base,),) = connection.execute(
+        "SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)
+    )
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     (filled,) = connection.execute(_FILLED, {"run": run_id})
     for (name, (table, record)), has_rows in zip(TABLES.items(), filled, strict=True):
@@ -249,7 +354,9 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         form=row["form"] or "",
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
-        environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
+        environment=dict(
+            connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
+        ),
         kernels=_kernels(connection, run_id, base),
         counters=_counters(connection, run_id),
         ranges=_records(connection, records.Range, "range", run_id, "id", base),
@@ -260,26 +367,19 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
 
 
 def _short(text: bytes) -> str:
-    """Of what is no UTF-8, and of what is longer than perfctl writes it, as much as a page can show."""
+    """Of what is no UTF-8, and of what is longer than perfctl writes it, as much as a page
+    can show."""
     shown = text[: 4 * LONGEST_TEXT].decode(errors="replace")
-    return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}... (cut: it has {len(text):,} bytes)"
-
-
-_SHORT = (
-    f"CASE WHEN length({{0}}) > {LONGEST_TEXT} THEN substr({{0}}, 1, {LONGEST_TEXT}) || '... (cut: it has ' ||"
-    " length({0}) || ' characters)' ELSE {0} END AS {0}"
-)
-_PROSE = {
-    "gap": {name: _SHORT.format(name) for name in ("quantity", "reason")},
-    "diagnostic": {"text": _SHORT.format("text")},
-    "advice": {"text": _SHORT.format("text")},
-    "summary": {"text": _SHORT.format("text")},
-}
-"""Table -> column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
+    return (
+        shown
+        if len(shown) <= LONGEST_TEXT
+        else f"{shown[:LONGEST_TEXT]}... (cut: it has {len(text):,} bytes)"
+    )
 
 
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others from being read."""
+    """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others
+    from being read."""
     before, connection.text_factory = connection.text_factory, _short
     try:
         cursor = connection.execute(sql, parameters)
@@ -297,15 +397,13 @@ def _records(
     order: str = "rowid",
     base: int | None = None,
 ) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields, but for those of _NUMBERS, which are
-    counted from ``base``."""
+    """All of a table's rows of one run; its columns are named as the record's fields, but for those
+    of _NUMBERS, which are counted from ``base``."""
     numbered = {} if base is None else {"base": base}
-    rows = connection.execute(_select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered})
+    rows = connection.execute(
+        _select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered}
+    )
     return list(map(partial(tuple.__new__, record), rows))
-
-
-_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
-"""Numbers of a run's ranges, which in the store go on from run to run."""
 
 
 @cache
@@ -316,12 +414,9 @@ def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> 
     return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 
 
-_OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
-"""Last fields of a kernel, which most reports do not give."""
-
-
 def _kernels(connection: sqlite3.Connection, run_id: int, base: int) -> list[records.Kernel]:
-    """Fields that no launch of the run has are not fetched, which takes a sixth of the time of all."""
+    """Fields that no launch of the run has are not fetched, which takes a sixth of the time
+    of all."""
     is_known = " OR ".join(f"{field} IS NOT NULL" for field in _OFTEN_UNKNOWN)
     seek = f"SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ? AND ({is_known}))"
     if connection.execute(seek, (run_id,)).fetchone()[0]:
@@ -334,26 +429,33 @@ def _kernels(connection: sqlite3.Connection, run_id: int, base: int) -> list[rec
 
 def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
     """Every operator of a run in the order of its report, one by one: there may be millions."""
-    columns = ", ".join("stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields)
-    sql = f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
-    yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
-
-
-WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
-"""Operators that may convert values, or wait for the GPU, and calls that do."""
+    columns = ", ".join(
+        "stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields
+    )
+    sql = (
+        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE "
+        "op_call.run_id = ?"
+    )
+    yield from map(
+        records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,))
+    )
 
 
 def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
-    """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and stacks with them."""
+    """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and
+    stacks with them."""
     marks = ", ".join("?" * len(WAITING))
     seek = (
         "SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?)"
         f" AND EXISTS (SELECT 1 FROM op_signature WHERE run_id = ? AND name IN ({marks}))"
     )
-    columns = ", ".join("stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields)
+    columns = ", ".join(
+        "stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields
+    )
     sql = (
-        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
-        f" AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000) ORDER BY op_call.rowid"
+        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE "
+        f"op_call.run_id = ? AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= "
+        "5000) ORDER BY op_call.rowid"
     )
     try:
         if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
@@ -374,50 +476,43 @@ def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedC
 
 
 def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCount, ...]:
-    """Return those that perfctl 1.0.0 read from the machine code of kernels: no rule can compute them again from the rows."""
-    rules = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
+    """Return those that perfctl 1.0.0 read from the machine code of kernels: no rule can compute
+    them again from the rows."""
+    rules = (
+        "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
+    )
     try:
         found = connection.execute(rules, (run_id,)).fetchone()[0]
     except sqlite3.OperationalError:  # a store of an earlier schema, opened for reading only
         return ()
-    return tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE)) if found else ()
-
-
-_SOURCE_LINES = """
-SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed),
-       sum(thread_inst_executed), sum(samples), opcode, stall,
-       max(coalesce(samples, inst_executed, 0))
-FROM (SELECT n.name, n.short_name, f.name AS file, c.line, c.address, c.opcode,
-             sum(c.inst_executed) AS inst_executed,
-             sum(c.thread_inst_executed) AS thread_inst_executed, sum(c.samples) AS samples,
-             c.stall, max(coalesce(c.samples, c.inst_executed, 0))
-      FROM kernel_launch AS l JOIN source_counter AS c ON c.kernel_id = l.id
-      JOIN kernel_name AS n ON n.id = l.name_id
-      LEFT JOIN source_file AS f ON f.id = c.file_id
-      WHERE l.run_id = ? GROUP BY n.id, f.id, c.line, c.address)
-GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
-ORDER BY coalesce(sum(samples), 0) DESC, coalesce(sum(inst_executed), 0) DESC, name, min(address)
-"""
-"""SQLite takes the columns without an aggregate from the row of max()."""
+    return (
+        tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE))
+        if found
+        else ()
+    )
 
 
 def source_lines(connection: sqlite3.Connection, run_id: int) -> list[records.SourceLine]:
-    """The source lines of a run, those with the most samples first, then those with the most instructions."""
+    """The source lines of a run, those with the most samples first, then those with the most
+    instructions."""
     return [records.SourceLine(*row[:-1]) for row in connection.execute(_SOURCE_LINES, (run_id,))]
 
 
 def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
     sql = (
-        "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, counter.text"
-        " FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE kernel.run_id = ?"
-        " ORDER BY kernel.id, counter.rowid"
+        "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, "
+        "counter.text FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE "
+        "kernel.run_id = ? ORDER BY kernel.id, counter.rowid"
     )
     return list(map(records.Counter._make, connection.execute(sql, (run_id,))))
 
 
-def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> tuple[records.Device, ...]:
+def _devices(
+    connection: sqlite3.Connection, run_id: int, main: int | None
+) -> tuple[records.Device, ...]:
     columns = ", ".join(
-        "device_index" if one.name == "index" else f"device.{one.name}" for one in fields(records.Device)
+        "device_index" if one.name == "index" else f"device.{one.name}"
+        for one in fields(records.Device)
     )
     rows = connection.execute(
         f"SELECT {columns} FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
@@ -428,13 +523,18 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
 
 
 def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
-    sql = f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
+    sql = (
+        f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY "
+        "position, rowid"
+    )
     for *known, record in connection.execute(sql, (run_id,)):
         try:
             shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True))
             yield read_op_shape(shapes)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise BadRecord(f"op_shape.record at position {known[0]!r} is not one that perfctl writes") from error
+            raise BadRecord(
+                f"op_shape.record at position {known[0]!r} is not one that perfctl writes"
+            ) from error
 
 
 def last_change(connection: sqlite3.Connection) -> str:
@@ -442,25 +542,31 @@ def last_change(connection: sqlite3.Connection) -> str:
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
 
 
-_STUDY_RUNS = """
-SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind),
-       variant, status
-FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
-"""
-Group = tuple[object, ...]
+def newest_studies(
+    connection: sqlite3.Connection, ids: Collection[int], most: int
+) -> tuple[list[int], int]:
+    """(ids of the runs of the ``most`` studies with the newest runs, oldest run first; how many
+    studies were left out).
 
-
-def newest_studies(connection: sqlite3.Connection, ids: Collection[int], most: int) -> tuple[list[int], int]:
-    """(ids of the runs of the ``most`` studies with the newest runs, oldest run first; how many studies were left out).
-
-    A study is what ``analyse.grouping.studies`` makes of the same runs. Points of a bench share a part of the page, and are
-    never left out; a run that failed before its device was known stays with the studies of its workload.
+    A study is what ``analyse.grouping.studies`` makes of the same runs. Points of a bench share a
+    part of the page, and are never left out; a run that failed before its device was known stays
+    with the studies of its workload.
     """
     wanted = set(ids)
     groups: dict[Group, list[int]] = {}
     bench: list[int] = []
     unsure: list[tuple[int, str, str | None]] = []
-    for run_id, profiler, workload, batch, mode, precision, device, variant, status in connection.execute(_STUDY_RUNS):
+    for (
+        run_id,
+        profiler,
+        workload,
+        batch,
+        mode,
+        precision,
+        device,
+        variant,
+        status,
+    ) in connection.execute(_STUDY_RUNS):
         if run_id not in wanted:
             continue
         if workload is None or batch is None:
@@ -472,23 +578,15 @@ def newest_studies(connection: sqlite3.Connection, ids: Collection[int], most: i
         else:
             groups.setdefault((workload, mode, precision, device, variant), []).append(run_id)
     for run_id, workload, mode in unsure:
-        home = next((group for group in groups if group[:1] == (workload,)), (workload, mode, None, None, None))
+        home = next(
+            (group for group in groups if group[:1] == (workload,)),
+            (workload, mode, None, None, None),
+        )
         groups.setdefault(home, []).append(run_id)
     kept = sorted(groups.values(), key=max)[-most:]
-    return sorted([*bench, *(run_id for group in kept for run_id in group)]), len(groups) - len(kept)
-
-
-_STEP_LENGTHS = """
-SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns
-                              WHEN 'data' THEN -duration_ns WHEN 'copy' THEN -duration_ns END)
-FROM step WHERE phase IN ('step', 'data', 'copy') GROUP BY run_id, number
-"""
-"""A step without the phases that bring its samples, as everywhere where times of steps are learned from."""
-_BENCH_POINTS = """
-SELECT run.id, variant, batch_size, mode, precision, device_id, environment.value
-FROM run LEFT JOIN environment ON environment.run_id = run.id AND environment.key = 'threads'
-WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY run.id
-"""
+    return sorted([*bench, *(run_id for group in kept for run_id in group)]), len(groups) - len(
+        kept
+    )
 
 
 def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
@@ -506,7 +604,11 @@ def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[
         if length:
             lengths.setdefault(run_id, []).append(length)
     best: dict[tuple[object, ...], int] = {}
-    points = {run_id: tuple(point) for run_id, *point in connection.execute(_BENCH_POINTS) if run_id in lengths}
+    points = {
+        run_id: tuple(point)
+        for run_id, *point in connection.execute(_BENCH_POINTS)
+        if run_id in lengths
+    }
     for run_id, point in points.items():
         if point not in best or median(lengths[run_id]) < median(lengths[best[point]]):
             best[point] = run_id

@@ -1,9 +1,9 @@
 """What perfctl needs of a store's tables, and how it reads tables that their owner has changed.
 
-A store belongs to its user: columns, tables, views and indexes of one's own may be added, and a table may be rebuilt
-with its columns in another order or of another type. So perfctl asks for the columns that it uses and for nothing
-else, always by name. Where a table cannot be read as it is, a temporary view of the same name takes its place on the
-reading connection; the file stays as it is.
+A store belongs to its user: columns, tables, views and indexes of one's own may be added, and a
+table may be rebuilt with its columns in another order or of another type. So perfctl asks for the
+columns that it uses and for nothing else, always by name. Where a table cannot be read as it is, a
+temporary view of the same name takes its place on the reading connection; the file stays as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST
 
 LONGEST_BYTES = 16_000_000
-"""Longest value that is read through a view or a computed column, where a few letters of SQL can make any length."""
+"""Longest value that is read through a view or a computed column, where a few letters of SQL can
+make any length."""
 INTERRUPT_EVERY = 1_000_000
 """Steps of SQLite's machine between two moments at which Ctrl-C can stop a view that never ends."""
 _GAP = r"(?:--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/|\s)"
@@ -55,7 +56,8 @@ class Changed(NamedTuple):
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """What the file's schema calls may only compute, and damaged pages are noticed as they are read."""
+    """What the file's schema calls may only compute, and damaged pages are noticed as they
+    are read."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
 
@@ -92,17 +94,20 @@ def belonging(table: str) -> set[tuple[str, str, str]]:
 
 
 def columns(table: str) -> Mapping[str, str]:
-    """Column -> declared type of one of perfctl's tables or views, in the order of docs/schema.md."""
+    """Column -> declared type of one of perfctl's tables or views, in the order of
+    docs/schema.md."""
     return made_by()[table].columns
 
 
 def selected(table: str) -> str:
-    """``table.column`` of every column that perfctl knows, for a SELECT: ``*`` would also take the user's own."""
+    """``table.column`` of every column that perfctl knows, for a SELECT: ``*`` would also take the
+    user's own."""
     return ", ".join(f"{table}.{named([column])}" for column in columns(table))
 
 
 def named(columns: Iterable[str]) -> str:
-    """Columns of perfctl's own, ready for SQL; ``group`` is a word of SQL's. In "" a missing one would be a text."""
+    """Columns of perfctl's own, ready for SQL; ``group`` is a word of SQL's. In "" a missing one
+    would be a text."""
     return ", ".join(f"[{column}]" if column == "group" else column for column in columns)
 
 
@@ -115,18 +120,29 @@ def check_writable(connection: sqlite3.Connection, path: Path) -> None:
             continue
         if found.kind != "table":
             kind = _KINDS[found.kind]
-            problem = f"{path}: {name} is a {kind} in this store; perfctl can read it, but not write to it"
-            raise StoreError(problem, f"Rename it and put the table {name} back, or name another store with --store")
+            problem = (
+                f"{path}: {name} is a {kind} in this store; perfctl can read it, but not write to "
+                "it"
+            )
+            raise StoreError(
+                problem,
+                f"Rename it and put the table {name} back, or name another store with --store",
+            )
         if computed := found.computed & made.columns.keys():
             column = f"{name}.{min(computed)}"
-            problem = f"{path}: {column} is a computed column in this store; perfctl can read it, but not write to it"
+            problem = (
+                f"{path}: {column} is a computed column in this store; perfctl can read it, but "
+                "not write to it"
+            )
             raise StoreError(problem, "Make it a plain column, or name another store with --store")
 
 
 def stand_in(connection: sqlite3.Connection, path: Path) -> None:
-    """Let this connection read perfctl's tables with their own columns and types, whatever the file has in their place.
+    """Let this connection read perfctl's tables with their own columns and types, whatever the file
+    has in their place.
 
-    Raises StoreError where a table or column is missing. Warns (StoreNote) of views that are not perfctl's.
+    Raises StoreError where a table or column is missing. Warns (StoreNote) of views that are
+    not perfctl's.
     """
     version, changed = _compare(connection, path)
     if not changed:
@@ -135,8 +151,13 @@ def stand_in(connection: sqlite3.Connection, path: Path) -> None:
     tables = {name: found for name, found in changed.items() if made[name].kind == "table"}
     if any(found.kind != "table" or found.computed for found in tables.values()):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
-        connection.set_progress_handler(lambda: 0, INTERRUPT_EVERY)  # Python looks for Ctrl-C whenever it is called
-    selects = {name: sql for name, found in tables.items() if (sql := _select(connection, name, made[name], found))}
+        # Python looks for Ctrl-C whenever it is called
+        connection.set_progress_handler(lambda: 0, INTERRUPT_EVERY)
+    selects = {
+        name: sql
+        for name, found in tables.items()
+        if (sql := _select(connection, name, made[name], found))
+    }
     connection.execute("PRAGMA temp_store = MEMORY")
     for name, sql in selects.items():
         connection.execute(f"CREATE TEMP VIEW {name} AS {sql}")
@@ -145,9 +166,15 @@ def stand_in(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(view.sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
     for name, found in changed.items():
         if made[name].kind == "view" and found.kind != "missing":
-            _warn(f"{path}: the view {name} is not the one perfctl made; perfctl reads the tables behind it")
+            _warn(
+                f"{path}: the view {name} is not the one perfctl made; perfctl reads the tables "
+                "behind it"
+            )
         elif made[name].kind == "table" and found.kind != "table":
-            _warn(f"{path}: {name} is a {_KINDS[found.kind]}, not a table; perfctl shows what it gives")
+            _warn(
+                f"{path}: {name} is a {_KINDS[found.kind]}, not a table; perfctl shows what it "
+                "gives"
+            )
 
 
 def _warn(text: str) -> None:
@@ -155,8 +182,10 @@ def _warn(text: str) -> None:
 
 
 def _compare(connection: sqlite3.Connection, path: Path) -> tuple[int, dict[str, Changed]]:
-    """(version of the schema, what is not as perfctl made it). Raises StoreError for a missing table or column."""
-    connection.execute("BEGIN")  # another process may be migrating it: version and schema of one moment
+    """(version of the schema, what is not as perfctl made it). Raises StoreError for a missing
+    table or column."""
+    # another process may be migrating it: version and schema of one moment
+    connection.execute("BEGIN")
     try:
         version = int(connection.execute("PRAGMA main.user_version").fetchone()[0])
         there = {name.lower(): (kind, sql) for name, kind, sql in connection.execute(_SCHEMA)}
@@ -184,14 +213,23 @@ def _look_at(connection: sqlite3.Connection, name: str, kind: str | None, sql: s
 
 def _need(path: Path, name: str, made: Made, found: Changed) -> None:
     if found.kind == "missing":
-        remedy = "Put it back (docs/schema.md has its columns), or ingest the reports into a new store"
+        remedy = (
+            "Put it back (docs/schema.md has its columns), or ingest the reports into a new store"
+        )
         raise StoreError(f"{path}: the table {name} is missing", remedy)
     for column, declared in made.columns.items():
         if column in found.types:
             continue
-        add = f"sqlite-utils add-column {path.name} {name} {column} {'float' if declared == 'NUMERIC' else declared.lower()}"
+        add = (
+            f"sqlite-utils add-column {path.name} {name} {column} "
+            f"{'float' if declared == 'NUMERIC' else declared.lower()}"
+        )
         its_table = found.kind == "table"
-        remedy = f"Rename it back, or add it empty: {add}" if its_table else f"Let the {_KINDS[found.kind]} show it"
+        remedy = (
+            f"Rename it back, or add it empty: {add}"
+            if its_table
+            else f"Let the {_KINDS[found.kind]} show it"
+        )
         raise StoreError(f"{path}: {name} has no column {column}", remedy)
 
 
@@ -217,9 +255,11 @@ def _has_rowid(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def _converted(column: str, wanted: str, declared: str) -> str:
-    """SQL of a column's value as the wanted type holds it; the column itself where the type is the same.
+    """SQL of a column's value as the wanted type holds it; the column itself where the type is
+    the same.
 
-    A rebuilt table may keep a whole number as 10.0 or as '10'. Text that is not a number is not known: NULL.
+    A rebuilt table may keep a whole number as 10.0 or as '10'. Text that is not a number is not
+    known: NULL.
     """
     if affinity(wanted) == affinity(declared):
         return column
@@ -227,9 +267,9 @@ def _converted(column: str, wanted: str, declared: str) -> str:
         return f"CAST({column} AS TEXT)"
     number = (
         f"CASE typeof({column}) WHEN 'integer' THEN {column}"
-        f" WHEN 'real' THEN CASE WHEN CAST({column} AS INTEGER) = {column} THEN CAST({column} AS INTEGER) ELSE {column} END"
-        f" WHEN 'text' THEN CASE WHEN {column} GLOB '*[0-9]*' AND {column} NOT GLOB '*[^-+.0-9eE]*'"
-        f" THEN CAST({column} AS NUMERIC) END END"
+        f" WHEN 'real' THEN CASE WHEN CAST({column} AS INTEGER) = {column} THEN CAST({column} AS "
+        f"INTEGER) ELSE {column} END WHEN 'text' THEN CASE WHEN {column} GLOB '*[0-9]*' AND "
+        f"{column} NOT GLOB '*[^-+.0-9eE]*' THEN CAST({column} AS NUMERIC) END END"
     )
     return f"CAST({number} AS REAL)" if wanted == "REAL" else number
 
@@ -237,7 +277,11 @@ def _converted(column: str, wanted: str, declared: str) -> str:
 def affinity(declared: str) -> str:
     """As SQLite works it out from a declared type."""
     said = declared.upper()
-    for affinity, words in (("INTEGER", ("INT",)), ("TEXT", ("CHAR", "CLOB", "TEXT")), ("BLOB", ("BLOB",))):
+    for affinity, words in (
+        ("INTEGER", ("INT",)),
+        ("TEXT", ("CHAR", "CLOB", "TEXT")),
+        ("BLOB", ("BLOB",)),
+    ):
         if any(word in said for word in words):
             return affinity
     if not said:
@@ -251,8 +295,10 @@ def quoted(name: str) -> str:
 
 
 def _bare(sql: str | None) -> str:
-    """Without comments and without blanks next to a bracket or comma, elsewhere one for many; quoted text stays.
+    """Without comments and without blanks next to a bracket or comma, elsewhere one for many;
+    quoted text stays.
 
-    ALTER TABLE writes ", name TEXT" below the last column, in the store of which such a column was added later.
+    ALTER TABLE writes ", name TEXT" below the last column, in the store of which such a column was
+    added later.
     """
     return _TEXT_OR_GAP.sub(lambda found: found[1] or found[2] or " ", sql or "")

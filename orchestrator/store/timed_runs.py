@@ -1,4 +1,5 @@
-"""Runs that timed their steps without a profiler around them: what predictions rest on. Nothing here writes."""
+"""Runs that timed their steps without a profiler around them: what predictions rest on. Nothing
+here writes."""
 
 from __future__ import annotations
 
@@ -70,14 +71,23 @@ GROUP BY run.id ORDER BY run.id
 
 
 def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
-    """Every whole run of the plain profiler that knows its workload, batch size and device, oldest first."""
+    """Every whole run of the plain profiler that knows its workload, batch size and device,
+    oldest first."""
     for row in connection.execute(_RUNS).fetchall():
         run_id, *_, kind = row
-        (peak,) = connection.execute(_PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")).fetchone()
-        layers = {(layer, direction): length for layer, direction, length in connection.execute(_LAYERS, (run_id,))}
+        (peak,) = connection.execute(
+            _PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")
+        ).fetchone()
+        layers = {
+            (layer, direction): length
+            for layer, direction, length in connection.execute(_LAYERS, (run_id,))
+        }
         (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
         threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
-        steps, ops = tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))), tuple(op_shapes(connection, run_id))
+        steps, ops = (
+            tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))),
+            tuple(op_shapes(connection, run_id)),
+        )
         yield TimedRun._make((*row, steps, ops, peak, layers, threads))
 
 

@@ -79,17 +79,23 @@ class Written:
     reason: str | None = None
     """Why the run is partial or failed; None when it is whole."""
     placed: float | None = None
-    """0..1: share of the kernel time that has a module, where graphs or a server's steps were recorded; None elsewhere."""
+    """0..1: share of the kernel time that has a module, where graphs or a server's steps were
+    recorded; None elsewhere."""
 
 
 def holds_artifacts(connection: sqlite3.Connection) -> bool:
     """Is there any run that ``find_artifact`` could find?"""
-    return connection.execute("SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL LIMIT 1").fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL LIMIT 1").fetchone()
+        is not None
+    )
 
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the store."""
-    row = connection.execute("SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)).fetchone()
+    row = connection.execute(
+        "SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)
+    ).fetchone()
     return int(row[0]) if row[0] is not None else None
 
 
@@ -98,7 +104,10 @@ def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
     if any((run.kernels, run.counters, run.ranges, run.copies, run.operations, run.samples)):
         return True
     said = ("gap", "diagnostic", "feature")
-    tables = [table for table, _ in TABLES.values() if table not in said] + ["layer_call", "op_shape"]
+    tables = [table for table, _ in TABLES.values() if table not in said] + [
+        "layer_call",
+        "op_shape",
+    ]
     found = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
     return bool(connection.execute(f"SELECT EXISTS ({found})", {"run": run.run_id}).fetchone()[0])
 
@@ -124,32 +133,46 @@ def write_run(
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
-    ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be a
-    stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
-    belongs to the run just written (another rank of it), and takes no other's place. ``derive`` gives the counts that follow
-    from rules; it is asked where the report has kernels and shapes.
+    ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be
+    a stream) leave the store as it was. The same artifact is written once, unless ``again``.
+    ``beside``: it belongs to the run just written (another rank of it), and takes no other's place.
+    ``derive`` gives the counts that follow from rules; it is asked where the report has kernels
+    and shapes.
     """
     sweep = _masked(sweep)
     run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
     with (
-        _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection),
+        _fitting(run, report),
+        bulk.attached(connection, report),
+        unchecked(connection),
+        transaction(connection),
         clean_text.counting_cuts() as cut,
-    ):  # fmt: skip
-        if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
+    ):
+        if (
+            run.artifact_sha256
+            and not again
+            and (known := find_artifact(connection, run.artifact_sha256)) is not None
+        ):
             return Written(known, new=False)
         sweep_id = sweep_number(connection, sweep)
-        if not beside:  # a new attempt at a batch size replaces the failed or partial one before it in the same sweep
+        # a new attempt at a batch size replaces the failed or partial one before it in the
+        # same sweep
+        if not beside:
             failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
             forget(connection, "run", failed, (sweep_id, run.profiler, run.batch_size))
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
         rows = _small_tables(connection, run_id, report, layer_calls)
-        written = replace(_large_tables(connection, run_id, report, family, rows), reason=run.reason)
+        written = replace(
+            _large_tables(connection, run_id, report, family, rows), reason=run.reason
+        )
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
             kept = f"the store keeps {clean_text.LONGEST:,} of each"
-            gap = Gap("text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}")
+            gap = Gap(
+                "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
+            )
             _rows(connection, "gap", Gap._fields, run_id, [gap])
         if derive is not None and report.ops and written.kernels:
             write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
@@ -159,12 +182,15 @@ def write_run(
 @lru_cache(maxsize=16)
 def _masked(sweep: SweepFacts) -> SweepFacts:
     """Without secrets; many runs are of one sweep."""
-    return replace(sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command))
+    return replace(
+        sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command)
+    )
 
 
 @contextmanager
 def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
-    """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a ReportError."""
+    """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a
+    ReportError."""
     try:
         yield
     except OverflowError as error:
@@ -175,20 +201,32 @@ def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
 
 def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
     """Its id; it is made where it is not there yet."""
-    row = connection.execute("SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)).fetchone()
+    row = connection.execute(
+        "SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)
+    ).fetchone()
     if row:
         return int(row[0])
-    return insert_row(connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()})
+    return insert_row(
+        connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()}
+    )
 
 
-def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None) -> int:
+def _run(
+    connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None
+) -> int:
     row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
     row["command"] = json.dumps(run.command) if run.command else None
     if report is None:
         return insert_row(connection, "run", row)
-    row |= {"profiler_version": report.tool_version, "form": report.form, "clock": report.environment.get("clock")}
+    row |= {
+        "profiler_version": report.tool_version,
+        "form": report.form,
+        "clock": report.environment.get("clock"),
+    }
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
-    devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
+    devices = dict.fromkeys(
+        (device.index, _device(connection, device)) for device in report.devices
+    )
     row["device_id"] = next((number for _, number in devices), None)
     started = row["started_at"]
     if started is not None and not is_moment(str(started)):
@@ -196,7 +234,9 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
     run_id = insert_row(connection, "run", row)
     if row["started_at"] != started:
         gap = Gap(
-            "run.started_at", "unreadable", f"'{masked(str(started))[:40]}' is not a moment between 1970 and 2099"
+            "run.started_at",
+            "unreadable",
+            f"'{masked(str(started))[:40]}' is not a moment between 1970 and 2099",
         )
         _rows(connection, "gap", Gap._fields, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
@@ -216,23 +256,33 @@ def insert_row(connection: sqlite3.Connection, table: str, row: dict[str, Any]) 
     """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
     row = {"id": bulk.next_id(connection, table), **row}
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", clean_text.of_row(row))
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", clean_text.of_row(row)
+    )
     return int(row["id"])
 
 
 def _rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], run_id: int, rows: Iterable[tuple[Any, ...]]
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    run_id: int,
+    rows: Iterable[tuple[Any, ...]],
 ) -> int:
     """Insert rows as they come, with the run's id before them; how many there were."""
     into = f"{table} (run_id, {shape.named(columns)})"
-    return bulk.insert(connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows))
+    return bulk.insert(
+        connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows)
+    )
 
 
 def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> dict[str, int]:
     """Table -> how many rows it got."""
-    _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
+    _rows(
+        connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment)
+    )
     rows = _tables_of_report(connection, run_id, report, TABLES.keys() - set(COUNTED))
     rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
     shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
@@ -243,7 +293,8 @@ def _small_tables(
 def _tables_of_report(
     connection: sqlite3.Connection, run_id: int, report: Report, fields: Collection[str]
 ) -> dict[str, int]:
-    """Write the tables that hold what these fields of a report hold; table -> how many rows it got."""
+    """Write the tables that hold what these fields of a report hold; table -> how many rows
+    it got."""
     return {
         table: _rows(connection, table, record._fields, run_id, getattr(report, field))
         for field, (table, record) in TABLES.items()
@@ -262,16 +313,23 @@ def _large_tables(
     family: Callable[[str], str | None],
     rows: dict[str, int],
 ) -> Written:
-    """Ranges, kernels and counters refer to each other by their order in the report: id = base + order.
+    """Ranges, kernels and counters refer to each other by their order in the report: id = base
+    + order.
 
     ``rows``: of the tables that are written already.
     """
     rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    rows["kernel_launch"], first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
+    rows["kernel_launch"], first_kernel = bulk.write_kernels(
+        connection, run_id, report.kernels, first_range, family
+    )
     first_counter = bulk.next_id(connection, "metric_value")
-    rows["metric_value"] = counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
+    rows["metric_value"] = counters = bulk.write_counters(
+        connection, run_id, report.counters, first_kernel
+    )
     first_source = bulk.next_id(connection, "source_counter")
-    rows["source_counter"] = bulk.write_source(connection, run_id, first_kernel, report.source_counters)
+    rows["source_counter"] = bulk.write_source(
+        connection, run_id, first_kernel, report.source_counters
+    )
     rows["op_instance"] = bulk.write_op_calls(connection, run_id, report.op_calls)
     rows |= _tables_of_report(connection, run_id, report, COUNTED)
     new_rows = {table: f"run_id = {run_id:d}" for table in checks.POSSIBLE if rows.get(table)}
@@ -289,21 +347,25 @@ def _large_tables(
 def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:
     """Write the derived counts of a stored run in place of those it had; how many there are.
 
-    All of it or none, inside a transaction that is open as well. Launches without a ``source`` become "derived". Raises
-    ValueError for a launch that the run does not have.
+    All of it or none, inside a transaction that is open as well. Launches without a ``source``
+    become "derived". Raises ValueError for a launch that the run does not have.
     """
     with nullcontext() if connection.in_transaction else _own_transaction(connection):
         forget(connection, "derived_rule", "run_id = ?", (run_id,))
         launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
         forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
-        connection.execute("UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'", (run_id,))
+        connection.execute(
+            "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
+            (run_id,),
+        )
         (base,) = connection.execute(
             "SELECT min(id - launch) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
         written = bulk.write_derived(connection, run_id, base or 0, rows)
         if connection.execute(
-            f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN ({launches}))",
+            f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN "
+            f"({launches}))",
             (run_id,),
         ).fetchone()[0]:
             raise ValueError(f"a derived count is of a launch that run {run_id} does not have")
@@ -325,10 +387,11 @@ def _own_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a transaction.
+    """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a
+    transaction.
 
-    A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth of the time that a
-    large report takes. What goes with a deleted row is found by ``forget``.
+    A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth
+    of the time that a large report takes. What goes with a deleted row is found by ``forget``.
     """
     connection.execute("PRAGMA foreign_keys = OFF")
     try:
@@ -337,27 +400,39 @@ def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def forget(connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]) -> None:
-    """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON DELETE CASCADE)."""
+def forget(
+    connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]
+) -> None:
+    """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
+    DELETE CASCADE)."""
     rows = f"main.{shape.quoted(table)} WHERE {where}"
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
     for child, column, key in sorted(_belonging(connection, table)):
-        forget(connection, child, f"{shape.quoted(column)} IN (SELECT {shape.quoted(key)} FROM {rows})", values)
+        forget(
+            connection,
+            child,
+            f"{shape.quoted(column)} IN (SELECT {shape.quoted(key)} FROM {rows})",
+            values,
+        )
     connection.execute(f"DELETE FROM {rows}", values)
 
 
 def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
     """(table, column, key it refers to) of all that goes with this table's rows.
 
-    These are perfctl's own tables, even where one was rebuilt without its foreign keys, and tables of the store's user
-    that say ON DELETE CASCADE.
+    These are perfctl's own tables, even where one was rebuilt without its foreign keys, and tables
+    of the store's user that say ON DELETE CASCADE.
     """
-    tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
+    tables = connection.execute(
+        "SELECT name FROM main.sqlite_master WHERE type = 'table'"
+    ).fetchall()
     found = {
         (child, key[3], key[4] or "id")
         for (child,) in tables
-        for key in connection.execute(f"PRAGMA main.foreign_key_list({shape.quoted(child)})").fetchall()
+        for key in connection.execute(
+            f"PRAGMA main.foreign_key_list({shape.quoted(child)})"
+        ).fetchall()
         if key[2].lower() == table.lower() and key[6] == "CASCADE"
     }
     return found | shape.belonging(table)

@@ -10,7 +10,9 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
 
 ROUNDED = Diagnostic(
-    "info", "perfctl", "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
+    "info",
+    "perfctl",
+    "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %",
 )
 
 

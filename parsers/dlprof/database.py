@@ -1,8 +1,9 @@
 """DLProf's own database, ``dlprof_dldb.sqlite`` (1.8.0 was seen).
 
-It has the figures of the CSV reports, unrounded, and also copies, device memory and CUDA calls. Its tables are read and
-joined here; its views, which join the same names, are not used, since a view in somebody else's
-file is a program. Where the database was aggregated several times, the last aggregation counts.
+It has the figures of the CSV reports, unrounded, and also copies, device memory and CUDA calls. Its
+tables are read and joined here; its views, which join the same names, are not used, since a view in
+somebody else's file is a program. Where the database was aggregated several times, the last
+aggregation counts.
 """
 
 from __future__ import annotations
@@ -26,144 +27,6 @@ from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Step, Summary
 from perfctl.records.sqlite_header import is_sqlite
 
-
-def summary_facts(path: Path, database: Database) -> Report:
-    """A Report without launches, copies and operations. Raises sqlite3.Error when the database is damaged."""
-    labels, figures = KNOWN["config"], KNOWN["model"]
-    found = _first(database, "read_only_system_config", tuple(labels))
-    config = {label: found[name] for name, label in labels.items() if name in found}
-    version = _first(database, "db_version", ("current_version",)).get("current_version")
-    names = ("aggr_id", "domain_id", *figures, *KNOWN["ops"])
-    model = [dict(zip(names, row, strict=True)) for row in _last_aggregation(database.rows("model_summary", *names))]
-    devices, gaps = _devices(database, config)
-    summaries = [entry for row in model for entry in _model_figures(database, row, len(model) > 1)]
-    wall = next((entry.value for entry in summaries if entry.name == "Wall Clock Time"), None)
-    advice = _last_aggregation(database.rows("expert_systems_feedback", "aggr_id", "problem", "recommendation"))
-    return Report(
-        tool=TOOL,
-        path=path,
-        form=f"DLProf database, version {version}" if version else "DLProf database",
-        tool_version=version_of(config),
-        devices=devices,
-        environment=environment_of(config) | _first(database, "read_only_model_config", tuple(KNOWN["settings"])),
-        summaries=(*summaries, *_tensor_core(database), *_calls(database), *_memory(database)),
-        gaps=tuple(gaps),
-        diagnostics=tuple(dlprof_records.feedback((str(problem), str(do)) for _, problem, do in advice)),
-        duration_ns=None if wall is None else int(wall),
-    )
-
-
-def _first(database: Database, table: str, columns: tuple[str, ...]) -> dict[str, str]:
-    """The filled cells of a table's first row, as text."""
-    rows = database.rows(table, *columns)
-    cells = zip(columns, rows[0], strict=True) if rows else ()
-    return {name: str(value) for name, value in cells if value not in (None, "")}
-
-
-def _last_aggregation(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Those of the rows whose first cell is the highest number; all where none is one."""
-    last = max((row[0] for row in rows if isinstance(row[0], int)), default=None)
-    return [row for row in rows if row[0] == last]
-
-
-def _model_figures(database: Database, row: dict[str, object], several: bool) -> list[Summary]:
-    prefix = f"{_domain(database, row['domain_id'])}: " if several else ""
-    found = [figure(prefix + name, row[column], unit) for column, (name, unit) in KNOWN["model"].items()]
-    for column, label in KNOWN["ops"].items():
-        found += _category(database, f"{prefix}All Ops: {label}", row[column], "# Ops")
-    columns = ("kernels_total_id", "kernels_using_tc_id", "kernels_non_tc_id")
-    total, using_tc, others = _of_domain(database, "kernel_summary_metrics", row, columns)
-    (memory,) = _of_domain(database, "memory_summary_metrics", row, ("memory_time_id",))
-    # the report's first line is the table's total and the copies together (1.8.0: 308960 + 43040 = 352000 ns)
-    both = [_category(database, f"{prefix}All Kernels: All kernels", n, "# Kernels") for n in (total, memory)]
-    found += [
-        Summary(one.name, one.value + two.value, one.unit)
-        for one, two in zip(*both, strict=False)
-        if one.value is not None and two.value is not None
-    ]
-    for label, number in (("Kernels using TC", using_tc), ("Memory", memory), ("All other kernels", others)):
-        found += _category(database, f"{prefix}All Kernels: {label}", number, "# Kernels")
-    return found
-
-
-def _of_domain(database: Database, table: str, row: dict[str, object], columns: tuple[str, ...]) -> tuple[object, ...]:
-    rows = database.rows(table, "aggr_id", "domain_id", *columns)
-    return next((one[2:] for one in rows if one[:2] == (row["aggr_id"], row["domain_id"])), (None,) * len(columns))
-
-
-def _category(database: Database, label: str, number: object, count_name: str) -> list[Summary]:
-    for key, gpu_ns, cpu_ns, count in database.rows("category_summary", "id", "gpu_time", "cpu_time", "count"):
-        if key == number:
-            figures = (("GPU Time", gpu_ns, "ns"), ("CPU Time", cpu_ns, "ns"), (count_name, count, None))
-            return [figure(f"{label}: {name}", value, unit) for name, value, unit in figures]
-    return []
-
-
-def _domain(database: Database, number: object) -> str:
-    words = [word for key, word in database.rows("read_only_domains", "id", "domain_name_id") if key == number]
-    query = "SELECT string FROM dictionary WHERE id = ?"
-    found = database.connection.execute(query, words[:1]).fetchone() if words else None
-    return str(found[0]) if found else f"domain {number}"
-
-
-def _tensor_core(database: Database) -> list[Summary]:
-    """Share of each op's kernel time that used tensor cores, as in the tensor core report."""
-    columns = ("read_only_ops_id", "uses_tc", "gpu_start", "gpu_stop")
-    if not database.has("read_only_kernels", *columns) or not database.has("read_only_ops", "op_id"):
-        return []
-    rows = database.connection.execute(
-        "SELECT o.op_id, sum(CASE WHEN k.uses_tc THEN k.gpu_stop - k.gpu_start ELSE 0 END), sum(k.gpu_stop - k.gpu_start)"
-        " FROM read_only_kernels k JOIN read_only_ops o ON o.id = k.read_only_ops_id GROUP BY o.id ORDER BY o.id"
-    )
-    return [figure(f"TC Utilization: {op}", 100 * used / total, "%") for op, used, total in rows if total]
-
-
-def _calls(database: Database) -> list[Summary]:
-    """CUDA calls that launched nothing, by name: count and host time."""
-    found = []
-    for table, word in (("read_only_cuda_calls", "CUDA call"), ("read_only_cuda_syncs", "CUDA synchronisation")):
-        if not database.has(table, "name_id", "api_start", "api_stop"):
-            continue
-        rows = database.connection.execute(
-            "SELECT coalesce((SELECT string FROM dictionary WHERE id = name_id), 'without a name'), count(*),"
-            f" sum({integer('api_stop')} - {integer('api_start')}) FROM {table} GROUP BY name_id ORDER BY 1"
-        )
-        for name, count, time in rows:
-            found += [figure(f"{word}: {name}: Calls", count, None), figure(f"{word}: {name}: CPU Time", time, "ns")]
-    return found
-
-
-def _memory(database: Database) -> list[Summary]:
-    rows = database.rows("gpu_memories", "used")
-    labels = [f"GPU {n}: Memory Used" for n in range(len(rows))] if len(rows) > 1 else ["GPU Memory Used"]
-    return [figure(label, used, "byte") for label, (used,) in zip(labels, rows, strict=False)]
-
-
-def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
-    """GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so they are used only where all are equal."""
-    columns = ("device_id", "gpu_name", "compute_capability_major", "compute_capability_minor", "sm_count")
-    rows = database.rows("read_only_gpu_infos", *columns)
-    totals = [row[0] for row in database.rows("gpu_memories", "total")]
-    size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) and isinstance(totals[0], int) else None
-    unsure = ("ambiguous", "gpu_memories does not say which size belongs to which device")
-    why = unsure if totals else ("not_available", "the table gpu_memories is empty")
-    gaps = [Gap("device.memory_bytes", *why)] if size is None and rows else []
-    gpus = [
-        Device(
-            name=str(name) if name else None,
-            kind="gpu",
-            index=number if isinstance(number, int) else order,
-            compute_capability=f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
-            sm_count=count if isinstance(count, int) and count > 0 else None,
-            memory_bytes=size,
-            driver_version=config.get("gpu driver version"),
-        )
-        for order, (number, name, major, minor, count) in enumerate(rows)
-    ]
-    cpu = [Device(config["cpu model"], "cpu")] if "cpu model" in config else []
-    return (*gpus, *cpu), gaps
-
-
 TOOL = "dlprof"
 KERNEL = "read_only_kernels"
 MEMCPY = "read_only_memcpys"
@@ -171,17 +34,44 @@ MEMSET = "read_only_memsets"
 OP = "read_only_ops"
 _MARKERS = {OP, KERNEL, "dictionary"}
 _READ = (
-    KERNEL, OP, MEMCPY, MEMSET, "dictionary", "read_only_grid_block", "read_only_gpu_infos", "kernel_iteration_node",
-    "iteration_list", "op_nodes", "node_time_metrics", "metric", "category_summary", "model_summary", "kernel_summary_metrics",
-    "memory_summary_metrics", "read_only_domains", "read_only_cuda_calls", "read_only_cuda_syncs", "gpu_memories",
-    "read_only_system_config", "read_only_model_config", "db_version", "expert_systems_feedback",
-)  # fmt: skip
+    KERNEL,
+    OP,
+    MEMCPY,
+    MEMSET,
+    "dictionary",
+    "read_only_grid_block",
+    "read_only_gpu_infos",
+    "kernel_iteration_node",
+    "iteration_list",
+    "op_nodes",
+    "node_time_metrics",
+    "metric",
+    "category_summary",
+    "model_summary",
+    "kernel_summary_metrics",
+    "memory_summary_metrics",
+    "read_only_domains",
+    "read_only_cuda_calls",
+    "read_only_cuda_syncs",
+    "gpu_memories",
+    "read_only_system_config",
+    "read_only_model_config",
+    "db_version",
+    "expert_systems_feedback",
+)
 """DLProf numbers the rows of each from 1 on."""
 _DISTINCT = (
-    OP, "dictionary", "read_only_grid_block", "read_only_domains", "kernel_iteration_node", "iteration_list", "op_nodes",
+    OP,
+    "dictionary",
+    "read_only_grid_block",
+    "read_only_domains",
+    "kernel_iteration_node",
+    "iteration_list",
+    "op_nodes",
     "model_summary",
-)  # fmt: skip
-"""Texts, sizes and ops stand once; of the others there is one row for each op, kernel and iteration of an aggregation."""
+)
+"""Texts, sizes and ops stand once; of the others there is one row for each op, kernel and iteration
+of an aggregation."""
 _ALWAYS = {
     KERNEL: (
         "device_id",
@@ -212,20 +102,227 @@ _ALWAYS = {
 _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 
+def summary_facts(path: Path, database: Database) -> Report:
+    """A Report without launches, copies and operations. Raises sqlite3.Error when the database
+    is damaged."""
+    labels, figures = KNOWN["config"], KNOWN["model"]
+    found = _first(database, "read_only_system_config", tuple(labels))
+    config = {label: found[name] for name, label in labels.items() if name in found}
+    version = _first(database, "db_version", ("current_version",)).get("current_version")
+    names = ("aggr_id", "domain_id", *figures, *KNOWN["ops"])
+    model = [
+        dict(zip(names, row, strict=True))
+        for row in _last_aggregation(database.rows("model_summary", *names))
+    ]
+    devices, gaps = _devices(database, config)
+    summaries = [entry for row in model for entry in _model_figures(database, row, len(model) > 1)]
+    wall = next((entry.value for entry in summaries if entry.name == "Wall Clock Time"), None)
+    advice = _last_aggregation(
+        database.rows("expert_systems_feedback", "aggr_id", "problem", "recommendation")
+    )
+    return Report(
+        tool=TOOL,
+        path=path,
+        form=f"DLProf database, version {version}" if version else "DLProf database",
+        tool_version=version_of(config),
+        devices=devices,
+        environment=environment_of(config)
+        | _first(database, "read_only_model_config", tuple(KNOWN["settings"])),
+        summaries=(*summaries, *_tensor_core(database), *_calls(database), *_memory(database)),
+        gaps=tuple(gaps),
+        diagnostics=tuple(
+            dlprof_records.feedback((str(problem), str(do)) for _, problem, do in advice)
+        ),
+        duration_ns=None if wall is None else int(wall),
+    )
+
+
+def _first(database: Database, table: str, columns: tuple[str, ...]) -> dict[str, str]:
+    """The filled cells of a table's first row, as text."""
+    rows = database.rows(table, *columns)
+    cells = zip(columns, rows[0], strict=True) if rows else ()
+    return {name: str(value) for name, value in cells if value not in (None, "")}
+
+
+def _last_aggregation(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Those of the rows whose first cell is the highest number; all where none is one."""
+    last = max((row[0] for row in rows if isinstance(row[0], int)), default=None)
+    return [row for row in rows if row[0] == last]
+
+
+def _model_figures(database: Database, row: dict[str, object], several: bool) -> list[Summary]:
+    prefix = f"{_domain(database, row['domain_id'])}: " if several else ""
+    found = [
+        figure(prefix + name, row[column], unit) for column, (name, unit) in KNOWN["model"].items()
+    ]
+    for column, label in KNOWN["ops"].items():
+        found += _category(database, f"{prefix}All Ops: {label}", row[column], "# Ops")
+    columns = ("kernels_total_id", "kernels_using_tc_id", "kernels_non_tc_id")
+    total, using_tc, others = _of_domain(database, "kernel_summary_metrics", row, columns)
+    (memory,) = _of_domain(database, "memory_summary_metrics", row, ("memory_time_id",))
+    # the report's first line is the table's total and the copies together (1.8.0: 308960 + 43040 =
+    # 352000 ns)
+    both = [
+        _category(database, f"{prefix}All Kernels: All kernels", n, "# Kernels")
+        for n in (total, memory)
+    ]
+    found += [
+        Summary(one.name, one.value + two.value, one.unit)
+        for one, two in zip(*both, strict=False)
+        if one.value is not None and two.value is not None
+    ]
+    for label, number in (
+        ("Kernels using TC", using_tc),
+        ("Memory", memory),
+        ("All other kernels", others),
+    ):
+        found += _category(database, f"{prefix}All Kernels: {label}", number, "# Kernels")
+    return found
+
+
+def _of_domain(
+    database: Database, table: str, row: dict[str, object], columns: tuple[str, ...]
+) -> tuple[object, ...]:
+    rows = database.rows(table, "aggr_id", "domain_id", *columns)
+    return next(
+        (one[2:] for one in rows if one[:2] == (row["aggr_id"], row["domain_id"])),
+        (None,) * len(columns),
+    )
+
+
+def _category(database: Database, label: str, number: object, count_name: str) -> list[Summary]:
+    for key, gpu_ns, cpu_ns, count in database.rows(
+        "category_summary", "id", "gpu_time", "cpu_time", "count"
+    ):
+        if key == number:
+            figures = (
+                ("GPU Time", gpu_ns, "ns"),
+                ("CPU Time", cpu_ns, "ns"),
+                (count_name, count, None),
+            )
+            return [figure(f"{label}: {name}", value, unit) for name, value, unit in figures]
+    return []
+
+
+def _domain(database: Database, number: object) -> str:
+    words = [
+        word
+        for key, word in database.rows("read_only_domains", "id", "domain_name_id")
+        if key == number
+    ]
+    query = "SELECT string FROM dictionary WHERE id = ?"
+    found = database.connection.execute(query, words[:1]).fetchone() if words else None
+    return str(found[0]) if found else f"domain {number}"
+
+
+def _tensor_core(database: Database) -> list[Summary]:
+    """Share of each op's kernel time that used tensor cores, as in the tensor core report."""
+    columns = ("read_only_ops_id", "uses_tc", "gpu_start", "gpu_stop")
+    if not database.has("read_only_kernels", *columns) or not database.has(
+        "read_only_ops", "op_id"
+    ):
+        return []
+    rows = database.connection.execute(
+        "SELECT o.op_id, sum(CASE WHEN k.uses_tc THEN k.gpu_stop - k.gpu_start ELSE 0 END), "
+        "sum(k.gpu_stop - k.gpu_start) FROM read_only_kernels k JOIN read_only_ops o ON o.id = "
+        "k.read_only_ops_id GROUP BY o.id ORDER BY o.id"
+    )
+    return [
+        figure(f"TC Utilization: {op}", 100 * used / total, "%")
+        for op, used, total in rows
+        if total
+    ]
+
+
+def _calls(database: Database) -> list[Summary]:
+    """CUDA calls that launched nothing, by name: count and host time."""
+    found = []
+    for table, word in (
+        ("read_only_cuda_calls", "CUDA call"),
+        ("read_only_cuda_syncs", "CUDA synchronisation"),
+    ):
+        if not database.has(table, "name_id", "api_start", "api_stop"):
+            continue
+        rows = database.connection.execute(
+            "SELECT coalesce((SELECT string FROM dictionary WHERE id = name_id), 'without a "
+            f"name'), count(*), sum({integer('api_stop')} - {integer('api_start')}) FROM {table} "
+            "GROUP BY name_id ORDER BY 1"
+        )
+        for name, count, time in rows:
+            found += [
+                figure(f"{word}: {name}: Calls", count, None),
+                figure(f"{word}: {name}: CPU Time", time, "ns"),
+            ]
+    return found
+
+
+def _memory(database: Database) -> list[Summary]:
+    rows = database.rows("gpu_memories", "used")
+    labels = (
+        [f"GPU {n}: Memory Used" for n in range(len(rows))]
+        if len(rows) > 1
+        else ["GPU Memory Used"]
+    )
+    return [figure(label, used, "byte") for label, (used,) in zip(labels, rows, strict=False)]
+
+
+def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
+    """GPUs by CUDA ordinal, then the CPU. Memory sizes do not name their device, so they are used
+    only where all are equal."""
+    columns = (
+        "device_id",
+        "gpu_name",
+        "compute_capability_major",
+        "compute_capability_minor",
+        "sm_count",
+    )
+    rows = database.rows("read_only_gpu_infos", *columns)
+    totals = [row[0] for row in database.rows("gpu_memories", "total")]
+    size = (
+        totals[0]
+        if len(set(totals)) == 1 and len(totals) == len(rows) and isinstance(totals[0], int)
+        else None
+    )
+    unsure = ("ambiguous", "gpu_memories does not say which size belongs to which device")
+    why = unsure if totals else ("not_available", "the table gpu_memories is empty")
+    gaps = [Gap("device.memory_bytes", *why)] if size is None and rows else []
+    gpus = [
+        Device(
+            name=str(name) if name else None,
+            kind="gpu",
+            index=number if isinstance(number, int) else order,
+            compute_capability=f"{major}.{minor}"
+            if isinstance(major, int) and isinstance(minor, int)
+            else None,
+            sm_count=count if isinstance(count, int) and count > 0 else None,
+            memory_bytes=size,
+            driver_version=config.get("gpu driver version"),
+        )
+        for order, (number, name, major, minor, count) in enumerate(rows)
+    ]
+    cpu = [Device(config["cpu model"], "cpu")] if "cpu model" in config else []
+    return (*gpus, *cpu), gaps
+
+
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is an SQLite file with DLProf's tables; a damaged one is recognised by table names in its head."""
+    """Return whether it is an SQLite file with DLProf's tables; a damaged one is recognised by
+    table names in its head."""
     if not is_sqlite(head):
         return False
     try:
         with closing(connect(path)) as connection:
-            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except (sqlite3.Error, OSError, UnicodeError):  # a message about a damaged schema need not be UTF-8
+            rows = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall()
+    except (sqlite3.Error, OSError, UnicodeError):
+        # a message about a damaged schema need not be UTF-8
         return OP.encode() in head and b"TABLE dictionary" in head
     return {name for (name,) in rows} >= _MARKERS
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all others refer to."""
+    """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all
+    others refer to."""
     with _opened(path) as database:
         damage = tuple(check(database, _READ, always=_ALWAYS, distinct=_DISTINCT))
         facts = summary_facts(path, database)
@@ -247,7 +344,8 @@ def parse(path: Path) -> Report:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Database]:
-    """Open it read-only, leaving nothing beside the file. Raises ReportError for every SQLite error."""
+    """Open it read-only, leaving nothing beside the file. Raises ReportError for every
+    SQLite error."""
     try:
         with readable(path, TOOL):
             check_whole(path, TOOL, _AGAIN)
@@ -259,7 +357,9 @@ def _opened(path: Path) -> Iterator[Database]:
                 yield database
     except (sqlite3.Error, OverflowError, UnicodeError) as error:
         shown = " ".join(str(error).split())
-        raise ReportError(path, TOOL, f"the database is damaged or cut off ({shown[:200]})", _AGAIN) from error
+        raise ReportError(
+            path, TOOL, f"the database is damaged or cut off ({shown[:200]})", _AGAIN
+        ) from error
 
 
 def _word(column: str) -> str:
@@ -276,10 +376,20 @@ def _kernels(database: Database) -> Iterator[Kernel]:
     sizes = ["NULL"] * 6
     if database.has("read_only_grid_block", "id", "x", "y", "z"):
         one = "(SELECT {} FROM read_only_grid_block WHERE id = {})"
-        sizes = [one.format(axis, of_kernel(name)) for name in ("grid_id", "block_id") for axis in "xyz"]
+        sizes = [
+            one.format(axis, of_kernel(name)) for name in ("grid_id", "block_id") for axis in "xyz"
+        ]
     columns = [
-        *(_word(of_kernel("name_id")), _word(of_kernel("long_name_id")), _of(database, OP, "o", "op_name")),
-        *(_word(_of(database, OP, "o", "direction_id")), _iteration(database), of_kernel("device_id")),
+        *(
+            _word(of_kernel("name_id")),
+            _word(of_kernel("long_name_id")),
+            _of(database, OP, "o", "op_name"),
+        ),
+        *(
+            _word(_of(database, OP, "o", "direction_id")),
+            _iteration(database),
+            of_kernel("device_id"),
+        ),
         *(*sizes, of_kernel("gpu_start"), of_kernel("gpu_stop")),
     ]
     op = of_kernel("read_only_ops_id")
@@ -300,8 +410,9 @@ def _iteration(database: Database) -> str:
         return "NULL"
     # a temporary index: the file has none on that column and must not be changed
     database.connection.execute(
-        "CREATE TEMP TABLE kernel_step AS SELECT read_only_kernel_id AS kernel, min(iter_value) AS step"
-        " FROM kernel_iteration_node WHERE aggr_id = (SELECT max(aggr_id) FROM kernel_iteration_node) GROUP BY 1"
+        "CREATE TEMP TABLE kernel_step AS SELECT read_only_kernel_id AS kernel, min(iter_value) AS "
+        "step FROM kernel_iteration_node WHERE aggr_id = (SELECT max(aggr_id) FROM "
+        "kernel_iteration_node) GROUP BY 1"
     )
     database.connection.execute("CREATE INDEX temp.kernel_step_by_kernel ON kernel_step(kernel)")
     return "(SELECT step FROM temp.kernel_step WHERE kernel = k.id)"
@@ -312,7 +423,13 @@ def _copies(database: Database) -> Iterator[Copy]:
         columns = ("copy_kind", "num_bytes", "gpu_start", "gpu_stop", "device_id")
         for kind, size, start, stop, device in database.rows(table, *columns):
             word = "memset" if table == MEMSET else COPY_KINDS.get(kind, str(kind))
-            yield Copy(word, _number(size), _number(start), _duration(start, stop), device_index=_number(device))
+            yield Copy(
+                word,
+                _number(size),
+                _number(start),
+                _duration(start, stop),
+                device_index=_number(device),
+            )
 
 
 def _operations(database: Database) -> Iterator[Operation]:
@@ -329,14 +446,16 @@ def _operations(database: Database) -> Iterator[Operation]:
         f"SELECT {words}, n.num_calls, c.sum, g.sum FROM op_nodes n"
         f" LEFT JOIN {OP} o ON o.id = n.read_only_ops_id"
         " LEFT JOIN node_time_metrics t ON t.id = n.node_time_metrics_id"
-        " LEFT JOIN metric c ON c.id = t.cpu_time_metric_id LEFT JOIN metric g ON g.id = t.gpu_time_metric_id"
-        " WHERE n.aggr_id = (SELECT max(aggr_id) FROM op_nodes) ORDER BY n.id"
+        " LEFT JOIN metric c ON c.id = t.cpu_time_metric_id LEFT JOIN metric g ON g.id = "
+        "t.gpu_time_metric_id WHERE n.aggr_id = (SELECT max(aggr_id) FROM op_nodes) ORDER BY n.id"
     )
     for name, kind, way, calls, cpu_ns, gpu_ns in rows:
         if _number(calls) is not None:
             layer, direction, *_ = placed(_text(name) or "", way)
             what = (_text(name) or "(no name in the database)", _text(kind), int(calls))
-            yield Operation(*what, _number(cpu_ns), None, _number(gpu_ns), None, None, layer, direction)
+            yield Operation(
+                *what, _number(cpu_ns), None, _number(gpu_ns), None, None, layer, direction
+            )
 
 
 def _steps(database: Database) -> Iterator[Step]:
@@ -348,16 +467,25 @@ def _steps(database: Database) -> Iterator[Step]:
 
 
 def _gaps(database: Database, found: list[Kernel]) -> Iterator[Gap]:
-    yield from dlprof_records.never("DLProf's database has no streams, registers or shared memory of kernels")
+    yield from dlprof_records.never(
+        "DLProf's database has no streams, registers or shared memory of kernels"
+    )
     if not found:
-        yield Gap("kernel", "not_collected", "no kernel ran while DLProf recorded, or nsys could not trace CUDA")
+        yield Gap(
+            "kernel",
+            "not_collected",
+            "no kernel ran while DLProf recorded, or nsys could not trace CUDA",
+        )
     for table, quantity in ((MEMCPY, "copy"), ("op_nodes", "operation")):
         if table not in database.tables:
             yield Gap(quantity, "not_available", f"the database has no table {table}")
     yield from dlprof_records.layer_gap(found)
     yield from dlprof_records.operation_gaps()
     if unstepped := sum(kernel.step is None for kernel in found):
-        reason = f"{unstepped} of {len(found)} launches are outside the iterations that DLProf aggregated"
+        reason = (
+            f"{unstepped} of {len(found)} launches are outside the iterations that DLProf "
+            "aggregated"
+        )
         yield Gap("kernel.step", "not_collected", reason)
 
 

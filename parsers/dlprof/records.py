@@ -1,9 +1,10 @@
 """Records from the rows of DLProf's tables, by column name; the same for CSV, JSON and database.
 
 Numbers stay as printed: a percentage of 0.0 may be up to 0.05, since DLProf rounds to one decimal.
-An op name such as "/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/conv2d" is a path of
-classes in which calls of modules are numbered within their parent: the layer is called Conv2d_2 then. A range
-"conv2:forward" in it, or a dotted module path, says more.
+An op name such as
+"/module/net::_call_impl/net::forward/Conv2d::_call_impl[2]/Conv2d::forward/conv2d" is a path of
+classes in which calls of modules are numbered within their parent: the layer is called Conv2d_2
+then. A range "conv2:forward" in it, or a dotted module path, says more.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ _SUMMED = (
     ("group_op", "detail", "name", "num calls aggregated"),
     ("kernel", "iteration", "kernel name", "calls"),
 )
-"""Report of sums by name, the finer report that makes it needless, its columns of names and of calls."""
+"""Report of sums by name, the finer report that makes it needless, its columns of names and
+of calls."""
 _TIMES = (("total cpu time (ns)", "CPU Time", "ns"), ("total gpu time (ns)", "GPU Time", "ns"))
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)+\Z")
 _CALL = re.compile(r"([A-Za-z_]\w*)::(?:_call_impl|__call__)(?:\[(\d+)\])?\Z")
 _SINGLE_OPERATION = re.compile(
-    r"(Lazy)?(Conv|Linear|Bilinear|Embedding|BatchNorm|LayerNorm|GroupNorm|InstanceNorm|MaxPool|AvgPool|Adaptive|ReLU|GELU"
-    r"|SiLU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Flatten)"
+    "(Lazy)?(Conv|Linear|Bilinear|Embedding|BatchNorm|LayerNorm|GroupNorm|InstanceNorm|MaxPool|"
+    "AvgPool|Adaptive|ReLU|GELU|SiLU|Sigmoid|Tanh|Softmax|LogSoftmax|Dropout|Flatten)"
 )
 """Modules of torch that run a single operation of the same name."""
 _REPEATED = re.compile(r"\[\d+\]\Z")
@@ -45,6 +47,8 @@ _MISSING = {
     "summary": ("summary", "utilisation and iteration figures, versions and devices"),
 }
 _LARGEST = 2**63 - 1
+
+NEWEST = "1.8"
 
 
 def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
@@ -63,47 +67,75 @@ def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
 
 
 def operations(rows: Iterable[Row]) -> list[Operation]:
-    """One record a row of the detail report: each op of the model by itself, summed over its calls."""
+    """One record a row of the detail report: each op of the model by itself, summed over
+    its calls."""
     found = []
     for row in rows:
         if (calls := whole(row["no calls"])) is not None:
             layer, direction, *_ = placed(row["op name"], row.get("direction"))
             times = (whole(row["total cpu time (ns)"]), None, whole(row.get("total gpu time (ns)")))
-            found.append(Operation(row["op name"], row["op type"] or None, calls, *times, None, None, layer, direction))
+            found.append(
+                Operation(
+                    row["op name"],
+                    row["op type"] or None,
+                    calls,
+                    *times,
+                    None,
+                    None,
+                    layer,
+                    direction,
+                )
+            )
     return found
 
 
 def placed(
     op_name: str, direction: object, iteration: int | None = None
 ) -> tuple[str | None, str | None, int | None, str | None]:
-    """(layer, direction, step, how the layer was found) by the name of an op, else by DLProf's own columns."""
+    """(layer, direction, step, how the layer was found) by the name of an op, else by DLProf's
+    own columns."""
     place, source = layer_of(op_name)
     step = place.step if place.step is not None else iteration
     return place.layer, place.direction or DIRECTIONS.get(str(direction)), step, source
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
-    """Figures without a record of their own: sums by name where the finer report is missing, and use of tensor cores."""
+    """Figures without a record of their own: sums by name where the finer report is missing, and
+    use of tensor cores."""
     found = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
         found.append(figure(f"TC Utilization: {op}", printed(row["tc utilization (%)"]), "%"))
     for kind, finer, label, calls in _SUMMED:
         for row in tables.get(kind, ()) if finer not in tables else ():
-            name = f"{kind}: {row[label]}" + (f" in {row.get('op id') or row['op name']}" if kind == "kernel" else "")
+            name = f"{kind}: {row[label]}" + (
+                f" in {row.get('op id') or row['op name']}" if kind == "kernel" else ""
+            )
             figures = ((calls, "Calls", None), *_TIMES)
-            found += [figure(f"{name}: {what}", printed(row[key]), unit) for key, what, unit in figures if key in row]
+            found += [
+                figure(f"{name}: {what}", printed(row[key]), unit)
+                for key, what, unit in figures
+                if key in row
+            ]
     return found
 
 
 def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
-    """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are their launches."""
+    """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are
+    their launches."""
     gaps = [
-        Gap(quantity, "not_collected", f"no {kind} report, so no {what}: add {kind} to dlprof's --reports")
+        Gap(
+            quantity,
+            "not_collected",
+            f"no {kind} report, so no {what}: add {kind} to dlprof's --reports",
+        )
         for kind, (quantity, what) in _MISSING.items()
         if kind not in kinds
     ]
-    reason = "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of kernels"
+    reason = (
+        "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of "
+        "kernels"
+    )
     gaps.append(Gap("copy", "not_available", reason))
     if "iteration" in kinds:
         gaps += [*never(reason), *layer_gap(found)]
@@ -126,16 +158,23 @@ def layer_gap(found: Collection[Kernel]) -> list[Gap]:
 def operation_gaps() -> list[Gap]:
     """Gaps of operations that every form of DLProf has."""
     reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
-    return [Gap(f"operation.{name}", "not_available", reason) for name in ("memory_bytes", "flops", "self_cpu_ns")]
+    return [
+        Gap(f"operation.{name}", "not_available", reason)
+        for name in ("memory_bytes", "flops", "self_cpu_ns")
+    ]
 
 
 def feedback(problems: Iterable[tuple[str, str]]) -> list[Diagnostic]:
     """Expert systems feedback: (problem, recommendation) each."""
-    return [Diagnostic("info", "DLProf expert systems", f"{problem}. {advice}") for problem, advice in problems]
+    return [
+        Diagnostic("info", "DLProf expert systems", f"{problem}. {advice}")
+        for problem, advice in problems
+    ]
 
 
 def layer_of(op_name: str) -> tuple[RangeName, str | None]:
-    """(layer, direction and step, how they were found) that an op name gives; all None where it lies in no module's call."""
+    """(layer, direction and step, how they were found) that an op name gives; all None where it
+    lies in no module's call."""
     names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
     step = next((name.step for name in names if name.step is not None), None)
     if layer := next((name for name in names if name.layer is not None), None):
@@ -145,17 +184,22 @@ def layer_of(op_name: str) -> tuple[RangeName, str | None]:
 
 
 def _called(op_name: str) -> str | None:
-    """The modules whose calls an op lies in, below the outermost one, which itself goes by its class; None without any.
+    """The modules whose calls an op lies in, below the outermost one, which itself goes by its
+    class; None without any.
 
-    DLProf 1.8 puts a functional operation into the module that ran before it (max_pool2d into Conv2d): then it belongs
-    to the module around that.
+    DLProf 1.8 puts a functional operation into the module that ran before it (max_pool2d into
+    Conv2d): then it belongs to the module around that.
     """
     calls = [match for part in op_name.split("/") if (match := _CALL.match(part))]
     if not calls:
         return None
     names = [f"{match[1]}_{match[2] or 1}" for match in calls[1:]]
     last, operation = calls[-1][1], op_name.rpartition("/")[2].replace("_", "").lower()
-    if names and _SINGLE_OPERATION.match(last) and not last.removeprefix("Lazy").lower().startswith(operation):
+    if (
+        names
+        and _SINGLE_OPERATION.match(last)
+        and not last.removeprefix("Lazy").lower().startswith(operation)
+    ):
         names.pop()
     return ".".join(names) or calls[0][1]
 
@@ -172,30 +216,40 @@ def whole(text: str | None) -> int | None:
     return number if abs(number) <= _LARGEST else None
 
 
-NEWEST = "1.8"
-
-
-def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None) -> tuple[Diagnostic, ...]:
+def of_tables(
+    tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None
+) -> tuple[Diagnostic, ...]:
     """Unknown columns in the tables of CSV or JSON reports, as "kind.column"."""
     found = [
         f"{kind}.{name}"
         for kind, rows in tables.items()
         for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
     ]
-    return (*not_understood({"columns": found}), *newer("DLProf", version, NEWEST), *agreement.of_tables(tables))
+    return (
+        *not_understood({"columns": found}),
+        *newer("DLProf", version, NEWEST),
+        *agreement.of_tables(tables),
+    )
 
 
 def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
     """Unknown tables and columns of ``dlprof_dldb.sqlite`` that hold data."""
     read: dict[str, list[str]] = KNOWN["tables"]
-    tables = [name for name in others(database.tables, read, KNOWN["other_tables"]) if database.holds(name)]
+    tables = [
+        name
+        for name in others(database.tables, read, KNOWN["other_tables"])
+        if database.holds(name)
+    ]
     columns = [
         f"{table}.{name}"
         for table, columns_read in read.items()
         for name in others(sorted(database.tables.get(table, ())), columns_read)
         if database.holds(table, name)
     ]
-    return (*not_understood({"tables": tables, "columns": columns}), *newer("DLProf", version, NEWEST))
+    return (
+        *not_understood({"tables": tables, "columns": columns}),
+        *newer("DLProf", version, NEWEST),
+    )
 
 
 def report(
@@ -207,13 +261,18 @@ def report(
     before: Iterable[Diagnostic] = (),
     after: Iterable[Diagnostic] = (),
 ) -> Report:
-    """``files``: those that were read. ``before`` and ``after``: diagnostics around those of every form."""
+    """``files``: those that were read. ``before`` and ``after``: diagnostics around those of
+    every form."""
     facts = summary or Report("dlprof", path, "")
     kinds = sorted((*tables, *(("summary",) if summary else ())))
     kernels = kernel_records(tables.get("iteration", ()))
     advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
     entries = sorted(path.iterdir()) if path.is_dir() else []
-    beside = [entry for entry in entries if entry not in files and entry.name[0] != "." and entry.is_file()]
+    beside = [
+        entry
+        for entry in entries
+        if entry not in files and entry.name[0] != "." and entry.is_file()
+    ]
     unread = [file.name for file in beside if form == "CSV" and file.match("dlprof_*.csv")]
     shown = ", ".join(file.name for file in beside[:10])
     text = f"read as one DLProf report; other files in the folder were not read: {shown}"
@@ -226,7 +285,10 @@ def report(
         summaries=(*facts.summaries, *table_summaries(tables)),
         gaps=(
             *gaps_of(kinds, kernels),
-            *(Gap(name, "unreadable", f"{name} is empty or not a DLProf report") for name in unread),
+            *(
+                Gap(name, "unreadable", f"{name} is empty or not a DLProf report")
+                for name in unread
+            ),
             *facts.gaps,
         ),
         diagnostics=(

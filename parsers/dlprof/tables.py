@@ -1,7 +1,8 @@
 """Reads the tables in DLProf's CSV files, recognised by their columns.
 
-Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and one table;
-columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of blocks, read by label.
+Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and
+one table; columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of
+blocks, read by label.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Gap, Report, Summary
 
 KNOWN: Any = json.loads(Path(__file__).with_name("known.json").read_text())
-"""Columns of the reports, tables and columns of the database, read or not, and how its figures are called."""
+"""Columns of the reports, tables and columns of the database, read or not, and how its figures
+are called."""
 HEADERS: dict[str, list[str]] = KNOWN["headers"]
 """Kind of report -> columns that only it has together."""
 WANTED = {**HEADERS, "expert_systems": ["problem", "recommendation"]}
@@ -39,6 +41,21 @@ _KIND_BYTES = 8192
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
 
+_UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
+_CONFIG = "system config"
+_FACTS = {
+    "framework": "framework",
+    "cuda version": "cuda",
+    "cudnn version": "cudnn",
+    "nsys version": "nsys",
+    "dlprof version": "dlprof",
+    "dlprof build": "dlprof_build",
+    "cpu model": "cpu_model",
+    "gpu driver version": "driver_version",
+    "mode string": "dlprof_mode",
+}
+
 
 def column(name: str) -> str:
     """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
@@ -46,7 +63,8 @@ def column(name: str) -> str:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", "expert_systems", or None."""
+    """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary",
+    "expert_systems", or None."""
     text = head[:_KIND_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
     lines = text.splitlines()[:3]
     if not lines or "\0" in text:
@@ -63,14 +81,18 @@ def kind_of(head: bytes) -> str | None:
 
 
 def members(folder: Path) -> dict[str, Path]:
-    """Kind -> file of a folder that is one DLProf report; empty when it is none. Several summaries are several runs."""
+    """Kind -> file of a folder that is one DLProf report; empty when it is none. Several summaries
+    are several runs."""
     return together(sorted(folder.glob("*.csv")), lambda head: {kind_of(head)} - {None})
 
 
-def together(files: Iterable[Path], kinds_in: Callable[[bytes], Set[str | None]]) -> dict[str, Path]:
+def together(
+    files: Iterable[Path], kinds_in: Callable[[bytes], Set[str | None]]
+) -> dict[str, Path]:
     """Kind -> file of files that are one DLProf report; empty when they are none.
 
-    They are one when no kind of report is there twice, and no other file or one with DLProf's own file name.
+    They are one when no kind of report is there twice, and no other file or one with DLProf's own
+    file name.
     """
     found: dict[str, Path] = {}
     foreign = False
@@ -87,7 +109,8 @@ def together(files: Iterable[Path], kinds_in: Callable[[bytes], Set[str | None]]
 
 
 def read_table(path: Path, kind: str) -> list[dict[str, str]]:
-    """Its rows by normalised column name. Raises ReportError for a cut row, and where another report begins."""
+    """Its rows by normalised column name. Raises ReportError for a cut row, and where another
+    report begins."""
     names: list[str] | None = None
     title: list[str] = []
     found: list[dict[str, str]] = []
@@ -101,11 +124,19 @@ def read_table(path: Path, kind: str) -> list[dict[str, str]]:
             continue
         if cells == title or [column(cell) for cell in cells] == names:
             raise repeated(path, "dlprof", f"the {kind} report", line)
-        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in KNOWN["titles"]:  # first lines of DLProf's files
+        # first lines of DLProf's files
+        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in KNOWN["titles"]:
             reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
-            raise ReportError(path, "dlprof", reason, "Split the file there and pass the folder that holds the parts")
+            raise ReportError(
+                path,
+                "dlprof",
+                reason,
+                "Split the file there and pass the folder that holds the parts",
+            )
         if len(cells) < len(names):
-            raise ReportError(path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT)
+            raise ReportError(
+                path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT
+            )
         if len(found) == ROWS:
             reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
             remedy = "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
@@ -131,17 +162,21 @@ def read_blocks(path: Path) -> list[Block]:
             blocks[-1].lines.append((label, values))
         else:
             blocks = blocks or [Block("", (), [])]
-            # GPU names are separated by commas without quotes (1.7.0): everything after the label is the value
+            # GPU names are separated by commas without quotes (1.7.0): everything after the label
+            # is the value
             blocks[-1].lines.append((label, (",".join(rest).strip(),)))
     return blocks
 
 
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    """Yield the lines of the file. Raises ReportError for a line longer than any cell, before it fills memory."""
+    """Yield the lines of the file. Raises ReportError for a line longer than any cell, before it
+    fills memory."""
     for line in iter(partial(file.readline, _FIELD_LIMIT), ""):
         if len(line) == _FIELD_LIMIT and not line.endswith(("\n", "\r")):
             reason = f"a line is longer than {_FIELD_LIMIT:,} characters"
-            raise ReportError(path, "dlprof", reason, "DLProf does not write such lines: check the file")
+            raise ReportError(
+                path, "dlprof", reason, "DLProf does not write such lines: check the file"
+            )
         yield line
 
 
@@ -159,23 +194,16 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         line = reader.line_num
         if "unexpected end" in str(error):
-            raise ReportError(path, "dlprof", f"the file ends inside a quoted cell (line {line})", CUT) from None
+            raise ReportError(
+                path, "dlprof", f"the file ends inside a quoted cell (line {line})", CUT
+            ) from None
         remedy = "Have DLProf write the report again; an editor may have changed the quotes"
         raise ReportError(path, "dlprof", f"line {line} is not CSV ({error})", remedy) from None
 
 
-_UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z")
-_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
-_CONFIG = "system config"
-_FACTS = {
-    "framework": "framework", "cuda version": "cuda", "cudnn version": "cudnn", "nsys version": "nsys",
-    "dlprof version": "dlprof", "dlprof build": "dlprof_build", "cpu model": "cpu_model",
-    "gpu driver version": "driver_version", "mode string": "dlprof_mode",
-}  # fmt: skip
-
-
 def environment_of(config: Mapping[str, str]) -> dict[str, str]:
-    """Versions by the names of Report.environment, from labels of the system config; "mode string" is the database's."""
+    """Versions by the names of Report.environment, from labels of the system config; "mode string"
+    is the database's."""
     found = {name: config[label] for label, name in _FACTS.items() if config.get(label)}
     product, _, version = config.get("framework", "").partition(" ")
     return found | ({"torch": version} if product == "PyTorch" and version else {})
@@ -206,7 +234,9 @@ def read_summary(path: Path) -> Report:
     """Raises ReportError when no line of it is a label and a value."""
     blocks = read_blocks(path)
     if not any(block.lines for block in blocks):
-        raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
+        raise ReportError(
+            path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again"
+        )
     if _ends_in_a_line(path):
         return summary_of(path, blocks, is_csv=True)
     # the last number may be cut: DLProf ends every line
@@ -214,7 +244,11 @@ def read_summary(path: Path) -> Report:
     if blocks[-1].lines:
         label, values = blocks[-1].lines[-1]
         blocks[-1].lines[-1] = (label, (*values[:-1], ""))
-    cut = Gap("summary", "unreadable", f"the last line is incomplete: the last cell of '{label}' was left out")
+    cut = Gap(
+        "summary",
+        "unreadable",
+        f"the last line is incomplete: the last cell of '{label}' was left out",
+    )
     found = summary_of(path, blocks, is_csv=True)
     return replace(found, gaps=(*found.gaps, cut))
 
@@ -230,7 +264,14 @@ def summary_of(path: Path, blocks: list[Block], *, is_csv: bool = False) -> Repo
     lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
     config = {label.lower(): values[0] for label, values in lines}
     summaries = tuple(figure for block in blocks for figure in _figures(block))
-    wall = next((entry.value for entry in summaries if (entry.name, entry.unit) == ("Wall Clock Time", "ns")), None)
+    wall = next(
+        (
+            entry.value
+            for entry in summaries
+            if (entry.name, entry.unit) == ("Wall Clock Time", "ns")
+        ),
+        None,
+    )
     devices, gaps = _devices(config)
     if config and "cudnn version" not in config:
         reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
@@ -250,7 +291,8 @@ def summary_of(path: Path, blocks: list[Block], *, is_csv: bool = False) -> Repo
 
 
 def _figures(block: Block) -> list[Summary]:
-    """One figure a line; in the Ops and Kernels blocks one a cell, named "All Kernels: Memory: GPU Time"."""
+    """One figure a line; in the Ops and Kernels blocks one a cell, named "All Kernels: Memory:
+    GPU Time"."""
     if block.columns:
         return [
             _figure(f"{block.title}: {label}: {name}", value)
@@ -258,7 +300,10 @@ def _figures(block: Block) -> list[Summary]:
             for name, value in zip(block.columns, values, strict=False)
         ]
     in_config = block.title.lower() == _CONFIG
-    return [_figure(label, values[0], is_text=in_config and label != "GPU Count") for label, values in block.lines]
+    return [
+        _figure(label, values[0], is_text=in_config and label != "GPU Count")
+        for label, values in block.lines
+    ]
 
 
 def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
@@ -267,11 +312,16 @@ def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
     unit = (match["time"] or match["percent"]) if match else None
     if label == "Iteration Time Standard Deviation":
         unit = "ns"  # printed without a unit, below an average that has one
-    return figure(match["name"] if match else label, (value or None) if is_text or not value else printed(value), unit)
+    return figure(
+        match["name"] if match else label,
+        (value or None) if is_text or not value else printed(value),
+        unit,
+    )
 
 
 def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
-    """GPU names are separated by commas without quotes; the count shows whether they were split correctly."""
+    """GPU names are separated by commas without quotes; the count shows whether they were
+    split correctly."""
     names = [name.strip() for name in config.get("gpu name(s)", "").split(",") if name.strip()]
     count = config.get("gpu count", "")
     gaps = []

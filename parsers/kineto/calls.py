@@ -1,5 +1,5 @@
-"""What a trace says call by call: single operators with their stacks, sums of runtime calls, the allocator's curve.
-Collectives: what a rank sent to others, and how long that took on its GPU.
+"""What a trace says call by call: single operators with their stacks, sums of runtime calls, the
+allocator's curve. Collectives: what a rank sent to others, and how long that took on its GPU.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ KERNEL = re.compile(
     r"|(?:dpsk::ep|deep_ep)::(?:internode|intranode)\w*::(\w+))",
     re.IGNORECASE,
 )
-"""Kernels of NCCL and RCCL, with what they do behind ("ncclDevKernel_AllReduce_Sum_f32_RING_LL"); of DeepEP."""
+"""Kernels of NCCL and RCCL, with what they do behind ("ncclDevKernel_AllReduce_Sum_f32_RING_LL");
+of DeepEP."""
 _KINDS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "broadcast": "broadcast",
-    "reduce": "reduce", "sendrecv": "send_recv", "alltoall": "all_to_all",
-}  # fmt: skip
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+    "alltoall": "all_to_all",
+}
 _SIZES = {
     **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
     **dict.fromkeys(("half", "bfloat16", "short", "float16", "int16", "uint16"), 2),
@@ -42,10 +48,17 @@ _CHUNK = 1000
 _NAMED = 5
 """Kernels that a gap names."""
 _DOMAINS = {
-    "cuda_runtime": "cuda", "cuda_driver": "cuda", "Runtime": "cuda", "hip_runtime": "hip", "xpu_runtime": "xpu",
+    "cuda_runtime": "cuda",
+    "cuda_driver": "cuda",
+    "Runtime": "cuda",
+    "hip_runtime": "hip",
+    "xpu_runtime": "xpu",
     "python_function": "python",
-}  # fmt: skip
+}
 """Category -> domain; others keep their name."""
+
+_Place = tuple[str | None, str | None, int | None]
+"""Layer, direction, step."""
 
 
 def element_bytes(dtype: str | None) -> int | None:
@@ -57,8 +70,8 @@ def element_bytes(dtype: str | None) -> int | None:
 def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Collective]:
     """One row a kernel that talks to other GPUs, in the order of the trace.
 
-    Its name is that of its arguments, else of the range that launched it (nccl:all_reduce), else of the kernel; ``bytes``
-    is known only with arguments.
+    Its name is that of its arguments, else of the range that launched it (nccl:all_reduce), else of
+    the kernel; ``bytes`` is known only with arguments.
     """
     found = []
     for number, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
@@ -68,19 +81,28 @@ def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Co
             continue
         args, said = _around(events, nesting, span) if args is None else (args, None)
         word = (match[1] or match[2] or "") if match else ""
-        kind = event.name if not word or word.isdecimal() else _KINDS.get(word.lower(), word.lower())
+        kind = (
+            event.name if not word or word.isdecimal() else _KINDS.get(word.lower(), word.lower())
+        )
         if args is None:
             found.append(Collective(said or kind, start_ns=event.start, duration_ns=event.duration))
             continue
         size = element_bytes(args.dtype)
-        total = None if size is None or args.elements is None or args.elements < 0 else size * args.elements
+        total = (
+            None
+            if size is None or args.elements is None or args.elements < 0
+            else size * args.elements
+        )
         facts = (args.group, args.size, total, args.dtype)
-        found.append(Collective(args.name, *facts, start_ns=event.start, duration_ns=event.duration))
+        found.append(
+            Collective(args.name, *facts, start_ns=event.start, duration_ns=event.duration)
+        )
     return found
 
 
 def _around(events: Events, nesting: Nesting, span: int) -> tuple[CommArgs | None, str | None]:
-    """Arguments of the operation that launched it, and the collective that a range around the launch names."""
+    """Arguments of the operation that launched it, and the collective that a range around the
+    launch names."""
     said = None
     while span >= 0:
         if span in events.comms:
@@ -92,22 +114,36 @@ def _around(events: Events, nesting: Nesting, span: int) -> tuple[CommArgs | Non
     return None, said
 
 
-def op_calls(events: Events, nesting: Nesting, device: Sequence[float]) -> Columns[OpCall] | tuple[()]:
-    """Every operator of the trace in its order, records are made when they are read. ``device``: ns of kernels inside each span.
+def op_calls(
+    events: Events, nesting: Nesting, device: Sequence[float]
+) -> Columns[OpCall] | tuple[()]:
+    """Every operator of the trace in its order, records are made when they are read. ``device``: ns
+    of kernels inside each span.
 
-    After them, as operators without shapes, come the calls that wait for the GPU. Empty where single operators were not wanted.
+    After them, as operators without shapes, come the calls that wait for the GPU. Empty where
+    single operators were not wanted.
     """
     signatures = events.signatures
     if signatures is None:
         return ()
-    spans, threads, arguments = events.spans, [thread for _, thread in events.threads], events.arguments
+    spans, threads, arguments = (
+        events.spans,
+        [thread for _, thread in events.threads],
+        events.arguments,
+    )
     on_gpu = bool(events.kernels or events.copies)
     wanted = [index for index, span in enumerate(spans) if not span.is_range]
-    # Columns of plain numbers, so that the events need not stay until they are written; -1 is not known.
+    # Columns of plain numbers, so that the events need not stay until they are written; -1 is
+    # not known.
     names = [spans[index].name for index in wanted]
     starts = array("q", (spans[index].start for index in wanted))
-    lasted = array("q", (-1 if (end := spans[index].end) is None else end - spans[index].start for index in wanted))
-    on_device = array("q", (-1 if not on_gpu or isnan(ns := device[index]) else int(ns) for index in wanted))
+    lasted = array(
+        "q",
+        (-1 if (end := spans[index].end) is None else end - spans[index].start for index in wanted),
+    )
+    on_device = array(
+        "q", (-1 if not on_gpu or isnan(ns := device[index]) else int(ns) for index in wanted)
+    )
     given = array("q", (signatures[index] for index in wanted))
     on_thread = array("q", (spans[index].thread for index in wanted))
     known: dict[_Place, _Place] = {}
@@ -146,29 +182,30 @@ def op_calls(events: Events, nesting: Nesting, device: Sequence[float]) -> Colum
     return Columns(OpCall, chunks)
 
 
-_Place = tuple[str | None, str | None, int | None]
-"""Layer, direction, step."""
-
-
 def _places(spans: Sequence[Span], nesting: Nesting, wanted: Sequence[int]) -> Iterator[_Place]:
     for index in wanted:
         context = nesting.contexts[index]
         step = context.step
         if step is None:
-            step, _ = nesting.step_and_phase(context, Place(spans[index].thread, spans[index].start))
+            step, _ = nesting.step_and_phase(
+                context, Place(spans[index].thread, spans[index].start)
+            )
         yield context.layer, direction_of(context), step
 
 
 class _Stacks:
-    """Call stacks of operators: as they have them, else the Python functions around them on their thread."""
+    """Call stacks of operators: as they have them, else the Python functions around them on
+    their thread."""
 
     def __init__(self, events: Events) -> None:
         self.nodes: list[tuple[int, str]] = [(0, "")]
-        """Node above, function or whole stack; a call stack that was seen twice is the same node."""
+        """Node above, function or whole stack; a call stack that was seen twice is the
+        same node."""
         self.numbers: dict[tuple[int, str], int] = {}
         self.texts: dict[int, str] = {}
         self.of_spans: dict[int, int] = {}
-        """Position of a span, or of a wait after all spans -> node of its stack, where it has one."""
+        """Position of a span, or of a wait after all spans -> node of its stack, where it
+        has one."""
         if events.functions.names:
             self._find(events)
         for index, text in events.stacks.items():
@@ -221,20 +258,27 @@ class _Stacks:
 
 
 def api_calls(events: Events) -> list[ApiCall]:
-    """Sums by function of runtime and driver calls, waits and Python functions, the longest in all first.
+    """Sums by function of runtime and driver calls, waits and Python functions, the longest in
+    all first.
 
     Calls of one name through runtime and driver are one row.
     """
     sums: dict[tuple[str, str], list[int | None]] = {}
     for (category, name), (calls, *times) in events.api.items():
-        domain = "hip" if name.startswith("hip") and category != "python_function" else _DOMAINS.get(category, category)
+        domain = (
+            "hip"
+            if name.startswith("hip") and category != "python_function"
+            else _DOMAINS.get(category, category)
+        )
         known = sums.get((domain, name))
         if known is None:
             sums[domain, name] = [calls, *times]
             continue
         pairs = list(zip(known[1:], times, strict=True))
         (total, shortest, longest) = (
-            (None, None, None) if any(None in pair for pair in pairs) else (sum(pairs[0]), min(pairs[1]), max(pairs[2]))  # type: ignore[arg-type, type-var]
+            (None, None, None)
+            if any(None in pair for pair in pairs)
+            else (sum(pairs[0]), min(pairs[1]), max(pairs[2]))  # type: ignore[arg-type, type-var]
         )
         sums[domain, name] = [(known[0] or 0) + (calls or 0), total, shortest, longest]
     rows = [ApiCall(domain, name, *numbers) for (domain, name), numbers in sums.items()]
@@ -250,8 +294,8 @@ def memory_curve(events: Events) -> list[Sample]:
 
 
 def compiled_kernels(events: Events, device: Sequence[float]) -> list[CompiledKernel]:
-    """The kernels that Inductor wrote: file, hash, backend, work of a call, calls, time. One name may be several kernels, and one
-    kernel may be called with several sizes.
+    """The kernels that Inductor wrote: file, hash, backend, work of a call, calls, time. One name
+    may be several kernels, and one kernel may be called with several sizes.
 
     The time is not known where no launch was recorded, as inside the capture of a graph.
     """
@@ -266,24 +310,45 @@ def compiled_kernels(events: Events, device: Sequence[float]) -> list[CompiledKe
         listed = None if name.startswith(TEMPLATE) else elementwise(origins, facts.elements)
         rows.append(
             CompiledKernel(
-                name, facts.file, facts.hash, facts.backend, origins, int(calls), time, facts.elements, facts.reduced,
-                facts.argument_bytes, facts.flops, facts.stated_flops, facts.stated_bytes, listed,
+                name,
+                facts.file,
+                facts.hash,
+                facts.backend,
+                origins,
+                int(calls),
+                time,
+                facts.elements,
+                facts.reduced,
+                facts.argument_bytes,
+                facts.flops,
+                facts.stated_flops,
+                facts.stated_bytes,
+                listed,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
-def compiled_gaps(kernels: Sequence[CompiledKernel], facts: Iterable[tuple[str, CallFacts]]) -> Iterator[Gap]:
+def compiled_gaps(
+    kernels: Sequence[CompiledKernel], facts: Iterable[tuple[str, CallFacts]]
+) -> Iterator[Gap]:
     """Why FLOPs of templates are not known, and where Inductor's own figure is another one."""
     why = {(name, one.why) for name, one in facts if one.why is not None}
     for reason in sorted({reason for _, reason in why if reason is not None}):
         names = sorted(name for name, its in why if its == reason)
         yield Gap("compiled_kernel.flops", "not_available", f"{reason}: {_listed(names)}")
     other = sorted(
-        {one.name for one in kernels if one.stated_flops and one.flops is not None and one.flops != one.stated_flops}
+        {
+            one.name
+            for one in kernels
+            if one.stated_flops and one.flops is not None and one.flops != one.stated_flops
+        }
     )
     if other:
-        reason = f"Inductor states other FLOPs (stated_flops) than follow from the shapes: {_listed(other)}"
+        reason = (
+            "Inductor states other FLOPs (stated_flops) than follow from the shapes: "
+            f"{_listed(other)}"
+        )
         yield Gap("compiled_kernel.flops", "ambiguous", reason)
 
 
@@ -293,7 +358,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _origins(name: str) -> str | None:
-    """The operators that Inductor fused, as it writes them in the name: "add_mul" of triton_poi_fused_add_mul_0."""
+    """The operators that Inductor fused, as it writes them in the name: "add_mul" of
+    triton_poi_fused_add_mul_0."""
     _, found, rest = name.partition("_fused_")
     operators, _, number = rest.rpartition("_")
     return operators if found and operators and number.isdecimal() else None

@@ -1,12 +1,15 @@
-"""Layers of the kernels that a CUDA or HIP graph launched, from the trace in which the graph was captured.
+"""Layers of the kernels that a CUDA or HIP graph launched, from the trace in which the graph
+was captured.
 
-A graph's launch is one call, so its kernels name no module. While the graph was captured, each of them had a launch call of
-its own, in the same order, under the module that made it. Servers record that in a trace of its own beside the others:
-``capture_<size>_<mode>`` ranges, and ``execution_details.json``, which names the file of each size and mode.
+A graph's launch is one call, so its kernels name no module. While the graph was captured, each of
+them had a launch call of its own, in the same order, under the module that made it. Servers record
+that in a trace of its own beside the others: ``capture_<size>_<mode>`` ranges, and
+``execution_details.json``, which names the file of each size and mode.
 
-A kernel is matched with a launch of the capture by the id of the graph's node where both traces have it, else by its name
-and the order within the graph. A capture without names of kernels (CUDA's runtime calls have none) is matched by order
-alone, and only where it launched as many kernels as the graph ran.
+A kernel is matched with a launch of the capture by the id of the graph's node where both traces
+have it, else by its name and the order within the graph. A capture without names of kernels (CUDA's
+runtime calls have none) is matched by order alone, and only where it launched as many kernels as
+the graph ran.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ from perfctl.records.served_names import DETAILS, read_capture
 from perfctl.records.serving import GraphLaunch
 
 ORDER_ALONE = 0.5
-"""Confidence of a match by order alone, a judgement: nothing but the number of kernels confirms it."""
+"""Confidence of a match by order alone, a judgement: nothing but the number of kernels
+confirms it."""
 ALIKE = 0.5
-"""Share of namesakes below which a graph and a capture are held to be different ones, a judgement."""
+"""Share of namesakes below which a graph and a capture are held to be different ones,
+a judgement."""
 LOOKED_AT = 8
 """Files with captures that are read for one trace."""
 _FOLDERS = (".", "capture_traces")
@@ -43,6 +48,9 @@ _MOST_PAIRS = 4_000_000
 """Kernels times launches up to which sequences are aligned; beyond, names alone are counted."""
 _COMPILED_CALL = "## Call CompiledFxGraph"
 _GRAPH_MODULE = re.compile(r"(?:^|\.)GraphModule(?:_\d+)?\Z")
+
+_Replay = tuple[int, list[Kernel]]
+"""Correlation, its kernels in order of their start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +113,21 @@ def read(path: Path) -> Captures:
     _name_compiled_parts(found)
     found.sets = list(_sets(found))
     if not found.sets:
-        reason = "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with launches behind it"
+        reason = (
+            "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with "
+            "launches behind it"
+        )
         todo = (
-            "Pass the trace that was recorded while the graphs were captured, or one of the same steps without graphs"
+            "Pass the trace that was recorded while the graphs were captured, or one of the same "
+            "steps without graphs"
         )
         raise NoCapture(path, "torch", reason, todo)
     return found
 
 
 def _sets(found: Captures) -> Iterator[CaptureSet]:
-    """The captures in order of time, those inside one ``capture_...`` range together, all others together."""
+    """The captures in order of time, those inside one ``capture_...`` range together, all
+    others together."""
     ranges = sorted(
         (span.start, span.end or span.start, span.name)
         for span in found.events.spans
@@ -134,18 +147,23 @@ def _sets(found: Captures) -> Iterator[CaptureSet]:
             around = [name for start, end, name in ranges if start <= open_since <= end]
             if inside:
                 one = CapturedGraph(
-                    tuple(inside), tuple(spans[id(each)] for each in inside), tuple(each.kernel for each in inside)
+                    tuple(inside),
+                    tuple(spans[id(each)] for each in inside),
+                    tuple(each.kernel for each in inside),
                 )
                 graphs.append((around[-1] if around else "", one))
             open_since = None
     for name, group in groupby(graphs, key=lambda pair: pair[0]):
         said = read_capture(name)
-        yield CaptureSet(name or found.path.name, said[0] if said else None, tuple(graph for _, graph in group))
+        yield CaptureSet(
+            name or found.path.name, said[0] if said else None, tuple(graph for _, graph in group)
+        )
 
 
 def _name_compiled_parts(found: Captures) -> None:
-    """Name what a compiled model launches, which has no modules inside, by the compiled part and the operator that it calls:
-    GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts count from 0 in each call of the module."""
+    """Name what a compiled model launches, which has no modules inside, by the compiled part and
+    the operator that it calls: GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts
+    count from 0 in each call of the module."""
     spans, nesting = found.events.spans, found.nesting
     parts: dict[int, int] = {}
     counted: Counter[int] = Counter()
@@ -162,7 +180,11 @@ def _name_compiled_parts(found: Captures) -> None:
             inside[at] = f"part_{parts[at]}"
         elif parent in inside:
             is_first = parent in parts and not spans[at].is_range
-            inside[at] = f"{inside[parent]}.{spans[at].name.replace('::', '.')}" if is_first else inside[parent]
+            inside[at] = (
+                f"{inside[parent]}.{spans[at].name.replace('::', '.')}"
+                if is_first
+                else inside[parent]
+            )
         else:
             continue
         if context.layer is not None and _GRAPH_MODULE.search(context.layer):
@@ -177,7 +199,8 @@ def _capture_around(found: Captures, at: int) -> int:
 
 
 def beside(trace: Path, tokens: Iterable[int]) -> list[Path]:
-    """Traces with captures that ``execution_details.json`` beside a trace names, those for ``tokens`` first; none without it.
+    """Traces with captures that ``execution_details.json`` beside a trace names, those for
+    ``tokens`` first; none without it.
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
@@ -189,7 +212,8 @@ def beside(trace: Path, tokens: Iterable[int]) -> list[Path]:
 
 
 def in_folder(folder: Path) -> list[Path]:
-    """All traces with captures that ``execution_details.json`` of ``folder`` names; none where nothing else may launch them."""
+    """All traces with captures that ``execution_details.json`` of ``folder`` names; none where
+    nothing else may launch them."""
     at, where = (folder.parent, folder) if folder.name == _FOLDERS[1] else (folder, folder)
     found = _named(where, (), None)
     others = (path for path in at.glob("*.json*") if path.name != DETAILS and path not in found)
@@ -206,11 +230,17 @@ def _named(folder: Path, tokens: Iterable[int], trace: Path | None) -> list[Path
     sizes = {size for one in entries if type(size := one.get("batch_size")) is int}
     wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
     entries.sort(key=lambda one: one.get("batch_size") not in wanted)
-    named = [folder / Path(name).name for one in entries if isinstance(name := one.get("file"), str)]
+    named = [
+        folder / Path(name).name for one in entries if isinstance(name := one.get("file"), str)
+    ]
     found = [path for path in dict.fromkeys(named) if path.is_file() and not _same(path, trace)]
     if found:
         return found
-    others = [path for path in sorted(folder.glob("*capture*.json*")) if path.is_file() and not _same(path, trace)]
+    others = [
+        path
+        for path in sorted(folder.glob("*capture*.json*"))
+        if path.is_file() and not _same(path, trace)
+    ]
     return others if len(others) == 1 else []
 
 
@@ -218,7 +248,9 @@ def _same(one: Path, other: Path | None) -> bool:
     return other is not None and one.resolve() == other.resolve()
 
 
-def explain(kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures], *, whole: bool) -> Explained:
+def explain(
+    kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures], *, whole: bool
+) -> Explained:
     """Give the kernels of ``graphs`` (correlation ids) the layers that ``captures`` say.
 
     ``whole``: the shapes of operators count over the whole trace instead of a step.
@@ -245,15 +277,17 @@ def explain(kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures
         if len([other for other in used if other[0] == key[0]]) == 1:
             owners = captures[key[0]]
             shapes = assign(owners.events, owners.nesting, sorted(spans_of[key]), by_step=False)
-            times = times if whole else times // max(len(steps), 1) if times % max(len(steps), 1) == 0 else 0
+            times = (
+                times
+                if whole
+                else times // max(len(steps), 1)
+                if times % max(len(steps), 1) == 0
+                else 0
+            )
             ops = tuple(replace(op, calls=op.calls * times) for op in shapes.ops) if times else ()
             operators.append(replace(shapes, ops=ops))
     names = tuple(dict.fromkeys(captures[file].path.name for file, _ in used))
     return Explained(new, launches, tuple(operators), names)
-
-
-_Replay = tuple[int, list[Kernel]]
-"""Correlation, its kernels in order of their start."""
 
 
 def replays_of(kernels: Sequence[Kernel], graphs: set[int]) -> list[_Replay]:
@@ -279,9 +313,11 @@ class _Match:
 
 
 def _best_set(rest: Sequence[_Replay], captures: Sequence[Captures]) -> _Match | None:
-    """The set whose graphs are most like the next replays, one for one and in order; None where nothing is alike.
+    """The set whose graphs are most like the next replays, one for one and in order; None where
+    nothing is alike.
 
-    Where a set has more graphs than there are replays, or they are out of step, the one graph that is most like the next.
+    Where a set has more graphs than there are replays, or they are out of step, the one graph that
+    is most like the next.
     """
     best: _Match | None = None
     for file, one in enumerate(captures):
@@ -291,14 +327,17 @@ def _best_set(rest: Sequence[_Replay], captures: Sequence[Captures]) -> _Match |
             else:
                 groups = [(graph,) for graph in found.graphs] if len(rest) == 1 else []
             for graphs in groups:
-                score = sum(_alike(rest[at][1], graph) for at, graph in enumerate(graphs)) / len(graphs)
+                score = sum(_alike(rest[at][1], graph) for at, graph in enumerate(graphs)) / len(
+                    graphs
+                )
                 if score >= ALIKE and (best is None or score > best.score):
                     best = _Match((file, number), found, one, graphs, score)
     return best
 
 
 def _alike(mine: Sequence[Kernel], graph: CapturedGraph) -> float:
-    """0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches without names."""
+    """0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
+    without names."""
     if not any(graph.names):
         return ORDER_ALONE if len(mine) == len(graph.calls) else 0.0
     both = Counter[str | None](kernel.name for kernel in mine) & Counter(graph.names)
@@ -330,9 +369,12 @@ def _explain_one(
             )
     share = len(pairs) / max(len(mine), len(graph.calls))
     return bare._replace(
-        capture=found.found.name, matched=len(pairs), matched_ns=time_of(matched), how=how if pairs else None,
+        capture=found.found.name,
+        matched=len(pairs),
+        matched_ns=time_of(matched),
+        how=how if pairs else None,
         confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
-    )  # fmt: skip
+    )
 
 
 def time_of(kernels: Sequence[Kernel]) -> int | None:
@@ -348,14 +390,17 @@ def _pairs(mine: Sequence[Kernel], graph: CapturedGraph) -> tuple[str, list[tupl
         return "node", [(at, nodes[node]) for at, node in enumerate(ran) if node is not None]
     names = [kernel.name for kernel in mine]
     if not any(graph.names):
-        return "order", [(at, at) for at in range(len(mine))] if len(mine) == len(graph.calls) else []
+        return "order", [(at, at) for at in range(len(mine))] if len(mine) == len(
+            graph.calls
+        ) else []
     if tuple(names) == graph.names:
         return "name", [(at, at) for at in range(len(mine))]
     return "name", sorted(aligned(names, graph.names))
 
 
 def aligned(names: Sequence[Any], captured: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Longest runs that both have in common; then the rest, each with its next namesake (streams side by side)."""
+    """Longest runs that both have in common; then the rest, each with its next namesake (streams
+    side by side)."""
     left, free = set(range(len(names))), set(range(len(captured)))
     if len(names) * len(captured) <= _MOST_PAIRS:
         for block in SequenceMatcher(None, names, captured, autojunk=False).get_matching_blocks():

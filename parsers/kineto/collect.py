@@ -36,7 +36,8 @@ from perfctl.records.report import WAITS
 _WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
-"""Until 2021 record_function ranges had the category of operations; these names, and perfctl's, show a range."""
+"""Until 2021 record_function ranges had the category of operations; these names, and perfctl's,
+show a range."""
 
 
 _CAPTURING = (("begin", "StreamBeginCapture"), ("end", "StreamEndCapture"))
@@ -60,7 +61,8 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _annotated(args: dict[str, Any]) -> tuple[str, bool] | None:
-    """What ``torch.cuda._graph_annotations.mark_kernels`` said of a node: the name, and whether it is of the backward pass."""
+    """What ``torch.cuda._graph_annotations.mark_kernels`` said of a node: the name, and whether it
+    is of the backward pass."""
     name = _text(args.get("name")) or _text(args.get("annotation"))
     return None if name is None else (name, args.get("autograd_phase") == "backward")
 
@@ -80,10 +82,18 @@ def comm_args(args: dict[str, Any]) -> CommArgs | None:
     if name is None:
         return None
     numbers = whole(args.get("Group size")), whole(args.get("In msg nelems"))
-    group, stated = _text(args.get("Process Group Name")), _text(args.get("Process Group Ranks")) or ""
-    ranks = tuple(map(int, re.findall(r"\d{1,9}", stated)))  # PyTorch cuts a long list: "[0, 1, ..., 63]"
+    group, stated = (
+        _text(args.get("Process Group Name")),
+        _text(args.get("Process Group Ranks")) or "",
+    )
+    # PyTorch cuts a long list: "[0, 1, ..., 63]"
+    ranks = tuple(map(int, re.findall(r"\d{1,9}", stated)))
     return CommArgs(
-        name, group, *numbers, _text(args.get("dtype")), ranks if ranks and len(ranks) == numbers[0] else None
+        name,
+        group,
+        *numbers,
+        _text(args.get("dtype")),
+        ranks if ranks and len(ranks) == numbers[0] else None,
     )
 
 
@@ -102,7 +112,8 @@ class _Operation(NamedTuple):
     """Number of its shapes and types; 0 where single operators are not wanted."""
     stack: str | None
     compiled: dict[str, CallFacts] | None
-    """What the call of a kernel that Inductor wrote says, by its name, once that was asked for; None for other operations."""
+    """What the call of a kernel that Inductor wrote says, by its name, once that was asked for;
+    None for other operations."""
 
 
 class _Launch(NamedTuple):
@@ -124,7 +135,8 @@ def collect(events: Iterable[Any], *, op_calls: bool = False) -> Events:
 
 
 class Collector:
-    """Takes events as decoded objects (``run``), or as text in Kineto's own layout (``take``); both may take turns."""
+    """Takes events as decoded objects (``run``), or as text in Kineto's own layout (``take``); both
+    may take turns."""
 
     def __init__(self, *, op_calls: bool, captures: bool = False) -> None:
         """``captures``: keep what is launched while graphs are captured."""
@@ -147,14 +159,18 @@ class Collector:
         }
         self.spans = reads["span"]
         self.by_text: dict[str, tuple[Arguments[Any], Callable[..., None]]] = {
-            category: (reads[kind], getattr(self, f"add_{kind}")) for category, kind in KINDS.items() if kind in reads
+            category: (reads[kind], getattr(self, f"add_{kind}"))
+            for category, kind in KINDS.items()
+            if kind in reads
         }
         """Category -> what reads the arguments of such an event, and takes it."""
 
     def take(self, text: str, at: int) -> tuple[int, int]:
-        """Take events from ``text``, from ``at`` on, as long as they are laid out as Kineto writes them.
+        """Take events from ``text``, from ``at`` on, as long as they are laid out as Kineto
+        writes them.
 
-        Returns where the first begins that is not, and how many elements of ``traceEvents`` were taken.
+        Returns where the first begins that is not, and how many elements of ``traceEvents``
+        were taken.
         """
         by_text, names, found, find = self.by_text, self.names, self.found, text.find
         events = arrows = 0
@@ -177,7 +193,15 @@ class Collector:
             has_three = lasted[-4:-3] == "."
             duration = int(lasted[:-4] + lasted[-3:]) if has_three else _nanoseconds(lasted)
             number = -1 if external is None else int(external)
-            add(category, names.setdefault(name, name), (int(process), int(thread)), start, duration, number, *said)
+            add(
+                category,
+                names.setdefault(name, name),
+                (int(process), int(thread)),
+                start,
+                duration,
+                number,
+                *said,
+            )
             events += 1
             arrows += end.lastindex is not None
             at = end.end()
@@ -206,7 +230,9 @@ class Collector:
                 handle(event, args if type(args) is dict else {})
             else:
                 count(self.found.unknown, event.get("ph"), None)
-        self.by_text = {}  # its methods hold this object, and all events with it, while Python's cycle collector is off
+        # its methods hold this object, and all events with it, while Python's cycle collector
+        # is off
+        self.by_text = {}
         return self.found
 
     def span(self, event: dict[str, Any], args: dict[str, Any]) -> None:
@@ -214,7 +240,12 @@ class Collector:
         if index is not None:
             self.found.indices += 1
             self.found.last_index = max(self.found.last_index, index)
-        self.add_span(*self.facts(event), external_id(args), whole(args.get("Sequence number")), self.operation(args))
+        self.add_span(
+            *self.facts(event),
+            external_id(args),
+            whole(args.get("Sequence number")),
+            self.operation(args),
+        )
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.add_call(*self.facts(event), -1, whole(args.get("correlation")), _captured(args))
@@ -224,15 +255,19 @@ class Collector:
 
     def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         launch = self.launch(args, _stream(event))
-        self.add_kernel(*self.facts(event), external_id(args), whole(args.get("correlation")), launch)
+        self.add_kernel(
+            *self.facts(event), external_id(args), whole(args.get("correlation")), launch
+        )
 
     def copy(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         launch = self.copied(args, _stream(event))
         self.add_copy(*self.facts(event), external_id(args), whole(args.get("correlation")), launch)
 
-    def facts(self, event: dict[str, Any]) -> tuple[str, str, tuple[object, object], int | None, int | None]:
-        """Category, name, process and thread, start, duration; a negative one is what Kineto writes for an event that never
-        ended: None."""
+    def facts(
+        self, event: dict[str, Any]
+    ) -> tuple[str, str, tuple[object, object], int | None, int | None]:
+        """Category, name, process and thread, start, duration; a negative one is what Kineto writes
+        for an event that never ended: None."""
         name, stamp = event.get("name"), event.get("ts")
         name = name if type(name) is str else ""
         if type(stamp) is str:
@@ -245,7 +280,8 @@ class Collector:
         return event["cat"], self.names.setdefault(name, name), place, nanoseconds(stamp), duration
 
     def operation(self, args: dict[str, Any]) -> _Operation:
-        """What the arguments of an operation or range say; shapes and types only where single operators are wanted."""
+        """What the arguments of an operation or range say; shapes and types only where single
+        operators are wanted."""
         stack = args.get("Call stack")
         if type(stack) is str and stack:
             stack = stack.replace(";", "\n")
@@ -259,8 +295,12 @@ class Collector:
                 known = self.signature_numbers[key] = len(self.found.arguments)
                 self.found.arguments.append((_json(given[0]), _json(given[1])))
             signature = known
-        compiled: dict[str, CallFacts] | None = {} if "kernel_file" in args or "kernel_hash" in args else None
-        return _Operation(args, [], signature, stack if type(stack) is str and stack else None, compiled)
+        compiled: dict[str, CallFacts] | None = (
+            {} if "kernel_file" in args or "kernel_hash" in args else None
+        )
+        return _Operation(
+            args, [], signature, stack if type(stack) is str and stack else None, compiled
+        )
 
     def add_span(
         self,
@@ -280,7 +320,10 @@ class Collector:
             return
         is_range = category == "user_annotation" or (
             category == "Operator"
-            and (name.startswith(_OLD_RANGE) or any(part is not None for part in read_range_name(name)))
+            and (
+                name.startswith(_OLD_RANGE)
+                or any(part is not None for part in read_range_name(name))
+            )
         )
         end = None if duration is None else start + duration
         spans = found.spans
@@ -293,7 +336,9 @@ class Collector:
                     return
                 found.by_external[external] = -1
         if sequence is not None and sequence >= 0:
-            found.sequences.append((len(spans), sequence, bool(whole(said.args.get("Fwd thread id")))))
+            found.sequences.append(
+                (len(spans), sequence, bool(whole(said.args.get("Fwd thread id"))))
+            )
         if name in _OPERATORS:
             if not said.call:
                 said.call.append(self.call_of(said.args))
@@ -312,7 +357,11 @@ class Collector:
 
     def call_of(self, args: dict[str, Any]) -> Call | None:
         """Each kept once: a network repeats the same few calls in every step."""
-        given = args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs")
+        given = (
+            args.get("Input Dims", args.get("Input dims")),
+            args.get("Input type"),
+            args.get("Concrete Inputs"),
+        )
         text = str(given)
         if text not in self.arguments:
             self.arguments[text] = read_call(*given)
@@ -379,7 +428,11 @@ class Collector:
         if is_launch and correlation is not None and "GraphLaunch" in name:
             found.graphs.add(correlation)
         if self.captures and start is not None and "Graph" not in name:
-            what = "launch" if is_launch else next((say for say, word in _CAPTURING if word in name), None)
+            what = (
+                "launch"
+                if is_launch
+                else next((say for say, word in _CAPTURING if word in name), None)
+            )
             if what is not None:
                 found.captured.append(CapturedCall(what, Place(self.thread(place), start), *said))
         if start is not None and correlation is not None:
@@ -389,7 +442,12 @@ class Collector:
                 return  # the same call again
             if known != at:
                 found.calls[correlation] = None
-        if name in _WAITS and found.signatures is not None and start is not None and duration is not None:
+        if (
+            name in _WAITS
+            and found.signatures is not None
+            and start is not None
+            and duration is not None
+        ):
             found.waits.append((name, self.thread(place), start, start + duration))
         self.sum_up(category, name, duration)
 
@@ -412,9 +470,15 @@ class Collector:
             if type(percent) is int:
                 self.shares[percent] = share
         numbers = (
-            *self.on_device(args, stream), *shape, whole(args.get("registers per thread")),
-            whole(args.get("shared memory")), whole(args.get("context")), graph, node, share,
-        )  # fmt: skip
+            *self.on_device(args, stream),
+            *shape,
+            whole(args.get("registers per thread")),
+            whole(args.get("shared memory")),
+            whole(args.get("context")),
+            graph,
+            node,
+            share,
+        )
         comm = comm_args(args) if "Collective name" in args else None
         origins = _texts(args.get("stack"))
         annotated = _annotated(args) if node is not None else None
@@ -463,10 +527,17 @@ class Collector:
         launch: _Launch,
     ) -> None:
         if self.is_new(name, start, duration, correlation, launch):
-            self.found.copies.append(DeviceEvent(name, start, duration, correlation, external, launch.numbers))
+            self.found.copies.append(
+                DeviceEvent(name, start, duration, correlation, external, launch.numbers)
+            )
 
     def is_new(
-        self, name: str, start: int | None, duration: int | None, correlation: int | None, launch: _Launch
+        self,
+        name: str,
+        start: int | None,
+        duration: int | None,
+        correlation: int | None,
+        launch: _Launch,
     ) -> bool:
         """Whether this work of a device was not there before; a repeated one is counted."""
         if correlation is None or start is None:

@@ -1,12 +1,14 @@
-"""What the events of a Kineto trace are sorted into: spans, launches, device work, memory; and how their values are read.
+"""What the events of a Kineto trace are sorted into: spans, launches, device work, memory; and how
+their values are read.
 
-Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy), GPU events then carried
-"external id" in lower case, and thread ids were texts ("25738", "stream 7").
+Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy), GPU events then
+carried "external id" in lower case, and thread ids were texts ("25738", "stream 7").
 
-The text of events that are laid out as Kineto writes them is read ten times as fast as by way of JSON objects. Kineto
-writes the members of an event in a fixed order, and what operations and launches say of themselves repeats from step
-to step. Such an event is matched as a whole; its arguments are decoded as JSON the first time that their text is
-seen, without the numbers that are an event's own. Whatever is laid out otherwise does not match.
+The text of events that are laid out as Kineto writes them is read ten times as fast as by way of
+JSON objects. Kineto writes the members of an event in a fixed order, and what operations and
+launches say of themselves repeats from step to step. Such an event is matched as a whole; its
+arguments are decoded as JSON the first time that their text is seen, without the numbers that are
+an event's own. Whatever is laid out otherwise does not match.
 """
 
 from __future__ import annotations
@@ -30,6 +32,55 @@ _TIME = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
 
 _INT64, _MOST_DIGITS = 1 << 63, 20
 
+NOT_USED = words(
+    "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
+    " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op "
+    "collective_comm gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime "
+    "privateuse1_driver __metadata"
+)
+"""gpu_user_annotation is the user_annotation again, on the GPU's time line; ac2g, async and fwdbwd
+are arrows."""
+PHASES = frozenset("XBEbneiIMsftCPpSTFNODRcv()")
+"""Kinds of event ("ph") of the Chrome format."""
+
+KINDS = {
+    "cpu_op": "span",
+    "Operator": "span",
+    "user_annotation": "span",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "hip_runtime": "call",
+    "xpu_runtime": "call",
+    "Runtime": "call",
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "Memcpy": "copy",
+    "gpu_memset": "copy",
+    "Memset": "copy",
+    "cuda_profiler_range": "counters",
+    "Trace": "window",
+    "python_function": "function",
+    "cuda_sync": "wait",
+}
+"""Event category -> the method of Collector that takes it."""
+
+MODULE = "nn.Module: "
+"""How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack
+or with_modules."""
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
+OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
+"""Ranges that torch itself puts around an optimizer's work."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}(?=[ \t\r\n,]|\Z)").match
+_LAST = '"Ev Idx": '
+"""Mostly the last argument; each event's own, and not used."""
+_DIGITS = re.compile("(?<=: )[0-9]+")
+_MOST = 20_000
+"""Texts that are kept."""
+
+T = TypeVar("T")
+
 
 class CallFacts(NamedTuple):
     """Of one call; None is not stated."""
@@ -38,7 +89,8 @@ class CallFacts(NamedTuple):
     hash: str | None
     backend: str | None
     elements: int | None = None
-    """Elements that the loops run over, those of a reduction included; of a template those of its output."""
+    """Elements that the loops run over, those of a reduction included; of a template those of
+    its output."""
     reduced: int | None = None
     """Elements that are reduced into one result; None where nothing is."""
     argument_bytes: int | None = None
@@ -52,7 +104,8 @@ class CallFacts(NamedTuple):
 
 
 def nanoseconds(value: object) -> int | None:
-    """Microseconds as the trace has them (integer, or the text of a number with a fraction) -> ns; None if unusable."""
+    """Microseconds as the trace has them (integer, or the text of a number with a fraction) -> ns;
+    None if unusable."""
     if type(value) is int:
         found = value * 1000
     elif type(value) is str:
@@ -67,7 +120,8 @@ def nanoseconds(value: object) -> int | None:
 
 
 def _thousandfold(number: Decimal) -> int:
-    """Raises ArithmeticError or ValueError for what is no number, and before an integer of a million digits is made."""
+    """Raises ArithmeticError or ValueError for what is no number, and before an integer of a
+    million digits is made."""
     if number.adjusted() > _MOST_DIGITS:
         raise OverflowError
     return round(number * 1000)
@@ -98,16 +152,6 @@ def three(value: object) -> tuple[int | None, int | None, int | None]:
     return None, None, None
 
 
-NOT_USED = words(
-    "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
-    " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op collective_comm"
-    " gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime privateuse1_driver __metadata"
-)
-"""gpu_user_annotation is the user_annotation again, on the GPU's time line; ac2g, async and fwdbwd are arrows."""
-PHASES = frozenset("XBEbneiIMsftCPpSTFNODRcv()")
-"""Kinds of event ("ph") of the Chrome format."""
-
-
 def count(unknown: dict[str, int], kind: object, category: object) -> None:
     """Count a skipped event, unless its category and kind are known."""
     if isinstance(kind, str) and kind not in PHASES:
@@ -125,22 +169,9 @@ def count(unknown: dict[str, int], kind: object, category: object) -> None:
 
 def diagnostics(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
     """One warning that names them with their numbers of events."""
-    return not_understood({"categories": [f"{name} ({number} events)" for name, number in unknown.items()]})
-
-
-KINDS = {
-    "cpu_op": "span", "Operator": "span", "user_annotation": "span", "cuda_runtime": "call", "cuda_driver": "call",
-    "hip_runtime": "call", "xpu_runtime": "call", "Runtime": "call", "kernel": "kernel", "Kernel": "kernel",
-    "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "copy", "Memset": "copy", "cuda_profiler_range": "counters",
-    "Trace": "window", "python_function": "function", "cuda_sync": "wait",
-}  # fmt: skip
-"""Event category -> the method of Collector that takes it."""
-
-MODULE = "nn.Module: "
-"""How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
-PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
-OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
-"""Ranges that torch itself puts around an optimizer's work."""
+    return not_understood(
+        {"categories": [f"{name} ({number} events)" for name, number in unknown.items()]}
+    )
 
 
 class Span(NamedTuple):
@@ -166,8 +197,8 @@ class DeviceEvent(NamedTuple):
     correlation: int | None
     external: int
     args: tuple[Any, ...]
-    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its node, occupancy 0..1.
-    Copy: device, stream, bytes."""
+    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its
+    node, occupancy 0..1. Copy: device, stream, bytes."""
 
 
 class Place(NamedTuple):
@@ -190,7 +221,8 @@ class CapturedCall(NamedTuple):
 
 
 class CommArgs(NamedTuple):
-    """What the arguments of a collective say, of its kernel or its operation (PyTorch 2.1 and later)."""
+    """What the arguments of a collective say, of its kernel or its operation (PyTorch 2.1
+    and later)."""
 
     name: str
     group: str | None
@@ -234,14 +266,16 @@ class Events:
     by_external: dict[int, int] = field(default_factory=dict)
     """External id -> position in ``spans``; -1 when several spans share it."""
     calls: dict[int, Place | None] = field(default_factory=dict)
-    """Correlation id -> where the runtime or driver call began; None when several calls share it."""
+    """Correlation id -> where the runtime or driver call began; None when several calls
+    share it."""
     graphs: set[int] = field(default_factory=set)
     """Correlation ids of calls that launch a graph."""
     waits: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(function, thread, start, end) of calls that return when the GPU has done its work; empty where single operators are
-    not wanted."""
+    """(function, thread, start, end) of calls that return when the GPU has done its work; empty
+    where single operators are not wanted."""
     captured: list[CapturedCall] = field(default_factory=list)
-    """Launches, and begins and ends of captures, in the order of the trace; empty where they were not wanted."""
+    """Launches, and begins and ends of captures, in the order of the trace; empty where they were
+    not wanted."""
     launches: int = 0
     """Runtime and driver calls that launch a kernel or a graph."""
     called: int = 0
@@ -254,9 +288,11 @@ class Events:
     peaks: dict[tuple[int, str], int] = field(default_factory=dict)
     """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
     sequences: list[tuple[int, int, bool]] = field(default_factory=list)
-    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of operations that have one."""
+    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
+    operations that have one."""
     operators: dict[int, Call | None] = field(default_factory=dict)
-    """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace has no shapes."""
+    """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace
+    has no shapes."""
     window: tuple[int, int] | None = None
     """Begin and end of the capture, ns."""
     whole_microseconds: bool = True
@@ -274,23 +310,26 @@ class Events:
     repeated: int = 0
     timeless: int = 0
     api: dict[tuple[str, str], list[int | None]] = field(default_factory=dict)
-    """(category, name) of runtime and driver calls, waits and Python functions -> calls, and ns in all, of the shortest
-    and of the longest; None where a call has no duration."""
+    """(category, name) of runtime and driver calls, waits and Python functions -> calls, and ns in
+    all, of the shortest and of the longest; None where a call has no duration."""
     curve: list[Reserved] = field(default_factory=list)
     comms: dict[int, CommArgs] = field(default_factory=dict)
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
     origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
     annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
-    """Position in ``kernels`` of each that was annotated when its graph was captured -> the name, whether it is backward."""
+    """Position in ``kernels`` of each that was annotated when its graph was captured -> the name,
+    whether it is backward."""
     compiled: dict[int, CallFacts] = field(default_factory=dict)
     """Position in ``spans`` of each call of a compiled kernel -> what it says of the kernel."""
     signatures: list[int] | None = None
-    """For each of ``spans``, the number of its arguments in ``arguments``; None where single operators are not wanted."""
+    """For each of ``spans``, the number of its arguments in ``arguments``; None where single
+    operators are not wanted."""
     arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])
     """Shapes and types of inputs, as JSON."""
     stacks: dict[int, str] = field(default_factory=dict)
-    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators have one (2021)."""
+    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
+    have one (2021)."""
     functions: Functions = field(default_factory=Functions)
 
 
@@ -306,27 +345,21 @@ EVENT = re.compile(
 """An event up to its arguments: category, name, process, thread, start, duration, External id."""
 _ARROW_NAME = _members(cat='"(?:ac2g|fwdbwd)"', name='"(?:ac2g|fwdbwd)"')
 END = re.compile(
-    rf"\}}{_S}\}}(?:{_S},{_S}\{{{_S}" + _members(ph='"[sf]"', id="[0-9]{1,18}")
+    rf"\}}{_S}\}}(?:{_S},{_S}\{{{_S}"
+    + _members(ph='"[sf]"', id="[0-9]{1,18}")
     + rf",{_S}(?:{_ARROW_NAME},{_S})?"
     + _members(pid="[0-9]{1,18}", tid="[0-9]{1,18}", ts="[0-9]{1,15}(?:[.][0-9]{1,9})?")
     + rf'(?:,{_S}{_ARROW_NAME})?(?:,{_S}"bp":{_S}"e")?{_S}()\}})?'
-).match  # fmt: skip
-"""The ends of its arguments and of an event; with a group where an arrow between CPU and GPU follows it, which is not used."""
-
-_NUMBER = re.compile(r"[0-9]{1,18}(?=[ \t\r\n,]|\Z)").match
-_LAST = '"Ev Idx": '
-"""Mostly the last argument; each event's own, and not used."""
-_DIGITS = re.compile("(?<=: )[0-9]+")
-_MOST = 20_000
-"""Texts that are kept."""
-
-T = TypeVar("T")
+).match
+"""The ends of its arguments and of an event; with a group where an arrow between CPU and GPU
+follows it, which is not used."""
 
 
 class Arguments(Generic[T]):
     """What the arguments of events say, each different text read once by ``read``.
 
-    ``own``: the argument that is each event's own, "correlation". ``used``: whether ``read`` looks at any other number.
+    ``own``: the argument that is each event's own, "correlation". ``used``: whether ``read`` looks
+    at any other number.
     """
 
     def __init__(self, read: Callable[[dict[str, Any]], T], own: str, *, used: bool = True) -> None:
@@ -334,10 +367,12 @@ class Arguments(Generic[T]):
         self._decode = json.JSONDecoder(parse_float=str, strict=False).decode
         self._known: dict[str, T] = {}
         self.indices, self.last_index = 0, -1
-        """How many events had a number among all events of the profiler ("Ev Idx"), and the largest."""
+        """How many events had a number among all events of the profiler ("Ev Idx"), and
+        the largest."""
 
     def __call__(self, text: str) -> tuple[int | None, T] | None:
-        """The number that is the event's own, and what it shares; None where the text is not plain enough to know."""
+        """The number that is the event's own, and what it shares; None where the text is not plain
+        enough to know."""
         number, index = None, -1
         if self._used:
             at = text.find(self._mark)
@@ -382,4 +417,7 @@ class Arguments(Generic[T]):
 
     def _is_alone(self, text: str, number: int | None) -> bool:
         """Whether no argument that is read apart is there twice, or spelled in another way."""
-        return text.count(f'"{self._own}"') == (number is not None) and '"external id"' not in text.lower()
+        return (
+            text.count(f'"{self._own}"') == (number is not None)
+            and '"external id"' not in text.lower()
+        )

@@ -1,13 +1,16 @@
-"""What the call of a kernel that Inductor wrote says of its work: elements, bytes, and FLOPs of its product.
+"""What the call of a kernel that Inductor wrote says of its work: elements, bytes, and FLOPs of
+its product.
 
-The call (an operation of the kernel's own name) has the arguments of the launch: shapes and types of the tensors, and the
-numbers behind them. The last of these are the sizes of the loops (xnumel, or ynumel and xnumel, or xnumel and r0_numel for a
-reduction), followed in older versions by the block sizes that ``kernel_kwargs`` names. Sizes count where they fit a tensor.
+The call (an operation of the kernel's own name) has the arguments of the launch: shapes and types
+of the tensors, and the numbers behind them. The last of these are the sizes of the loops (xnumel,
+or ynumel and xnumel, or xnumel and r0_numel for a reduction), followed in older versions by the
+block sizes that ``kernel_kwargs`` names. Sizes count where they fit a tensor.
 
-Of a template (``triton_tem_fused_addmm_...``) the tensors say what it multiplies. Weights come as they lie in memory, so the
-sizes of one product follow from numbers of elements: A has M x K, B has K x N and the output M x N. ``kernel_flop`` and
-``kernel_num_gb`` are Inductor's own figures, which it writes where TORCHINDUCTOR_BENCHMARK_KERNEL=1 (bytes also where
-TORCHINDUCTOR_PROFILE=1); torch's profile_analysis adds them, too.
+Of a template (``triton_tem_fused_addmm_...``) the tensors say what it multiplies. Weights come as
+they lie in memory, so the sizes of one product follow from numbers of elements: A has M x K, B has
+K x N and the output M x N. ``kernel_flop`` and ``kernel_num_gb`` are Inductor's own figures, which
+it writes where TORCHINDUCTOR_BENCHMARK_KERNEL=1 (bytes also where TORCHINDUCTOR_PROFILE=1); torch's
+profile_analysis adds them, too.
 """
 
 from __future__ import annotations
@@ -23,41 +26,83 @@ from perfctl.parsers.operators import TYPES, Shape, shape_in
 
 TEMPLATE = "triton_tem_"
 _BYTES = {
-    "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2,
+    "float64": 8,
+    "int64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
     "int16": 2,
-}  # fmt: skip
+}
 """Bytes of an element; all other types of TYPES take one."""
 _PRODUCT = re.compile(r"(?:^|_)(addmm|baddbmm|bmm|mm|convolution)(?=_|\Z)")
 _NO_FORMULA = re.compile(r"(?:^|_)(flex_attention|grouped_mm|scaled_mm|int_mm)")
-_PARTLY = re.compile(r"(?:^|_)(cat|where|pad|index|scatter|gather|embedding|stack|masked|nonzero|slice)(?:_|\Z)")
+_PARTLY = re.compile(
+    r"(?:^|_)(cat|where|pad|index|scatter|gather|embedding|stack|masked|nonzero|slice)(?:_|\Z)"
+)
 """Operators beside which not every operation runs on every element."""
 _NO_ARITHMETIC = (
-    "_to_copy clone copy view t transpose permute expand unsqueeze squeeze slice select detach reshape alias full zeros ones"
-    " empty constant scalar_tensor lift_fresh_copy convert_element_type bitwise_and bitwise_or bitwise_not bitwise_xor"
-    " logical_and logical_or logical_not arange iota split unbind"
+    "_to_copy clone copy view t transpose permute expand unsqueeze squeeze slice select detach "
+    "reshape alias full zeros ones empty constant scalar_tensor lift_fresh_copy "
+    "convert_element_type bitwise_and bitwise_or bitwise_not bitwise_xor logical_and logical_or "
+    "logical_not arange iota split unbind"
 )
 """Aten operators in names of kernels that move or convert data, as far as names are recognised."""
-BLOCKS = {"XBLOCK": "x", "YBLOCK": "y", "ZBLOCK": "z", "R0_BLOCK": "r", "RBLOCK": "r", "R1_BLOCK": "r"}
+BLOCKS = {
+    "XBLOCK": "x",
+    "YBLOCK": "y",
+    "ZBLOCK": "z",
+    "R0_BLOCK": "r",
+    "RBLOCK": "r",
+    "R1_BLOCK": "r",
+}
+
+_ARITHMETIC = (
+    "add sub rsub mul div pow sqrt rsqrt reciprocal neg abs exp exp2 expm1 log log2 log1p sin cos "
+    "tan tanh sigmoid silu gelu relu leaky_relu hardtanh hardswish erf sum mean prod amax amin max "
+    "min maximum minimum clamp clamp_min clamp_max sign floor ceil round square threshold_backward "
+    "ge gt le lt eq ne"
+)
+_KNOWN = re.compile(
+    rf"(?<=_)(?:{'|'.join(sorted(_ARITHMETIC.split(), key=len, reverse=True))})(?=_)"
+)
+"""Operators of one operation an element; softmax, norms and the like are several, and are
+not counted."""
 
 
 def facts(name: str, args: Mapping[str, Any]) -> CallFacts:
     """What the arguments of a call say."""
-    file, key, backend = (_text(args.get(word)) for word in ("kernel_file", "kernel_hash", "kernel_backend"))
+    file, key, backend = (
+        _text(args.get(word)) for word in ("kernel_file", "kernel_hash", "kernel_backend")
+    )
     stated = whole(args.get("kernel_flop")), _bytes_of(args.get("kernel_num_gb"))
-    dims, types, values = (args.get(word) for word in ("Input Dims", "Input type", "Concrete Inputs"))
+    dims, types, values = (
+        args.get(word) for word in ("Input Dims", "Input type", "Concrete Inputs")
+    )
     if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
         why = "the trace has no shapes (record_shapes=True)" if name.startswith(TEMPLATE) else None
-        return CallFacts(file, key, backend, stated_flops=stated[0], stated_bytes=stated[1], why=why)
+        return CallFacts(
+            file, key, backend, stated_flops=stated[0], stated_bytes=stated[1], why=why
+        )
     given = values if isinstance(values, list) and len(values) == len(dims) else [""] * len(dims)
     tensors = [
-        (shape, TYPES[kind]) for one, kind in zip(dims, types, strict=True)
+        (shape, TYPES[kind])
+        for one, kind in zip(dims, types, strict=True)
         if isinstance(kind, str) and kind in TYPES and (shape := shape_in(one)) is not None
-    ]  # fmt: skip
+    ]
     scalars = [whole(value) for value, kind in zip(given, types, strict=True) if kind == "Scalar"]
     known = len(tensors) + len(scalars) == len(dims)
     shapes = [shape for shape, _ in tensors]
-    elements, reduced = _sizes(name, scalars, _blocks(args.get("kernel_kwargs")), list(map(prod, shapes)))
-    size = sum(prod(shape) * _BYTES.get(kind, 1) for shape, kind in tensors) if tensors and known else None
+    elements, reduced = _sizes(
+        name, scalars, _blocks(args.get("kernel_kwargs")), list(map(prod, shapes))
+    )
+    size = (
+        sum(prod(shape) * _BYTES.get(kind, 1) for shape, kind in tensors)
+        if tensors and known
+        else None
+    )
     flops, why = template_flops(name, shapes) if name.startswith(TEMPLATE) else (None, None)
     if flops is not None:
         elements = prod(shapes[-1])
@@ -80,16 +125,19 @@ def _bytes_of(gigabytes: object) -> int | None:
 def _blocks(kwargs: object) -> dict[str, int]:
     """Block sizes: "XBLOCK=1,R0_BLOCK=128"."""
     pairs = (one.partition("=") for one in kwargs.split(",")) if isinstance(kwargs, str) else ()
-    return {key: size for key, _, value in pairs if key in BLOCKS and (size := whole(value)) is not None}
+    return {
+        key: size for key, _, value in pairs if key in BLOCKS and (size := whole(value)) is not None
+    }
 
 
 def _sizes(
     name: str, scalars: Sequence[int | None], blocks: Mapping[str, int], sizes: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """(elements, those reduced into one) by the last numbers of a call, where a tensor has as many; else None for both.
+    """(elements, those reduced into one) by the last numbers of a call, where a tensor has as many;
+    else None for both.
 
-    Whether block sizes follow the loops' sizes is tried both ways. Where both fit a tensor, the larger one is right: the loops
-    run over the largest tensor that is not looked up in.
+    Whether block sizes follow the loops' sizes is tried both ways. Where both fit a tensor, the
+    larger one is right: the loops run over the largest tensor that is not looked up in.
     """
     is_reduction = name.startswith(("triton_red_", "triton_per_"))
     if not is_reduction and not name.startswith("triton_poi_"):
@@ -121,16 +169,23 @@ def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str 
     output = shapes[-1]
     pairs = list(pairwise(shapes[:-1]))
     if found[1] == "convolution":
-        flops = {one for left, right in pairs if (one := _convolution(left, right, output)) is not None}
+        flops = {
+            one for left, right in pairs if (one := _convolution(left, right, output)) is not None
+        }
     else:
-        flops = {one for left, right in pairs if (one := _product(left, right, output, "bmm" in found[1])) is not None}
+        flops = {
+            one
+            for left, right in pairs
+            if (one := _product(left, right, output, "bmm" in found[1])) is not None
+        }
     if len(flops) == 1:
         return flops.pop(), None
     return None, "its tensors fit more than one product" if flops else "its tensors fit no product"
 
 
 def _product(left: Shape, right: Shape, output: Shape, batched: bool) -> int | None:
-    """2 x M x N x K, for each matrix of a batch; None where the numbers of elements are of no such product."""
+    """2 x M x N x K, for each matrix of a batch; None where the numbers of elements are of no
+    such product."""
     batch = output[0] if batched and len(output) > 2 else 1
     sizes = [prod(left), prod(right), prod(output)]
     if not batch or not all(sizes) or any(size % batch for size in sizes):
@@ -147,7 +202,9 @@ def _product(left: Shape, right: Shape, output: Shape, batched: bool) -> int | N
 def _ends(shape: Shape, depth: int) -> bool:
     """Whether some dimensions that follow one another have as many elements together."""
     return any(
-        prod(shape[begin:end]) == depth for begin in range(len(shape)) for end in range(begin + 1, len(shape) + 1)
+        prod(shape[begin:end]) == depth
+        for begin in range(len(shape))
+        for end in range(begin + 1, len(shape) + 1)
     )
 
 
@@ -160,10 +217,12 @@ def _convolution(data: Shape, weight: Shape, output: Shape) -> int | None:
 
 
 def elementwise(origins: str | None, elements: int | None) -> int | None:
-    """Operations beside products: each operator that a name lists and that computes, once on each element.
+    """Operations beside products: each operator that a name lists and that computes, once on
+    each element.
 
-    An estimate: a name lists an operator once, and what follows a reduction runs once a row. None where the name lists none
-    that is known to compute, or one beside which the others do not run on every element.
+    An estimate: a name lists an operator once, and what follows a reduction runs once a row. None
+    where the name lists none that is known to compute, or one beside which the others do not run on
+    every element.
     """
     if origins is None or elements is None or _PARTLY.search(origins):
         return None
@@ -173,12 +232,3 @@ def elementwise(origins: str | None, elements: int | None) -> int | None:
     count = len(_KNOWN.findall(rest))
     left = _KNOWN.sub("", rest).strip("_")
     return count * elements if count and not left else None
-
-
-_ARITHMETIC = (
-    "add sub rsub mul div pow sqrt rsqrt reciprocal neg abs exp exp2 expm1 log log2 log1p sin cos tan tanh sigmoid silu gelu relu"
-    " leaky_relu hardtanh hardswish erf sum mean prod amax amin max min maximum minimum clamp clamp_min clamp_max sign floor"
-    " ceil round square threshold_backward ge gt le lt eq ne"
-)
-_KNOWN = re.compile(rf"(?<=_)(?:{'|'.join(sorted(_ARITHMETIC.split(), key=len, reverse=True))})(?=_)")
-"""Operators of one operation an element; softmax, norms and the like are several, and are not counted."""

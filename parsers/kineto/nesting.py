@@ -1,4 +1,5 @@
-"""Finds which span encloses which on each thread of a trace, and the layer, step and phase of each."""
+"""Finds which span encloses which on each thread of a trace, and the layer, step and phase
+of each."""
 
 from __future__ import annotations
 
@@ -15,12 +16,20 @@ from perfctl.records.served_names import read_served
 from perfctl.records.serving import ServedStep
 
 WHOLE_MICROSECOND_SLACK = 2000
-"""ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
+"""ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before
+its child."""
 _PIPELINE = re.compile(r"([A-Za-z_]\w*)\(([FBW])\)\Z")
 _PASSES = {"F": "forward", "B": "grad_input", "W": "grad_weight"}
-"""Parts of a block as schedules of pipelines write them (DualPipe): attn(F), attn(B) for the input's gradient, attn(W)."""
+"""Parts of a block as schedules of pipelines write them (DualPipe): attn(F), attn(B) for the
+input's gradient, attn(W)."""
 _LAST = 1 << 64
 _start = itemgetter(0)
+
+_WRAPPER = "autograd::engine::evaluate_function: "
+"""Wrapper of autograd's engine around a node; hooks, and so perfctl's ranges, run inside it."""
+
+Owner = tuple[str, str, str]
+"""(layer, direction, source)."""
 
 
 class Context(NamedTuple):
@@ -65,13 +74,21 @@ class Nesting:
         self._steps, self._phases = self._time_lines("step"), self._time_lines("phase")
 
     def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
-        """Step and phase at a time with ``context``; by time alone on threads without such ranges (autograd's)."""
+        """Step and phase at a time with ``context``; by time alone on threads without such ranges
+        (autograd's)."""
         process = self._threads[place.thread][0]
-        step = context.step if context.step is not None else _at(self._steps.get(process, ()), place.at)
-        return step, context.phase if context.phase is not None else _at(self._phases.get(process, ()), place.at)
+        step = (
+            context.step
+            if context.step is not None
+            else _at(self._steps.get(process, ()), place.at)
+        )
+        return step, context.phase if context.phase is not None else _at(
+            self._phases.get(process, ()), place.at
+        )
 
     def assume(self, steps: Sequence[tuple[int, int, int]]) -> None:
-        """(begin, end, number) of steps that no range names, in order of time: what runs then on any thread is of them."""
+        """(begin, end, number) of steps that no range names, in order of time: what runs then on
+        any thread is of them."""
         if steps:
             self._steps = {process: list(steps) for process, _ in self._threads}
 
@@ -150,7 +167,9 @@ class Nesting:
         for index, meaning in self.meanings.items():
             span, value = self.spans[index], getattr(meaning, what)
             if value is not None and span.end is not None:
-                found.setdefault(self._threads[span.thread][0], []).append((span.start, span.end, value))
+                found.setdefault(self._threads[span.thread][0], []).append(
+                    (span.start, span.end, value)
+                )
         return {process: sorted(times, key=_start) for process, times in found.items()}
 
 
@@ -160,12 +179,14 @@ def _at(times: Sequence[tuple[int, int, Any]], moment: int) -> Any:
     return times[number][2] if number >= 0 and moment < times[number][1] else None
 
 
-def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})) -> dict[int, Context]:
+def read_ranges(
+    spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})
+) -> dict[int, Context]:
     """Position of each range -> what its name says.
 
-    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step, ProfilerStep#N only where no
-    range is a step of a server (``served``); modules only where no range names a layer, and parts of a pipeline's blocks
-    only where there are no modules either.
+    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step,
+    ProfilerStep#N only where no range is a step of a server (``served``); modules only where no
+    range names a layer, and parts of a pipeline's blocks only where there are no modules either.
     """
     ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
     names = {name: read_range_name(name) for _, name in ranges}
@@ -193,7 +214,8 @@ def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingPro
 
 
 def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Name of a range -> part and direction, of those parts that have a forward pass and another: attn(F) beside attn(B)."""
+    """Name of a range -> part and direction, of those parts that have a forward pass and another:
+    attn(F) beside attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
     passes = set(read.values())
     return {
@@ -206,14 +228,17 @@ def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
     """Position of each range that is a step of a server -> the step, numbered in order of time.
 
-    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with what only the inner
-    says: SGLang's own name lies in AMD's.
+    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with
+    what only the inner says: SGLang's own name lies in AMD's.
     """
     read = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
     if any(read_range_name(name).step is not None for name in read):
         return {}
-    named = [(span.thread, span.start, -(span.end or span.start), index) for index, span in enumerate(spans)
-             if span.is_range and read[span.name] is not None]  # fmt: skip
+    named = [
+        (span.thread, span.start, -(span.end or span.start), index)
+        for index, span in enumerate(spans)
+        if span.is_range and read[span.name] is not None
+    ]
     outer: list[tuple[int, int, ServedStep]] = []  # (start, span, step)
     thread, end = -1, 0
     for mine, start, minus_end, index in sorted(named):
@@ -221,21 +246,28 @@ def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
         assert step is not None
         if mine == thread and start < end:
             begun, above, known = outer[-1]
-            told = {field: own for field, own in step._asdict().items() if getattr(known, field) is None}
+            told = {
+                field: own for field, own in step._asdict().items() if getattr(known, field) is None
+            }
             outer[-1] = begun, above, known._replace(**told) if step.phase == known.phase else known
             continue
         thread, end = mine, -minus_end
         outer.append((start, index, step))
-    return {index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))}
+    return {
+        index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))
+    }
 
 
 def module_paths(spans: list[Span]) -> dict[str, str]:
-    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
+    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
+    BasicBlock_1.Conv2d_3.
 
-    A trace knows classes and which instance of a class it is, not attribute names. Like the paths of
-    perfctl's own ranges these begin below the outermost module, which itself goes by its name.
+    A trace knows classes and which instance of a class it is, not attribute names. Like the paths
+    of perfctl's own ranges these begin below the outermost module, which itself goes by its name.
     """
-    calls = sorted((s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE))
+    calls = sorted(
+        (s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE)
+    )
     found: dict[str, str] = {}
     stack: list[tuple[int, int, str]] = []
     for thread, start, minus_end, name in calls:
@@ -248,19 +280,15 @@ def module_paths(spans: list[Span]) -> dict[str, str]:
     return found
 
 
-_WRAPPER = "autograd::engine::evaluate_function: "
-"""Wrapper of autograd's engine around a node; hooks, and so perfctl's ranges, run inside it."""
-
-Owner = tuple[str, str, str]
-"""(layer, direction, source)."""
-
-
 def assign_layers(events: Events, nesting: Nesting) -> None:
-    """Assign layers to backward operations outside all layer ranges, and to everything inside these operations."""
+    """Assign layers to backward operations outside all layer ranges, and to everything inside
+    these operations."""
     nodes, callers = _of_nodes(events, nesting), _of_callers(events, nesting)
     around = {nesting.parents[index]: owner for index, owner in nodes.items()}
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
-    wrapped = {index: owner for index, owner in around.items() if index >= 0 and _is_wrapper(events, index)}
+    wrapped = {
+        index: owner for index, owner in around.items() if index >= 0 and _is_wrapper(events, index)
+    }
     owners = {**callers, **wrapped, **_of_wrappers(events, nesting), **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
@@ -275,7 +303,8 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
                 given[index] = layer, direction, source = owner
                 contexts[index] = context._replace(layer=layer, direction=direction, source=source)
         elif inside[index] and context.direction == "forward" and context.source == "operation":
-            contexts[index] = context._replace(direction="recompute")  # a module called again: checkpointing
+            # a module called again: checkpointing
+            contexts[index] = context._replace(direction="recompute")
 
 
 def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
@@ -293,7 +322,9 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
         if not is_backward:
             continue
         process = events.threads[events.spans[index].thread][0]
-        layers = {nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()}
+        layers = {
+            nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()
+        }
         # every thread counts its own sequence numbers, so threads may disagree
         if len(layers) == 1 and (layer := layers.pop()) is not None:
             found[index] = (layer, "backward", "operation")
@@ -301,45 +332,68 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
 
 
 def _of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """The engine's wrapper on a thread of its own -> the backward range that another thread has open all the while.
+    """The engine's wrapper on a thread of its own -> the backward range that another thread has
+    open all the while.
 
-    backward() holds its thread until the engine's threads are done (torch/csrc/autograd/engine.cpp, Engine::execute), so what
-    they run is of the range around the call. Only where one thread of the process is inside a layer's range meanwhile.
+    backward() holds its thread until the engine's threads are done (torch/csrc/autograd/engine.cpp,
+    Engine::execute), so what they run is of the range around the call. Only where one thread of the
+    process is inside a layer's range meanwhile.
     """
     named: dict[int, list[tuple[int, int]]] = {}
     for index, meaning in nesting.meanings.items():
         if meaning.layer is not None and events.spans[index].end is not None:
-            named.setdefault(events.spans[index].thread, []).append((events.spans[index].start, index))
+            named.setdefault(events.spans[index].thread, []).append(
+                (events.spans[index].start, index)
+            )
     if not any(
-        (nesting.meanings[index].direction or "forward") != "forward" for mine in named.values() for _, index in mine
+        (nesting.meanings[index].direction or "forward") != "forward"
+        for mine in named.values()
+        for _, index in mine
     ):
         return {}
     for mine in named.values():
         mine.sort()
     found: dict[int, Owner] = {}
     for index, span in enumerate(events.spans):
-        if span.end is None or nesting.contexts[index].layer is not None or not _is_wrapper(events, index):
+        if (
+            span.end is None
+            or nesting.contexts[index].layer is not None
+            or not _is_wrapper(events, index)
+        ):
             continue
         process = events.threads[span.thread][0]
         around = [
             nesting.contexts[place]
             for thread, mine in named.items()
-            if thread != span.thread and events.threads[thread][0] == process
+            if thread != span.thread
+            and events.threads[thread][0] == process
             and (place := _open(events, nesting, mine, span)) is not None
-        ]  # fmt: skip
-        if len(around) == 1 and around[0].layer and (direction := around[0].direction or "forward") != "forward":
+        ]
+        if (
+            len(around) == 1
+            and around[0].layer
+            and (direction := around[0].direction or "forward") != "forward"
+        ):
             found[index] = (around[0].layer, direction, "operation")
     return found
 
 
-def _open(events: Events, nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span) -> int | None:
-    """The innermost of one thread's ``ranges``, (start, position) in order, that is open from the start of ``span`` to its end."""
+def _open(
+    events: Events, nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span
+) -> int | None:
+    """The innermost of one thread's ``ranges``, (start, position) in order, that is open from the
+    start of ``span`` to its end."""
     at = bisect_right(ranges, span.start, key=_start) - 1
     place = ranges[at][1] if at >= 0 else -1
     while place >= 0:
         end = events.spans[place].end
         own = nesting.meanings.get(place)
-        if own is not None and own.layer is not None and end is not None and end >= (span.end or span.start):
+        if (
+            own is not None
+            and own.layer is not None
+            and end is not None
+            and end >= (span.end or span.start)
+        ):
             return place
         place = nesting.parents[place]
     return None
@@ -357,5 +411,7 @@ def _of_wrappers(events: Events, nesting: Nesting) -> dict[int, Owner]:
         while around >= 0 and not _is_wrapper(events, around):
             around = nesting.parents[around]
         if around >= 0 and outside.layer is None and context.layer is not None:
-            inside.setdefault(around, set()).add((context.layer, context.direction or "", context.source or ""))
+            inside.setdefault(around, set()).add(
+                (context.layer, context.direction or "", context.source or "")
+            )
     return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}

@@ -1,17 +1,20 @@
 """Modules of the kernels that Inductor fused, from the source lines of their origins.
 
-PyTorch writes the Python stacks of a fused kernel's origins into the kernel's arguments ("stack") where the program ran with
-``TORCH_COMPILE_DEBUG_EXTEND=1``: one text for each operation of the program, the outermost frame first, with marks under the
-expression that was running (Python 3.11 and later). Frames of modules are those of functions named ``forward``; a call
-``self.fc(x)`` in one is of its part ``fc``, and ``block(x)`` of one that the source names only ``block``. What a module
+PyTorch writes the Python stacks of a fused kernel's origins into the kernel's arguments ("stack")
+where the program ran with ``TORCH_COMPILE_DEBUG_EXTEND=1``: one text for each operation of the
+program, the outermost frame first, with marks under the expression that was running (Python 3.11
+and later). Frames of modules are those of functions named ``forward``; a call ``self.fc(x)`` in one
+is of its part ``fc``, and ``block(x)`` of one that the source names only ``block``. What a module
 computes itself (``x + y``) is its own.
 
-A kernel with origins in one module is of that module. One with origins in several is shared out between them: in a pointwise
-or reducing kernel all origins work on the same elements, so each counts alike, as one operation an element does in FLOPs
-and in bytes. In a template (``triton_tem_``) one of them multiplies: it has the FLOPs of the product, and each other origin
-one operation for each element of the output. That is an estimate. Which one multiplies follows from the lines (F.linear,
-``@``), else from the others, which do not (a sum, a norm, an activation by its name), else from library kernels of the same
-trace that are of one of the modules alone. Where that does not leave one module, the kernel is not shared out.
+A kernel with origins in one module is of that module. One with origins in several is shared out
+between them: in a pointwise or reducing kernel all origins work on the same elements, so each
+counts alike, as one operation an element does in FLOPs and in bytes. In a template
+(``triton_tem_``) one of them multiplies: it has the FLOPs of the product, and each other origin one
+operation for each element of the output. That is an estimate. Which one multiplies follows from the
+lines (F.linear, ``@``), else from the others, which do not (a sum, a norm, an activation by its
+name), else from library kernels of the same trace that are of one of the modules alone. Where that
+does not leave one module, the kernel is not shared out.
 """
 
 from __future__ import annotations
@@ -27,35 +30,41 @@ from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.records.report import Gap, Kernel, KernelPart
 
 _FRAME = re.compile(
-    r'^\s*File "[^"\n]*", line \d+, in (\S+)\n([^\n]*)(?:\n([ \t~^]*[~^][ \t~^]*)(?=\n|\Z))?', re.MULTILINE
+    r'^\s*File "[^"\n]*", line \d+, in (\S+)\n([^\n]*)(?:\n([ \t~^]*[~^][ \t~^]*)(?=\n|\Z))?',
+    re.MULTILINE,
 )
 _CALL = re.compile(r"(self\.)?([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\s*\(")
 _NAMED = 5
 """Kernels without modules that are named."""
 BACKWARD = "CompiledFunctionBackward"
 _MULTIPLIES = re.compile(
-    r"(?:bi)?linear|conv(?:_transpose)?[123]d|matmul|(?:b|add|badd)?mm|baddbmm|mv|dot|einsum|tensordot",
+    "(?:bi)?linear|conv(?:_transpose)?[123]d|matmul|(?:b|add|badd)?mm|baddbmm|mv|dot|einsum|"
+    "tensordot",
 )
 """Functions of torch that multiply matrices, and parts that are called like them."""
 _POINTWISE = re.compile(
-    r"(?:act|activation|act_fn|\w*relu\d*|\w*gelu|silu|swish|hardswish|\w*norm|ln|bn|dropout|drop|drop_path|softmax|sigmoid|tanh|exp)"
+    r"(?:act|activation|act_fn|\w*relu\d*|\w*gelu|silu|swish|hardswish|\w*norm|ln|bn|dropout|drop|"
+    "drop_path|softmax|sigmoid|tanh|exp)"
     r"(?:_?\d+)?"
 )
 """Names of parts and functions that do not."""
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
 """Of Python -> as names of kernels have them."""
 _LIBRARY = re.compile(
-    "gemm|cutlass|xmma|nvjet|cublas|Cijk_|triton_tem_|implicit_convolve|fprop|wgrad|dgrad", re.IGNORECASE
+    "gemm|cutlass|xmma|nvjet|cublas|Cijk_|triton_tem_|implicit_convolve|fprop|wgrad|dgrad",
+    re.IGNORECASE,
 )
 """In names of kernels that multiply."""
 
 
 @lru_cache(maxsize=4096)
 def readings(stack: str) -> tuple[str, ...]:
-    """Path below the model of the module that ran an origin, "" for the model itself; none where the lines do not say.
+    """Path below the model of the module that ran an origin, "" for the model itself; none where
+    the lines do not say.
 
-    Two where they do not say which of both: torch's marks (2.14) begin where the expression does and may reach over what is
-    done with its value, so ``self.norm(x) * 2`` is the call of ``norm`` or the product of its result, in this order.
+    Two where they do not say which of both: torch's marks (2.14) begin where the expression does
+    and may reach over what is done with its value, so ``self.norm(x) * 2`` is the call of ``norm``
+    or the product of its result, in this order.
     """
     frames = [(function, _marked(line, marks)) for function, line, marks in _FRAME.findall(stack)]
     begin = next((at for at, (function, _) in enumerate(frames) if function == "forward"), None)
@@ -78,13 +87,19 @@ def readings(stack: str) -> tuple[str, ...]:
             path.append(name)
         elif not is_last:
             return ()
-        elif not name and (first := _leading_call(text)) is not None and (part := _called(first)) and part[0]:
+        elif (
+            not name
+            and (first := _leading_call(text)) is not None
+            and (part := _called(first))
+            and part[0]
+        ):
             return ".".join((*path, part[1])), ".".join(path)
     return (".".join(path),)
 
 
 def path_of(stack: str, kernel: str = "") -> str | None:
-    """The one path of an origin; where it has two readings, that which fits the operators in the name of its kernel, if one does."""
+    """The one path of an origin; where it has two readings, that which fits the operators in the
+    name of its kernel, if one does."""
     found = readings(stack)
     if len(found) < 2:
         return found[0] if found else None
@@ -94,7 +109,9 @@ def path_of(stack: str, kernel: str = "") -> str | None:
     done = [_OPERATORS.get(one) for one in re.findall(r"\*\*|[-+*/@]", _outside(rest))]
     if not done or None in done or rest.startswith("."):
         return None
-    fused = kernel.partition("_fused_")[2].rpartition("_")[0] if kernel.startswith("triton_") else ""
+    fused = (
+        kernel.partition("_fused_")[2].rpartition("_")[0] if kernel.startswith("triton_") else ""
+    )
     there = [one for one in done if one is not None and f"_{one}_" in f"_{fused}_"]
     if kernel and not there:
         return found[0]  # nothing in this kernel is done with the value of the call
@@ -102,9 +119,11 @@ def path_of(stack: str, kernel: str = "") -> str | None:
 
 
 def _marked(line: str, marks: str) -> str | None:
-    """The expression under the marks; without marks the whole line, where only one call can be meant.
+    """The expression under the marks; without marks the whole line, where only one call can
+    be meant.
 
-    torch's marks (2.14) may reach over brackets that close calls around the expression: ``self.fc(x)))``.
+    torch's marks (2.14) may reach over brackets that close calls around the expression:
+    ``self.fc(x)))``.
     """
     if marks.strip():
         begin = min(at for at in (marks.find("^"), marks.find("~")) if at >= 0)
@@ -120,7 +139,8 @@ def _marked(line: str, marks: str) -> str | None:
 
 
 def _called(text: str | None) -> tuple[bool, str] | None:
-    """(whether it is an attribute of self, its name) of an expression that is one call; name "" for any other expression."""
+    """(whether it is an attribute of self, its name) of an expression that is one call; name "" for
+    any other expression."""
     if text is None:
         return None
     match = _CALL.match(text)
@@ -147,10 +167,12 @@ def _closing(text: str, opening: int) -> int | None:
 def parted(
     events: Events, nesting: Nesting, spans: Sequence[int], kernels: list[Kernel]
 ) -> tuple[list[Kernel], tuple[KernelPart, ...], tuple[Gap, ...]]:
-    """The kernels with the modules of their origins, the parts of those shared between modules, and what is not known.
+    """The kernels with the modules of their origins, the parts of those shared between modules, and
+    what is not known.
 
-    ``spans``: of each kernel, the span that launched it, -1 for none. A kernel whose parts are of several modules has no layer
-    of its own; one whose lines do not say keeps the module around it, if there is one.
+    ``spans``: of each kernel, the span that launched it, -1 for none. A kernel whose parts are of
+    several modules has no layer of its own; one whose lines do not say keeps the module around it,
+    if there is one.
     """
     found, parts, unknown = list(kernels), list[KernelPart](), Counter[str]()
     multiplying = _multiplying(events, kernels)
@@ -159,7 +181,13 @@ def parted(
         paths = Counter(path_of(stack, kernel.name) for stack in stacks)
         work: dict[str | None, int] | None = dict(paths)
         if None not in paths and len(paths) > 1 and kernel.name.startswith(TEMPLATE):
-            work = _work(kernel.name, _called_as(events, nesting, spans[at], kernel.name), stacks, paths, multiplying)
+            work = _work(
+                kernel.name,
+                _called_as(events, nesting, spans[at], kernel.name),
+                stacks,
+                paths,
+                multiplying,
+            )
         if None in paths or work is None:
             unknown[kernel.name] += int(kernel.duration_ns or 0)
             continue
@@ -173,12 +201,16 @@ def parted(
         if len(layers) == 1:
             (layer,) = layers
             if layer is not None and layer != kernel.layer:
-                found[at] = kernel._replace(layer=layer, direction=direction, layer_source="origins")
+                found[at] = kernel._replace(
+                    layer=layer, direction=direction, layer_source="origins"
+                )
             continue
         found[at] = kernel._replace(layer=None, direction=None, layer_source="shared")
         for layer, count in layers.items():
             share = works[layer] / works.total()
-            parts.append(KernelPart(kernel.launch, layer, None if layer is None else direction, count, share))
+            parts.append(
+                KernelPart(kernel.launch, layer, None if layer is None else direction, count, share)
+            )
     return found, tuple(parts), _gaps(kernels, unknown)
 
 
@@ -203,16 +235,29 @@ def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> CallFa
 
 
 def _work(
-    name: str, facts: CallFacts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
+    name: str,
+    facts: CallFacts | None,
+    stacks: Sequence[str],
+    paths: Counter[str | None],
+    multiplying: set[str],
 ) -> dict[str | None, int] | None:
-    """FLOPs of each path in a template; None where it is not known which one multiplies, or how much."""
+    """FLOPs of each path in a template; None where it is not known which one multiplies, or
+    how much."""
     if facts is None or facts.flops is None or facts.elements is None:
         return None
     said: dict[str | None, bool | None] = {}
     for stack in stacks:
         path, does = path_of(stack, name), _multiplies(stack)
-        said[path] = True if True in (does, said.get(path)) else None if None in (does, said.get(path, does)) else False
-    those = [path for path, does in said.items() if does] or [path for path, does in said.items() if does is None]
+        said[path] = (
+            True
+            if True in (does, said.get(path))
+            else None
+            if None in (does, said.get(path, does))
+            else False
+        )
+    those = [path for path, does in said.items() if does] or [
+        path for path, does in said.items() if does is None
+    ]
     if len(those) > 1:
         those = [path for path in those if path in multiplying]
     if len(those) != 1:
@@ -224,7 +269,8 @@ def _work(
 
 
 def _multiplies(stack: str) -> bool | None:
-    """Whether an origin multiplies matrices, by its innermost expression; None where that does not say."""
+    """Whether an origin multiplies matrices, by its innermost expression; None where that does
+    not say."""
     *_, (_, line, marks) = _FRAME.findall(stack)
     text = _marked(line, marks)
     called = _called(text)
@@ -269,7 +315,9 @@ def _gaps(kernels: Sequence[Kernel], unknown: Counter[str]) -> tuple[Gap, ...]:
     if not unknown:
         return ()
     whole = sum(kernel.duration_ns or 0 for kernel in kernels) or 1
-    named = ", ".join(f"{name[:60]} ({ns / whole * 100:.1f} %)" for name, ns in unknown.most_common(_NAMED))
+    named = ", ".join(
+        f"{name[:60]} ({ns / whole * 100:.1f} %)" for name, ns in unknown.most_common(_NAMED)
+    )
     reason = (
         f"the source lines of fused kernels do not say which modules their parts belong to, with "
         f"{unknown.total() / whole * 100:.1f} % of the kernel time: {named}"

@@ -20,8 +20,8 @@ _ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
 class Launches:
     """The CPU span that launched each kernel and copy.
 
-    ``resolve`` must follow once the nesting is known: launches that no External id settles are looked up by
-    time, as ``probes`` of the sweep.
+    ``resolve`` must follow once the nesting is known: launches that no External id settles are
+    looked up by time, as ``probes`` of the sweep.
     """
 
     def __init__(self, events: Events) -> None:
@@ -31,7 +31,8 @@ class Launches:
         self.copy_spans = [self._launcher(event) for event in events.copies]
 
     def resolve(self, nesting: Nesting) -> None:
-        """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an unknown place."""
+        """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an
+        unknown place."""
         for spans in (self.kernel_spans, self.copy_spans):
             spans[:] = [span if span >= -1 else nesting.probed[-2 - span] for span in spans]
 
@@ -65,18 +66,39 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
         if step is None and place:
             step, _ = nesting.step_and_phase(context, place)
         *numbers, shared, cuda_context, graph, node, occupancy = event.args
-        share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
+        # Kineto gives static and dynamic shared memory as one sum
+        share = 0 if shared == 0 else None
         numbers += [share, share, event.start, event.duration]
-        named = (None, context.layer, direction_of(context), step, context.source, context.range_number)
+        named = (
+            None,
+            context.layer,
+            direction_of(context),
+            step,
+            context.source,
+            context.range_number,
+        )
         process = events.threads[place.thread][0] if place else None
-        rest = (process, cuda_context, graph, node, event.correlation, None, None, None, occupancy, None)
+        rest = (
+            process,
+            cuda_context,
+            graph,
+            node,
+            event.correlation,
+            None,
+            None,
+            None,
+            occupancy,
+            None,
+        )
         found.append(Kernel._make((launch, event.name, *named, *numbers, *rest)))
     return found
 
 
 def direction_of(context: Context) -> str | None:
     """Of a layer; the optimizer's work has this direction and no layer."""
-    return "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
+    return (
+        "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
+    )
 
 
 def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
@@ -85,7 +107,9 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
     for event, span in zip(events.copies, launches.copy_spans, strict=True):
         device, stream, size = event.args
         layer = nesting.contexts[span].layer if span >= 0 else None
-        found.append(Copy(_copy_kind(event.name), size, event.start, event.duration, layer, device, stream))
+        found.append(
+            Copy(_copy_kind(event.name), size, event.start, event.duration, layer, device, stream)
+        )
     return found
 
 
@@ -103,7 +127,8 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
 
 
 def steps(found: list[Range], served: Collection[int] = ()) -> tuple[Step, ...]:
-    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where perfctl names no step.
+    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where
+    perfctl names no step.
 
     ``served``: numbers of the ranges that are steps of a server.
     """
@@ -121,11 +146,13 @@ def steps(found: list[Range], served: Collection[int] = ()) -> tuple[Step, ...]:
 
 
 def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> list[Operation]:
-    """CPU operations summed over (name, layer, direction), in order of first call. ``device``: of ``device_times``.
+    """CPU operations summed over (name, layer, direction), in order of first call. ``device``: of
+    ``device_times``.
 
-    ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in torch's own
-    tables; memory is host and device together. A sum that lacks the time of one of its calls is None. As in
-    torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
+    ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in
+    torch's own tables; memory is host and device together. A sum that lacks the time of one of its
+    calls is None. As in torch's tables, an operation that does nothing but call its namesake (an
+    overload) is one call with it.
     """
     durations = [nan if span.end is None else span.end - span.start for span in events.spans]
     own = _own_times(durations, nesting)
@@ -146,7 +173,10 @@ def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> lis
     on_gpu = bool(events.kernels or events.copies)
     found = []
     for (name, layer, direction), total in sums.items():
-        on_device, memory = _known(total.device) if on_gpu else None, total.memory if events.memory else None
+        on_device, memory = (
+            _known(total.device) if on_gpu else None,
+            total.memory if events.memory else None,
+        )
         times = (_known(total.cpu), _known(total.own), on_device)
         found.append(Operation(name, "cpu_op", total.calls, *times, memory, None, layer, direction))
     return found
@@ -168,7 +198,8 @@ def _known(time: float) -> int | None:
 
 
 def _own_times(durations: list[float], nesting: Nesting) -> list[float]:
-    """Time of each span without its children; not a number when its end, or a child's, is unknown."""
+    """Time of each span without its children; not a number when its end, or a child's,
+    is unknown."""
     own = durations.copy()
     for index in nesting.order:
         if (parent := nesting.parents[index]) >= 0:
@@ -177,7 +208,8 @@ def _own_times(durations: list[float], nesting: Nesting) -> list[float]:
 
 
 def device_times(events: Events, nesting: Nesting, launches: Launches) -> list[float]:
-    """Time of the kernels launched inside each span; not a number when one of them has no duration."""
+    """Time of the kernels launched inside each span; not a number when one of them has
+    no duration."""
     times: list[float] = [0] * len(events.spans)
     for event, span in zip(events.kernels, launches.kernel_spans, strict=True):
         if span >= 0:

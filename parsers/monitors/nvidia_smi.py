@@ -1,17 +1,20 @@
 """Parser of nvidia-smi's output, in every form that ends up in files.
 
-``--query-gpu`` CSV (``nvidia_smi_query``: with and without header and units, header repeated by loops, several GPUs in turn), the
-table that it prints without options, and the rolling lists ``dmon`` and ``pmon``. Timestamps are the local time of the machine
-without a zone: they are taken as written, as if they were UTC, and a diagnostic says so.
+``--query-gpu`` CSV (``nvidia_smi_query``: with and without header and units, header repeated by
+loops, several GPUs in turn), the table that it prints without options, and the rolling lists
+``dmon`` and ``pmon``. Timestamps are the local time of the machine without a zone: they are taken
+as written, as if they were UTC, and a diagnostic says so.
 
-The table has two lines (a third with MIG, since 450) a GPU inside three cells; the first line of each pair has the index, the name
-(cut off with "..." by older drivers) and the bus id. ``Thu Jun 22 18:56:56 2023`` above a table is its time. Seen:
-570.133; the layouts of 390 to 560, which differ in widths, are read by what stands in the cells.
+The table has two lines (a third with MIG, since 450) a GPU inside three cells; the first line of
+each pair has the index, the name (cut off with "..." by older drivers) and the bus id.
+``Thu Jun 22 18:56:56 2023`` above a table is its time. Seen: 570.133; the layouts of 390 to 560,
+which differ in widths, are read by what stands in the cells.
 
-Columns of the lists depend on -s and the driver and are found by the line "# gpu ...", which is repeated every few rows, with units
-below it. -o D, T puts the date and the time first. "-" is no value; MB is 2**20 bytes. Layouts from 390 to 580 were seen
-in print, not as real files. pmon lists processes: their figures become summaries by process name, and the sm column,
-added up over the processes of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
+Columns of the lists depend on -s and the driver and are found by the line "# gpu ...", which is
+repeated every few rows, with units below it. -o D, T puts the date and the time first. "-" is no
+value; MB is 2**20 bytes. Layouts from 390 to 580 were seen in print, not as real files. pmon lists
+processes: their figures become summaries by process name, and the sm column, added up over the
+processes of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from typing import NamedTuple
 
 from perfctl.parsers.monitors import nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, ordinal, report
+from perfctl.parsers.monitors.readings import (
+    Cells,
+    Clock,
+    Column,
+    MonitorText,
+    Readings,
+    ordinal,
+    report,
+)
 from perfctl.parsers.text.doubts import not_understood, others, several, words
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
@@ -34,7 +45,8 @@ from perfctl.records.report import Device, Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _TITLE = re.compile(
-    r"\|\s*NVIDIA-SMI (?P<smi>[\w.]+)\s+(?:KMD|Driver) Version: (?P<driver>[\w.]+)(?:\s+CUDA (?:UMD )?Version: (?P<cuda>[\w./]+))?"
+    r"\|\s*NVIDIA-SMI (?P<smi>[\w.]+)\s+(?:KMD|Driver) Version: (?P<driver>[\w.]+)(?:\s+CUDA "
+    r"(?:UMD )?Version: (?P<cuda>[\w./]+))?"
 )
 _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)\s+\S+\Z")
 _NAME = re.compile(r"(?P<index>\d{1,4})\s+(?P<name>\S.*?)\s+\S+\Z")
@@ -46,8 +58,8 @@ _STATE = re.compile(
 _MEMORY = re.compile(rf"(?P<used>{_VALUE}(?:[KMG]iB)?)\s*/\s*(?P<total>{_VALUE}(?:[KMG]iB)?)\Z")
 _WORK = re.compile(rf"(?P<gpu>{_VALUE}%?)\s+(?P<compute>\S.*)\Z")
 _PROCESS = re.compile(
-    r"(?P<index>\d{1,4})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{1,10})\s+(?P<type>C\+G|M\+C|[CGM])\s+"
-    r"(?P<name>\S.*?)\s+(?P<memory>\d{1,9}MiB|N/A)\Z"
+    r"(?P<index>\d{1,4})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?P<pid>\d{1,10})\s+(?P<type>C\+G|M\+C|"
+    r"[CGM])\s+(?P<name>\S.*?)\s+(?P<memory>\d{1,9}MiB|N/A)\Z"
 )
 _COLUMNS = {
     "gpu": Column("utilization.gpu", "%", monitor.UTILISATION),
@@ -61,9 +73,10 @@ _COLUMNS = {
     "compute": Column("compute_mode"),
 }
 _HEADER_WORDS = words(
-    "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf Pwr:Usage/Cap"
-    " Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI CI ID Usage No running processes"
-    " found Not Supported devices: devices Dev Shared Vol SM Unc CE ENC DEC OFA JPG BAR1-Usage Memory"
+    "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf "
+    "Pwr:Usage/Cap Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI "
+    "CI ID Usage No running processes found Not Supported devices: devices Dev Shared Vol SM Unc "
+    "CE ENC DEC OFA JPG BAR1-Usage Memory"
 )
 _ROW = re.compile(r"\d+\s")
 """Begins a row of a process that has no figure."""
@@ -71,28 +84,52 @@ _MIG_STATES = frozenset(("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled
 _MOST_STRANGE = 100
 _ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 _TABLE_LINE_LIMIT = 300
-"""Longest line that can be part of the table (its lines are 79 or 91 wide): a bound for the patterns above."""
+"""Longest line that can be part of the table (its lines are 79 or 91 wide): a bound for the
+patterns above."""
 _QUANTITY = {
-    "pwr": monitor.POWER, "gtemp": monitor.TEMPERATURE, "temp": monitor.TEMPERATURE, "sm": monitor.UTILISATION,
-    "pclk": monitor.SM_CLOCK, "fb": monitor.MEMORY_USED,
-}  # fmt: skip
+    "pwr": monitor.POWER,
+    "gtemp": monitor.TEMPERATURE,
+    "temp": monitor.TEMPERATURE,
+    "sm": monitor.UTILISATION,
+    "pclk": monitor.SM_CLOCK,
+    "fb": monitor.MEMORY_USED,
+}
 _UNITS = {
-    "pwr": "W", "gtemp": "C", "temp": "C", "mtemp": "C", "sm": "%", "mem": "%", "enc": "%", "dec": "%", "jpg": "%",
-    "ofa": "%", "pclk": "MHz", "mclk": "MHz", "fb": "MiB", "bar1": "MiB", "ccpm": "MiB", "pviol": "%", "rxpci": "MB/s",
+    "pwr": "W",
+    "gtemp": "C",
+    "temp": "C",
+    "mtemp": "C",
+    "sm": "%",
+    "mem": "%",
+    "enc": "%",
+    "dec": "%",
+    "jpg": "%",
+    "ofa": "%",
+    "pclk": "MHz",
+    "mclk": "MHz",
+    "fb": "MiB",
+    "bar1": "MiB",
+    "ccpm": "MiB",
+    "pviol": "%",
+    "rxpci": "MB/s",
     "txpci": "MB/s",
-}  # fmt: skip
-"""Units by the tool's own manual, for files that do not have the line of units; they are the same in all versions."""
-_CODES = frozenset(("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci"))
+}
+"""Units by the tool's own manual, for files that do not have the line of units; they are the same
+in all versions."""
+_CODES = frozenset(
+    ("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci")
+)
 """Columns without a unit."""
 _HEADER = re.compile(
-    r"\s*#\s*(?:date|time|gpu)\b.*\b(?:sm|mem|pid|pwr|gtemp|temp|mclk|fb|pviol|rxpci|sbecc)\b", re.IGNORECASE
+    r"\s*#\s*(?:date|time|gpu)\b.*\b(?:sm|mem|pid|pwr|gtemp|temp|mclk|fb|pviol|rxpci|sbecc)\b",
+    re.IGNORECASE,
 )
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
 _ROUNDS = 8
-"""dmon prints its header again after more rounds than this: a header below fewer, and below another program's output,
-begins another log."""
+"""dmon prints its header again after more rounds than this: a header below fewer, and below another
+program's output, begins another log."""
 _INTERRUPT = re.compile(r"\s*(?:(?:\^C|\x03)\s*)+")
 """What a terminal shows of Ctrl-C; a last row may follow in the same line."""
 
@@ -111,7 +148,9 @@ def parse_table(path: Path) -> Report:
     tables.end_pair()
     readings, versions = tables.readings, tables.versions
     if not readings.samples:
-        raise ReportError(path, TOOL, "nvidia-smi's table has no complete row of a GPU", "Copy the file again")
+        raise ReportError(
+            path, TOOL, "nvidia-smi's table has no complete row of a GPU", "Copy the file again"
+        )
     unread = Gap("sample", "unreadable", f"{tables.unread} GPUs have lines that could not be read")
     cut_names = [
         Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{name}'", f"GPU {index}")
@@ -124,7 +163,11 @@ def parse_table(path: Path) -> Report:
         text,
         readings,
         gaps=[*([unread] if tables.unread else ()), *cut_names],
-        notes=[Diagnostic("info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees")],
+        notes=[
+            Diagnostic(
+                "info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees"
+            )
+        ],
         unknown=not_understood({"parts": tables.unknown_words}),
     )
     driver, sizes = versions.get("driver"), readings.sizes()
@@ -163,11 +206,15 @@ class _Tables:
 
     def take(self, line: str) -> None:
         """One line of the file."""
-        cells = [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
+        cells = (
+            [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
+        )
         if title := _TITLE.match(line):
             self.end_pair()
             self.table, self.is_below = self.table + 1, False
-            self.versions = {key: value for key, value in title.groupdict().items() if value} | self.versions
+            self.versions = {
+                key: value for key, value in title.groupdict().items() if value
+            } | self.versions
         elif self.table >= 0 and cells:
             self._cells(cells)
         elif (stamp := read_stamp(line)) is not None:
@@ -189,7 +236,10 @@ class _Tables:
         elif len(cells) == 3 and self.pending and (values := _STATE.match(cells[0])):
             if work := _WORK.match(cells[2]):
                 memory = _MEMORY.match(cells[1])
-                self._gpu(self.pending, values.groupdict() | (memory.groupdict() if memory else {}) | work.groupdict())
+                self._gpu(
+                    self.pending,
+                    values.groupdict() | (memory.groupdict() if memory else {}) | work.groupdict(),
+                )
         elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
             column = Column(f"process {process['name']}: memory")
             self.readings.add(0, int(process["index"]), [(column, process["memory"])])
@@ -197,12 +247,17 @@ class _Tables:
             self._note_unknown(cells)
 
     def _note_unknown(self, cells: list[str]) -> None:
-        """A line that gives no reading: are its words those of a header, of a third line (MIG) or of a process table?"""
+        """A line that gives no reading: are its words those of a header, of a third line (MIG) or
+        of a process table?"""
         if len(cells) == 1 or not self.is_below:
             if not _ROW.match(cells[0]):
                 parts = " ".join(cells).replace("=+", "=").replace("=", " ").split()
                 self.unknown_words |= dict.fromkeys(others(parts, _HEADER_WORDS))
-        elif len(cells) == 3 and self.pending is None and (any(cells[:2]) or cells[2] not in _MIG_STATES):
+        elif (
+            len(cells) == 3
+            and self.pending is None
+            and (any(cells[:2]) or cells[2] not in _MIG_STATES)
+        ):
             self.unknown_words[" | ".join(cells)] = None
 
     def _gpu(self, pending: tuple[int, str, str], values: dict[str, str]) -> None:
@@ -252,15 +307,25 @@ def parse_lists(path: Path) -> Report:
     text = MonitorText(path, TOOL)
     rows = _rows(text)
     if not rows:
-        raise ReportError(path, TOOL, "the header of dmon or pmon has no complete row below it", "Let it run longer")
+        raise ReportError(
+            path,
+            TOOL,
+            "the header of dmon or pmon has no complete row below it",
+            "Let it run longer",
+        )
     readings = Readings()
     readings.clock.interval_ns = text.interval_ns
     is_pmon = rows[-1][0].is_pmon
     headers = dict.fromkeys(header for header, _ in rows)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
     unknown = [name for header in headers for name in others(header.names, _UNITS, _CODES)]
-    summed = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
-    for (at_ns, device, row), members in groupby(_moments(rows, readings.clock), key=lambda moment: moment[:3]):
+    summed = (
+        "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a "
+        "GPU without such a process"
+    )
+    for (at_ns, device, row), members in groupby(
+        _moments(rows, readings.clock), key=lambda moment: moment[:3]
+    ):
         of_gpu = [named for *_, named in members]
         readings.add(at_ns, device, _processes(of_gpu) if row is None else _cells(of_gpu[0]))
     return report(
@@ -275,11 +340,13 @@ def parse_lists(path: Path) -> Report:
 
 
 def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
-    """Every row below a header that has all its cells; a command may have blanks. Raises ReportError for several logs."""
+    """Every row below a header that has all its cells; a command may have blanks. Raises
+    ReportError for several logs."""
     rows: list[tuple[_Header, list[str]]] = []
     starts: list[int] = []
     begun, others = 0, 0
-    """Rows before the last header; the line at which another program's output begins below the last row, or 0."""
+    """Rows before the last header; the line at which another program's output begins below the last
+    row, or 0."""
     header: _Header | None = None
     last_is_row = False
     for line in text:
@@ -305,7 +372,8 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
             text.stray(line)
     if starts:
         raise several(text.path, TOOL, starts)
-    if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():  # the file ends within this number
+    # the file ends within this number
+    if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():
         if rows[-1][0].gpu == len(rows[-1][1]) - 1:
             rows.pop()
             text.stray(line)
@@ -323,14 +391,16 @@ def _rounds(rows: list[tuple[_Header, list[str]]]) -> int:
 def _moments(
     rows: list[tuple[_Header, list[str]]], clock: Clock
 ) -> Iterator[tuple[int, int | None, int | None, dict[str, str]]]:
-    """(time, GPU, number of a row of dmon, cells by name) of each row; all GPUs of one round have the same time."""
+    """(time, GPU, number of a row of dmon, cells by name) of each row; all GPUs of one round have
+    the same time."""
     number, days, last = -1, 0, 0
     seen: set[tuple[int, str]] = set()
     for row, (header, cells) in enumerate(rows):
         named = dict(zip(header.names, cells, strict=True))
         device = int(cells[header.gpu])
         key = (device, named.get("pid", ""))
-        # a GPU with a lower number than one of this round begins the next: pmon lists processes that change
+        # a GPU with a lower number than one of this round begins the next: pmon lists processes
+        # that change
         if key in seen or number < 0 or any(earlier > device for earlier, _ in seen):
             number, seen = number + 1, set()
         seen.add(key)
@@ -366,7 +436,11 @@ def _processes(members: list[dict[str, str]]) -> Cells:
     ]
     if "sm" not in members[0]:
         return found
-    shares = [share for named in running if (share := monitor.read_cell(named.get("sm", "-"), "%")[0]) is not None]
+    shares = [
+        share
+        for named in running
+        if (share := monitor.read_cell(named.get("sm", "-"), "%")[0]) is not None
+    ]
     return [(Column("sm", "%", monitor.UTILISATION), f"{sum(shares):g}" if shares else "-"), *found]
 
 

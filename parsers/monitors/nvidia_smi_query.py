@@ -1,8 +1,8 @@
 """``nvidia-smi --query-gpu=... --format=csv[,noheader][,nounits]``.
 
-nvidia-smi quotes nothing and parts cells by ", ". Without units the header still has them ("utilization.gpu [%]");
-rows without a header are refused but for one form (:mod:`nvidia_smi_headless`). A header again, or a line that
-``date`` printed, begins another round.
+nvidia-smi quotes nothing and parts cells by ", ". Without units the header still has them
+("utilization.gpu [%]"); rows without a header are refused but for one form
+(:mod:`nvidia_smi_headless`). A header again, or a line that ``date`` printed, begins another round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
+from perfctl.parsers.monitors.readings import (
+    Column,
+    MonitorText,
+    Readings,
+    half,
+    ordinal,
+    read_cell,
+    report,
+)
 from perfctl.parsers.text.doubts import contradictions, not_understood, several
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
@@ -23,31 +31,104 @@ from perfctl.records.report import Device, Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
-    "utilization.gpu": monitor.UTILISATION, "memory.used": monitor.MEMORY_USED, "memory.total": monitor.MEMORY_TOTAL,
-    "temperature.gpu": monitor.TEMPERATURE, "clocks.current.sm": monitor.SM_CLOCK, "clocks.sm": monitor.SM_CLOCK,
-}  # fmt: skip
+    "utilization.gpu": monitor.UTILISATION,
+    "memory.used": monitor.MEMORY_USED,
+    "memory.total": monitor.MEMORY_TOTAL,
+    "temperature.gpu": monitor.TEMPERATURE,
+    "clocks.current.sm": monitor.SM_CLOCK,
+    "clocks.sm": monitor.SM_CLOCK,
+}
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
-"""Columns of power, of which the first that a header has is the sample's; power.draw is what older drivers have alone."""
+"""Columns of power, of which the first that a header has is the sample's; power.draw is what older
+drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}
 """Columns that are printed without a unit, header and cell."""
 _DEFAULT_UNITS = (
-    ("memory.", "MiB"), ("utilization.", "%"), ("power.", "W"), ("clocks.", "MHz"), ("temperature.", "C"), ("fan.speed", "%"),
-)  # fmt: skip
-"""Beginning of a column's name -> the unit in which nvidia-smi prints it [nvidia-smi --help-query-gpu]."""
+    ("memory.", "MiB"),
+    ("utilization.", "%"),
+    ("power.", "W"),
+    ("clocks.", "MHz"),
+    ("temperature.", "C"),
+    ("fan.speed", "%"),
+)
+"""Beginning of a column's name -> the unit in which nvidia-smi prints it [nvidia-smi
+--help-query-gpu]."""
 _ORDINALS = ("index", "gpu", "gpu_index", "gpu_id", "device")
 """Columns that may number the GPUs: nvidia-smi's own, then what programs around it write."""
 _MOST_GPUS = 64
 UNITS = frozenset(
-    ("", "%", "W", "mW", "C", "MHz", "KiB", "MiB", "GiB", "MB", "MB/s", "KB/s", "ms", "us", "s", "mJ", "J")
+    (
+        "",
+        "%",
+        "W",
+        "mW",
+        "C",
+        "MHz",
+        "KiB",
+        "MiB",
+        "GiB",
+        "MB",
+        "MB/s",
+        "KB/s",
+        "ms",
+        "us",
+        "s",
+        "mJ",
+        "J",
+    )
 )
 """In headers of --query-gpu."""
 _BUS_COLUMN = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _IDENTITY = {"timestamp", "index", "name", "gpu_name", "count", "driver_version", *_BUS_COLUMN}
 _KNOWN = {
-    *_QUANTITY, *_POWER, "utilization.memory", "memory.free", "power.limit", "fan.speed", "pstate",
+    *_QUANTITY,
+    *_POWER,
+    "utilization.memory",
+    "memory.free",
+    "power.limit",
+    "fan.speed",
+    "pstate",
     "clocks.current.memory",
-}  # fmt: skip
+}
 _HEADER_CELL = re.compile(r"([a-z][a-z0-9_.]{1,60})(?: \[([^\]]{1,12})\])?\Z")
+
+_HEADER = (
+    "utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, power.draw [W]"
+)
+_UNITS_HEADLESS = ("%", "MiB", "MiB", "", "W")
+_UNIT = re.compile(r"-?\d{1,12}(?:\.\d{1,6})? (%|MiB|W|MHz)\Z")
+_QUERY_STAMP = re.compile(r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\Z")
+_REMEDY = (
+    "Put the header line above the rows ('timestamp, index, utilization.gpu [%], ...'), or record "
+    "without noheader"
+)
+
+LINE_LIMIT = 4096
+_CHECKED = 20_000
+"""Rows without a header whose units are checked."""
+_DATES_KEPT = 100_000
+
+_WHOLE = re.compile(
+    r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z|"
+    r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\Z"
+)
+"""A uuid or a bus id in full."""
+
+_MONTH_FIRST = (
+    "dates such as '03-11-2026' were read with the month first; nothing in the file says which "
+    "comes first"
+)
+_UNPLACED = Gap(
+    "sample.device_index",
+    "not_collected",
+    "no column names the device: add index or uuid to --query-gpu",
+)
+_BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
+_BY_BUS = "no index column: devices are numbered in the order of their first rows"
+_PLACED = {
+    "place": [Diagnostic("warning", "perfctl", _BY_PLACE)],
+    "bus": [Diagnostic("info", "perfctl", _BY_BUS)],
+}
 
 
 class Layout:
@@ -63,8 +144,12 @@ class Layout:
         """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default."""
         self.bus = next((places[name] for name in _BUS_COLUMN if name in places), None)
         """Position of the uuid or bus id."""
-        self.identity = [(column.name, n) for n, column in enumerate(columns) if column.name in _IDENTITY]
-        self.measured = [(column, n) for n, column in enumerate(columns) if column.name not in _IDENTITY]
+        self.identity = [
+            (column.name, n) for n, column in enumerate(columns) if column.name in _IDENTITY
+        ]
+        self.measured = [
+            (column, n) for n, column in enumerate(columns) if column.name not in _IDENTITY
+        ]
 
 
 def read_header(line: str) -> Layout | None:
@@ -77,25 +162,21 @@ def read_header(line: str) -> Layout | None:
     names = [name for name, _ in cells]
     if len(cells) < len(matches) or not _KNOWN.intersection(names):
         return None
-    quantities = _QUANTITY | dict.fromkeys([name for name in _POWER if name in names][:1], monitor.POWER)
-    bare = frozenset(name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name))
+    quantities = _QUANTITY | dict.fromkeys(
+        [name for name in _POWER if name in names][:1], monitor.POWER
+    )
+    bare = frozenset(
+        name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name)
+    )
     columns = [
-        Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name)) for name, unit in cells
+        Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name))
+        for name, unit in cells
     ]
     return Layout(tuple(columns), bare)
 
 
 def _default_unit(name: str) -> str:
     return next((unit for start, unit in _DEFAULT_UNITS if name.startswith(start)), "")
-
-
-_HEADER = "utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, power.draw [W]"
-_UNITS_HEADLESS = ("%", "MiB", "MiB", "", "W")
-_UNIT = re.compile(r"-?\d{1,12}(?:\.\d{1,6})? (%|MiB|W|MHz)\Z")
-_QUERY_STAMP = re.compile(r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\Z")
-_REMEDY = (
-    "Put the header line above the rows ('timestamp, index, utilization.gpu [%], ...'), or record without noheader"
-)
 
 
 def is_row(line: str) -> bool:
@@ -106,10 +187,13 @@ def is_row(line: str) -> bool:
 
 
 def layout_of(rows: list[list[str]], path: Path) -> tuple[Layout, Diagnostic]:
-    """The layout of rows without a header, and a warning that names it. Raises ReportError for any other rows."""
+    """The layout of rows without a header, and a warning that names it. Raises ReportError for any
+    other rows."""
     layout = read_header(_HEADER)
     if layout is None or not all(_fits(cells) for cells in rows):
-        raise ReportError(path, TOOL, "the rows have no header that says what their columns are", _REMEDY)
+        raise ReportError(
+            path, TOOL, "the rows have no header that says what their columns are", _REMEDY
+        )
     text = f"the rows have no header; by their units they were read as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
@@ -123,12 +207,6 @@ def _fits(cells: list[str]) -> bool:
     known = zip(cells, units, _UNITS_HEADLESS, strict=True)
     fits = all(unit == wanted or monitor.is_nothing(cell) for cell, unit, wanted in known)
     return fits and (used is None or total is None or used <= total)
-
-
-LINE_LIMIT = 4096
-_CHECKED = 20_000
-"""Rows without a header whose units are checked."""
-_DATES_KEPT = 100_000
 
 
 @dataclass(slots=True)
@@ -145,8 +223,8 @@ class Row:
     place: int
     """In its round, from 0."""
     begun: int | None = None
-    """Of the first row below a header: the line at which another log may begin, because another program's output stands
-    above that header, or it has other columns than the one before."""
+    """Of the first row below a header: the line at which another log may begin, because another
+    program's output stands above that header, or it has other columns than the one before."""
     idle: int = 0
     """Headers above it, since the row before, that have no row and no other line below them."""
     is_cut: bool = False
@@ -191,11 +269,13 @@ def rows(text: MonitorText) -> Iterator[Row]:
 
 
 class Survey:
-    """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or no header for them."""
+    """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or
+    no header for them."""
 
     def __init__(self, path: Path) -> None:
         self._ordinals: defaultdict[str, Tally[int | None]] = defaultdict(Tally)
-        """Column that may number the GPUs -> how often each number stands in it; None for what is no number."""
+        """Column that may number the GPUs -> how often each number stands in it; None for what is
+        no number."""
         self._bare: dict[str, str] = {}
         """Column without a unit -> its first cell without one."""
         self.has_bus = True
@@ -221,7 +301,9 @@ class Survey:
             if len(headless) < _CHECKED:
                 headless.append(row.cells)
         if row is None:
-            raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
+            raise ReportError(
+                path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer"
+            )
         if logs.starts:
             raise several(path, TOOL, logs.starts)
         self.doubts = contradictions([f"{idle} headers have no row below them"] if idle else [])
@@ -246,11 +328,15 @@ class Survey:
         if self._bare:
             _name, cell = next(iter(self._bare.items()))
             columns = ", ".join(f"{name} ({_default_unit(name)})" for name in self._bare)
-            text = f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own units were taken for {columns}"
+            text = (
+                f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own "
+                f"units were taken for {columns}"
+            )
             yield Diagnostic("warning", "perfctl", text)
 
     def is_number_of_gpu(self, name: str) -> bool:
-        """Return whether the column only repeats which GPU a row is about, so that its numbers measure nothing."""
+        """Return whether the column only repeats which GPU a row is about, so that its numbers
+        measure nothing."""
         counts = self._ordinals.get(name)
         return (
             counts is not None
@@ -259,9 +345,15 @@ class Survey:
         )
 
     def _numbering(self) -> str | None:
-        if "index" in self._ordinals and (len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1):
+        if "index" in self._ordinals and (
+            len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1
+        ):
             return "index"
-        others = [name for name, counts in self._ordinals.items() if name != "index" and _numbers_gpus(counts)]
+        others = [
+            name
+            for name, counts in self._ordinals.items()
+            if name != "index" and _numbers_gpus(counts)
+        ]
         best = max(others, key=lambda name: len(self._ordinals[name]), default=None)
         if "index" in self._ordinals and (best is None or len(self._ordinals[best]) == 1):
             return "index"
@@ -284,14 +376,19 @@ class Survey:
 
 
 def _numbers_gpus(counts: Tally[int | None]) -> bool:
-    """Are these the numbers of GPUs that are read in turn, and not a utilisation: small, and each about as often?"""
+    """Are these the numbers of GPUs that are read in turn, and not a utilisation: small, and each
+    about as often?"""
     most, least = max(counts.values()), min(counts.values())
-    return all(number is not None and number < _MOST_GPUS for number in counts) and most - least <= 1 + most // 5
+    return (
+        all(number is not None and number < _MOST_GPUS for number in counts)
+        and most - least <= 1 + most // 5
+    )
 
 
 class _Logs:
-    """Finds where another log begins: with a header below a program's output or of other columns, where the log before
-    reads its GPUs again and again. One header for each reading is what a loop prints that starts nvidia-smi each time."""
+    """Finds where another log begins: with a header below a program's output or of other columns,
+    where the log before reads its GPUs again and again. One header for each reading is what a loop
+    prints that starts nvidia-smi each time."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -307,23 +404,27 @@ class _Logs:
             self._seen.clear()
         if self._rolls or row.layout is None:
             return
-        places = [*row.layout.ordinals.values(), *([] if row.layout.bus is None else [row.layout.bus])]
+        places = [
+            *row.layout.ordinals.values(),
+            *([] if row.layout.bus is None else [row.layout.bus]),
+        ]
         gpu = (row.round, tuple(row.cells[place] for place in places))
         self._rolls = gpu in self._seen
         self._seen.add(gpu)
 
 
-_WHOLE = re.compile(
-    r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z|[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\Z"
-)
-"""A uuid or a bus id in full."""
-
-
-def devices_of(facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]) -> tuple[Device, ...]:
-    """The devices by what the rows say of each: name, driver version; and by their memory in bytes."""
+def devices_of(
+    facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]
+) -> tuple[Device, ...]:
+    """The devices by what the rows say of each: name, driver version; and by their memory
+    in bytes."""
     found = []
     for index, known in sorted(facts.items(), key=lambda item: -1 if item[0] is None else item[0]):
-        name, driver, size = known.get("name", known.get("gpu_name")), known.get("driver_version"), sizes.get(index)
+        name, driver, size = (
+            known.get("name", known.get("gpu_name")),
+            known.get("driver_version"),
+            sizes.get(index),
+        )
         if name or driver or size:
             found.append(Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver))
     return tuple(found)
@@ -355,7 +456,9 @@ def parse(path: Path) -> Report:
         else:
             rounds.add(row, layout, text.interval_ns)
     if not rounds.devices:
-        raise ReportError(path, TOOL, "no complete row fits the header", "Let nvidia-smi run longer")
+        raise ReportError(
+            path, TOOL, "no complete row fits the header", "Let nvidia-smi run longer"
+        )
     found = report(
         TOOL,
         "nvidia-smi CSV, no header" if known.warnings else "nvidia-smi CSV",
@@ -368,14 +471,9 @@ def parse(path: Path) -> Report:
         unknown=unknown_units(known.layout),
     )
     sizes = rounds.readings.sizes()
-    return replace(found, devices=devices_of(rounds.devices, sizes), environment=environment_of(rounds.devices))
-
-
-_MONTH_FIRST = "dates such as '03-11-2026' were read with the month first; nothing in the file says which comes first"
-_UNPLACED = Gap("sample.device_index", "not_collected", "no column names the device: add index or uuid to --query-gpu")
-_BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
-_BY_BUS = "no index column: devices are numbered in the order of their first rows"
-_PLACED = {"place": [Diagnostic("warning", "perfctl", _BY_PLACE)], "bus": [Diagnostic("info", "perfctl", _BY_BUS)]}
+    return replace(
+        found, devices=devices_of(rounds.devices, sizes), environment=environment_of(rounds.devices)
+    )
 
 
 class _Rounds:
@@ -390,9 +488,16 @@ class _Rounds:
         self._measured: dict[Layout, list[tuple[Column, int]]] = {}
         """Columns that measure something, and their places."""
         self.way = (
-            "index" if known.index is not None else "bus" if known.has_bus else "place" if known.by_date else None
+            "index"
+            if known.index is not None
+            else "bus"
+            if known.has_bus
+            else "place"
+            if known.by_date
+            else None
         )
-        """How the device of a row is found: by index, else uuid or bus id, else position below a date."""
+        """How the device of a row is found: by index, else uuid or bus id, else position below
+        a date."""
         day_first = day_is_first(known.dates)
         self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
         self._day_first = bool(day_first)
@@ -408,7 +513,11 @@ class _Rounds:
             self.gaps.insert(0, Gap(f"sample:{name}", "unreadable", reason))
             return
         # the last number of a cut line may be incomplete unless its unit follows
-        if row.is_cut and cell[-1:].isdigit() and (name == "timestamp" or read_cell(cell, "")[0] is not None):
+        if (
+            row.is_cut
+            and cell[-1:].isdigit()
+            and (name == "timestamp" or read_cell(cell, "")[0] is not None)
+        ):
             row.cells[-1] = ""
             self.gaps.insert(0, half(name))
             if layout.timestamp == len(row.cells) - 1:
@@ -421,13 +530,19 @@ class _Rounds:
         self._seen.add(device)
         self.readings.clock.interval_ns = interval_ns
         stamp = row.date if layout.timestamp is None else row.cells[layout.timestamp]
-        at_ns = self.readings.clock.at(read_stamp(stamp or "", day_first=self._day_first), self._round)
+        at_ns = self.readings.clock.at(
+            read_stamp(stamp or "", day_first=self._day_first), self._round
+        )
         facts = self.devices.setdefault(device, {})
         for fact, place in layout.identity:
             facts.setdefault(fact, row.cells[place])
         if layout not in self._measured:
-            self._measured[layout] = [one for one in layout.measured if one[0].name not in self._numbers]
-        self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in self._measured[layout]])
+            self._measured[layout] = [
+                one for one in layout.measured if one[0].name not in self._numbers
+            ]
+        self.readings.add(
+            at_ns, device, [(column, row.cells[place]) for column, place in self._measured[layout]]
+        )
 
     def _device(self, row: Row, layout: Layout) -> int | None:
         if self.way == "index":
@@ -442,6 +557,11 @@ class _Rounds:
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
-    """Diagnostics for columns with an unknown unit, which keep that unit. Column names may be any."""
-    strange = [f"{column.name} [{column.unit}]" for column, _ in layout.measured if column.unit not in UNITS]
+    """Diagnostics for columns with an unknown unit, which keep that unit. Column names may
+    be any."""
+    strange = [
+        f"{column.name} [{column.unit}]"
+        for column, _ in layout.measured
+        if column.unit not in UNITS
+    ]
     return not_understood({"units of": strange}, "kept as printed")

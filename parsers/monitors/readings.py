@@ -1,7 +1,8 @@
-"""Collects readings of devices column by column: samples for the fields that Sample has, summaries for the rest.
+"""Collects readings of devices column by column: samples for the fields that Sample has, summaries
+for the rest.
 
-Used by every parser of a monitoring tool (nvidia-smi, DCGM). Cells are printed texts; a cell that is no number
-("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap a quantity.
+Used by every parser of a monitoring tool (nvidia-smi, DCGM). Cells are printed texts; a cell that
+is no number ("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap a quantity.
 """
 
 from __future__ import annotations
@@ -19,21 +20,48 @@ from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
 from perfctl.parsers.text.tool_text import ToolText
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
-UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes", "memory_total_bytes"
+UTILISATION, MEMORY_USED, MEMORY_TOTAL = (
+    "gpu_utilisation",
+    "memory_used_bytes",
+    "memory_total_bytes",
+)
 POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
-QUANTITIES = {UTILISATION: "%", MEMORY_USED: "byte", MEMORY_TOTAL: "byte", POWER: "W", TEMPERATURE: "C", SM_CLOCK: "Hz"}
+QUANTITIES = {
+    UTILISATION: "%",
+    MEMORY_USED: "byte",
+    MEMORY_TOTAL: "byte",
+    POWER: "W",
+    TEMPERATURE: "C",
+    SM_CLOCK: "Hz",
+}
 """Field of Sample -> unit that its column must have once it is in base units."""
 
 MEMORY_FREE, _MIB = "memory.free", 1 << 20
 _FEWEST, _FEW = 8, 0.1
-"""Readings from which on something counts as usual, and the share that may differ; where more do, nothing is usual."""
+"""Readings from which on something counts as usual, and the share that may differ; where more do,
+nothing is usual."""
 
 TEXTS_KEPT = 50
 """Distinct texts of one column that are counted singly; the rest are counted together."""
 
 _CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
-_NOTHING = {"", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!", "Insufficient Permissions"}
+_NOTHING = {
+    "",
+    "-",
+    "--",
+    "N/A",
+    "Not Supported",
+    "Unknown Error",
+    "ERR!",
+    "Insufficient Permissions",
+}
 _LARGEST = 2**63 - 1
+
+_INTERVAL = re.compile(
+    r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
+    r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
+    r"|dcgmi dmon\s(?:[^|;]*\s)?(?:-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
+)
 
 
 class Column(NamedTuple):
@@ -64,7 +92,8 @@ class Readings:
     """Takes readings in the order of the file."""
 
     def __init__(self, *, in_turn: bool = True) -> None:
-        """``in_turn``: the tool reads every GPU in each round; DCGM leaves out what has no new value."""
+        """``in_turn``: the tool reads every GPU in each round; DCGM leaves out what has no
+        new value."""
         self._in_turn = in_turn
         self.samples: list[Sample] = []
         self.clock = Clock()
@@ -107,17 +136,24 @@ class Readings:
         number, unit = read_cell(text, column.unit)
         if quantity == POWER and number is not None and (printed := _CELL.match(text.strip())):
             self._decimals[len(printed[1].partition(".")[2])] += 1
-        low, high = (-_LARGEST if quantity == TEMPERATURE else 0), (100 if quantity == UTILISATION else _LARGEST)
+        low, high = (
+            (-_LARGEST if quantity == TEMPERATURE else 0),
+            (100 if quantity == UTILISATION else _LARGEST),
+        )
         if number is not None and unit == QUANTITIES[quantity] and low <= number <= high:
             return number / 100 if quantity == UTILISATION else number
-        shown = text.strip()[:60] if number is not None else text.strip("[] ")[:60] or "an empty cell"
+        shown = (
+            text.strip()[:60] if number is not None else text.strip("[] ")[:60] or "an empty cell"
+        )
         self._missing.setdefault(quantity, Tally())[shown] += 1
         return None
 
     def _take(self, device: int | None, column: Column, text: str) -> None:
         figures = self._figures.setdefault((device, column.name), _Figures())
         number, unit = read_cell(text, column.unit)
-        is_code = any(part in column.name for part in ("reason", "uuid", "serial", "version", "pid"))
+        is_code = any(
+            part in column.name for part in ("reason", "uuid", "serial", "version", "pid")
+        )
         if number is None or is_code:  # a mean of codes is meaningless
             text = "not available" if is_nothing(text) else text.strip()
             is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
@@ -166,7 +202,9 @@ class Readings:
                 found.append(f"{_gpu(one.device_index)}{used} MiB used of {total} MiB")
         for device, counts in sizes.items():
             if len(counts) > 1:
-                shown = ", ".join(f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3))
+                shown = ", ".join(
+                    f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3)
+                )
                 found.append(f"{_gpu(device)}the memory in all differs between readings ({shown})")
         for (name, unit, other), cells in self._units.items():
             found.append(f"{name} is in {unit}, but in {other} in {cells} cells")
@@ -177,43 +215,67 @@ class Readings:
             for device, at in times.items()
             for said in (interrupted(at) if self.clock.has_times else ())
         }
-        return [*sorted(pauses, key=lambda said: said.text), *self._out_of_turn(), *contradictions(found)]
+        return [
+            *sorted(pauses, key=lambda said: said.text),
+            *self._out_of_turn(),
+            *contradictions(found),
+        ]
 
     def _unequal(self) -> Iterator[str]:
-        """What is in use and what is free are the memory less what the driver keeps, which stays the same: to 1 MiB, since both
-        are rounded. Some devices share the memory of the host, where this differs from reading to reading. The power is printed
-        with as many decimals in all readings."""
+        """What is in use and what is free are the memory less what the driver keeps, which stays
+        the same: to 1 MiB, since both are rounded. Some devices share the memory of the host, where
+        this differs from reading to reading. The power is printed with as many decimals in
+        all readings."""
         if len(self._decimals) > 1:
             usual, times = self._decimals.most_common(1)[0]
             other = self._decimals.total() - times
-            if 40 * other <= self._decimals.total():  # where zeros at the end are left out, a tenth differs
-                yield f"the power has {usual} decimals, but other ones in {other} of {self._decimals.total()} readings"
+            # where zeros at the end are left out, a tenth differs
+            if 40 * other <= self._decimals.total():
+                yield (
+                    f"the power has {usual} decimals, but other ones in {other} of "
+                    f"{self._decimals.total()} readings"
+                )
         for device, counts in self._sums.items():
             usual, _ = counts.most_common(1)[0]
             apart = {size: times for size, times in counts.items() if abs(size - usual) > 1}
             if counts.total() >= _FEWEST and 0 < sum(apart.values()) <= _FEW * counts.total():
                 yield (
-                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but {next(iter(apart))} MiB in "
-                    f"{sum(apart.values())} of {counts.total()} readings"
+                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but "
+                    f"{next(iter(apart))} MiB in {sum(apart.values())} of {counts.total()} readings"
                 )
 
     def _out_of_turn(self) -> Iterator[Diagnostic]:
-        """Where devices are read in turn, a reading of each is followed by one of the same other device."""
+        """Where devices are read in turn, a reading of each is followed by one of the same
+        other device."""
         follow: dict[int | None, Tally[int | None]] = {}
         for one, two in pairwise(self.samples):
             follow.setdefault(one.device_index, Tally())[two.device_index] += 1
         usual = {device: counts.most_common(1)[0] for device, counts in follow.items()}
-        if not self._in_turn or len(follow) < 2 or any(device == after for device, (after, _) in usual.items()):
+        if (
+            not self._in_turn
+            or len(follow) < 2
+            or any(device == after for device, (after, _) in usual.items())
+        ):
             return  # one device, or one after the other
         total = sum(counts.total() for counts in follow.values())
         other = total - sum(times for _, times in usual.values())
         if total >= 2 * _FEWEST and 0 < other <= _FEW * total:
-            text = f"GPUs are read in turn, but {other} of {total + 1} readings follow that of another GPU than usual"
+            text = (
+                f"GPUs are read in turn, but {other} of {total + 1} readings follow that of "
+                "another GPU than usual"
+            )
             yield Diagnostic("warning", SOURCE, f"{text}: readings were lost, copied or moved")
 
     def summaries(self) -> list[Summary]:
-        """Mean, least and largest of the other columns by device; how often each text stood in them."""
-        several = len({device for device, _ in self._figures} | {sample.device_index for sample in self.samples}) > 1
+        """Mean, least and largest of the other columns by device; how often each text stood
+        in them."""
+        several = (
+            len(
+                {device for device, _ in self._figures}
+                | {sample.device_index for sample in self.samples}
+            )
+            > 1
+        )
         found = []
         for (device, name), figures in self._figures.items():
             label = f"GPU {device}: {name}" if several and device is not None else name
@@ -224,7 +286,10 @@ class Readings:
             if not figures.count and len(figures.texts) == 1:
                 found.append(Summary(label, None, None, *figures.texts))
             else:
-                found += [Summary(f"{label}: {text}", float(count), "reading") for text, count in figures.texts.items()]
+                found += [
+                    Summary(f"{label}: {text}", float(count), "reading")
+                    for text, count in figures.texts.items()
+                ]
         return found
 
     def gaps(self) -> list[Gap]:
@@ -232,10 +297,16 @@ class Readings:
         gaps = []
         for quantity in QUANTITIES:
             if quantity not in self._seen:
-                gaps.append(Gap(f"sample.{quantity}", "not_collected", "the file has no column for it"))
+                gaps.append(
+                    Gap(f"sample.{quantity}", "not_collected", "the file has no column for it")
+                )
             elif tally := self._missing.get(quantity):
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
-                state = "unreadable" if any(re.search(r"\d", text) for text in tally) else "not_available"
+                state = (
+                    "unreadable"
+                    if any(re.search(r"\d", text) for text in tally)
+                    else "not_available"
+                )
                 gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
         return gaps
 
@@ -244,8 +315,8 @@ class Readings:
 def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
     """(number in base units, base unit) of a printed cell; (None, None) when it is none.
 
-    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W. NVIDIA's MB is 2**20 bytes where the
-    caller says "MiB"; here a unit means what it says.
+    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W. NVIDIA's MB is 2**20
+    bytes where the caller says "MiB"; here a unit means what it says.
     """
     match = _CELL.match(text.strip())
     if match is None:
@@ -279,14 +350,9 @@ def ordinal(text: str, digits: int = 5) -> int | None:
 
 def half(name: str) -> Gap:
     """The gap for the cell at the end of a file without a line end."""
-    return Gap(f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out")
-
-
-_INTERVAL = re.compile(
-    r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
-    r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
-    r"|dcgmi dmon\s(?:[^|;]*\s)?(?:-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
-)
+    return Gap(
+        f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out"
+    )
 
 
 class MonitorText(ToolText):
@@ -304,7 +370,8 @@ class MonitorText(ToolText):
 
 
 class Clock:
-    """Times of readings: from their timestamps, else from the stated interval, else from their order alone."""
+    """Times of readings: from their timestamps, else from the stated interval, else from their
+    order alone."""
 
     def __init__(self, interval_ns: int | None = None) -> None:
         self.interval_ns = interval_ns
@@ -317,7 +384,8 @@ class Clock:
         """Set by readers of times of day without a date."""
 
     def at(self, stamp: Stamp | None, number: int) -> int:
-        """``at_ns`` of reading number ``number`` (from 0; all devices of one round have the same)."""
+        """``at_ns`` of reading number ``number`` (from 0; all devices of one round have
+        the same)."""
         if stamp is None:
             self._counted = True
             return number * (self.interval_ns or 1)
@@ -346,15 +414,24 @@ class Clock:
 
     def gaps(self) -> list[Gap]:
         """Gaps where ``at_ns`` is not wall-clock time."""
-        reason = "times of day without a date: times count from the first midnight" if self.since_midnight else ""
+        reason = (
+            "times of day without a date: times count from the first midnight"
+            if self.since_midnight
+            else ""
+        )
         if self._counted and self.interval_ns:
-            reason = f"no timestamps: times were counted from the first reading with the stated interval of {self.interval_ns} ns"
+            reason = (
+                "no timestamps: times were counted from the first reading with the stated "
+                f"interval of {self.interval_ns} ns"
+            )
         elif self._counted:
             reason = "no timestamps: the value is the number of the reading, not a time"
         return [Gap("sample.at_ns", "not_available", reason)] if reason else []
 
     def diagnostics(self) -> list[Diagnostic]:
-        note = Diagnostic("warning", "perfctl", "the timestamps have no time zone and were read as UTC")
+        note = Diagnostic(
+            "warning", "perfctl", "the timestamps have no time zone and were read as UTC"
+        )
         return [note] if False in self._zoned and not self.since_midnight else []
 
 
@@ -380,7 +457,13 @@ def report(
         form=form,
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *clock.gaps(), *device_gaps, *readings.gaps(), *([unnamed] if no_devices else ())),
+        gaps=(
+            *gaps,
+            *clock.gaps(),
+            *device_gaps,
+            *readings.gaps(),
+            *([unnamed] if no_devices else ()),
+        ),
         diagnostics=(*warnings, *clock.diagnostics(), *notes, *known, *unknown),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,

@@ -12,14 +12,16 @@ MOST = 100_000
 LONGEST = 4000
 """Characters of a text that are kept."""
 
-_SPEEDUP = re.compile(r"(?P<word>Est\.|Estimated) (?P<local>Local )?Speedup: (?P<percent>[0-9.,]+)%\s*")
+_SPEEDUP = re.compile(
+    r"(?P<word>Est\.|Estimated) (?P<local>Local )?Speedup: (?P<percent>[0-9.,]+)%\s*"
+)
 _LINKS = (
     (re.compile(r"@url:([^:@]*):([^@]*)@"), r"\1 (\2)"),
     (re.compile(r"@(?:section|sass):[^:@]*:([^@]*)@"), r"\1"),
     (re.compile(r"@source:[^@]*?:[0-9]+:([^@]*)@"), r"\1"),
 )
-"""Links that a rule puts into its text, and how ncu prints them (docstring of IRuleResult.rule_message in ncu_report).
-ncu 2022.3 itself leaves some of them as they are."""
+"""Links that a rule puts into its text, and how ncu prints them (docstring of
+IRuleResult.rule_message in ncu_report). ncu 2022.3 itself leaves some of them as they are."""
 
 
 class Rules:
@@ -39,7 +41,8 @@ class Rules:
         speedup: float | None = None,
         scope: str | None = None,
     ) -> None:
-        """Take in one result; ``speedup`` in percent, ``scope`` global or local. One that says nothing is left out."""
+        """Take in one result; ``speedup`` in percent, ``scope`` global or local. One that says
+        nothing is left out."""
         if not text and speedup is None:
             return
         if len(self._kept) >= MOST:
@@ -82,7 +85,8 @@ def plain(text: str) -> str:
 
 
 def percent(printed: str) -> float | None:
-    """ "47.2" or "47,2" -> 47.2; None for anything else. Up to 100 no digits are grouped, so a comma is a decimal one."""
+    """ "47.2" or "47,2" -> 47.2; None for anything else. Up to 100 no digits are grouped, so a
+    comma is a decimal one."""
     try:
         return float(printed.replace(",", "."))
     except ValueError:

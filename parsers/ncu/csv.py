@@ -1,5 +1,6 @@
-"""Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary. Console text goes to
-:mod:`perfctl.parsers.ncu.text`; a file with neither raises ReportError with what ncu's own messages say about it."""
+"""Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary.
+Console text goes to :mod:`perfctl.parsers.ncu.text`; a file with neither raises ReportError with
+what ncu's own messages say about it."""
 
 from __future__ import annotations
 
@@ -31,12 +32,15 @@ _CONSOLE = re.compile(r"^ +Section: .+\n +-{20,}", re.MULTILINE)
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is ncu's CSV, a log of ncu, or ncu's console text (which ``parse`` passes to ncu_text)."""
+    """Return whether it is ncu's CSV, a log of ncu, or ncu's console text (which ``parse`` passes
+    to ncu_text)."""
     return any(map(_is_ncu, ends_of(path, head)))
 
 
 def _is_ncu(text: str) -> bool:
-    return bool(_TOOL_LINE.search(text) or _PIVOTED.match(text) or _CONSOLE.search(text)) or has_header(text)
+    return bool(
+        _TOOL_LINE.search(text) or _PIVOTED.match(text) or _CONSOLE.search(text)
+    ) or has_header(text)
 
 
 def parse(path: Path) -> Report:
@@ -60,7 +64,11 @@ def parse(path: Path) -> Report:
         if not is_whole:
             raise several(path, "ncu", _starts(path))
     if not table.launches:
-        reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
+        reason, remedy = (
+            why_no_csv(log)
+            if log.tool_lines
+            else ("the CSV ends after its header", "Profile again")
+        )
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
     notes = not_understood({"columns": Columns(header).unknown()})
@@ -68,7 +76,8 @@ def parse(path: Path) -> Report:
 
 
 def _starts(path: Path) -> list[int]:
-    """The lines at which outputs of ncu after the first begin: with its first message, else with the header."""
+    """The lines at which outputs of ncu after the first begin: with its first message, else with
+    the header."""
     log, starts, connected, is_below = Log(), list[int](), 0, False
     with open_text(path) as file:
         for number, line in enumerate(Lines(file, log), 1):
@@ -81,7 +90,8 @@ def _starts(path: Path) -> list[int]:
 
 
 def _header(path: Path, line: str) -> list[str]:
-    """The column names, or ReportError when the line is cut or is the header of a page without metrics."""
+    """The column names, or ReportError when the line is cut or is the header of a page
+    without metrics."""
     try:
         header = next(csv.reader([line], strict=True))
     except (csv.Error, StopIteration) as error:
@@ -103,6 +113,10 @@ def _summary_report(path: Path, reader: Rows, header: list[str], log: Log) -> Re
         starts = _starts(path)
         raise repeated(path, "ncu", "a page of ncu", starts[0], starts)
     if not rows:
-        raise ReportError(path, "ncu", "the CSV has a header but no rows", "Export the report again")
+        raise ReportError(
+            path, "ncu", "the CSV has a header but no rows", "Export the report again"
+        )
     notes = not_understood({"columns": csv_pages.unknown(header)})
-    return csv_pages.summary_report(path, f"ncu CSV, summary, {len(header)} columns", rows, log, notes)
+    return csv_pages.summary_report(
+        path, f"ncu CSV, summary, {len(header)} columns", rows, log, notes
+    )

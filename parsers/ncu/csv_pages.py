@@ -1,6 +1,7 @@
-"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two
-NVTX columns, so columns are found by name. Metric rows of a header with rule columns end after the value and one comma;
-rows of rules have no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3)."""
+"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each
+with or without two NVTX columns, so columns are found by name. Metric rows of a header with rule
+columns end after the value and one comma; rows of rules have no metric, and the stream of the rule
+engine ("1") instead of the launch's (seen in 2022.3)."""
 
 from __future__ import annotations
 
@@ -15,26 +16,57 @@ from perfctl.parsers.ncu.launches import Launch, Table
 from perfctl.parsers.ncu.log import Rows, cells, diagnostics, gaps
 from perfctl.parsers.text.doubts import others
 from perfctl.parsers.text.lines import Log
-from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
+from perfctl.parsers.text.numbers import (
+    AmbiguousNumber,
+    DecimalStyle,
+    StyleEvidence,
+    base_unit,
+    read_number,
+    to_base,
+)
 from perfctl.records.report import Diagnostic, Gap, Report, Summary
 
 VALUE = "Metric Value"
 _NEVER = "\n"
 """A text that no row begins with."""
-NOT_USED = frozenset((
-    "Process Name", "Host Name", "Kernel Time", "Device Id", "Invocations",
-))  # fmt: skip
+NOT_USED = frozenset(
+    (
+        "Process Name",
+        "Host Name",
+        "Kernel Time",
+        "Device Id",
+        "Invocations",
+    )
+)
 """Known columns that are skipped."""
 _NEEDED = ("ID", "Process ID", "Kernel Name")
 _IDENTITY = (
-    "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Process ID", "Context", PUSH_POP, START_END,
-)  # fmt: skip
+    "Kernel Name",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+    "Process ID",
+    "Context",
+    PUSH_POP,
+    START_END,
+)
 """In the order of the fields of Launch."""
 _VARYING = ("Section Name", "Body Item Label", "Metric Name", "Metric Unit", VALUE)
-_OF_RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup", "Estimated Speedup Type")
+_OF_RULE = (
+    "Rule Name",
+    "Rule Type",
+    "Rule Description",
+    "Estimated Speedup",
+    "Estimated Speedup Type",
+)
 USED = frozenset((*_NEEDED, *_IDENTITY[:-2], *_VARYING, *_OF_RULE))
 LONGEST_ID = 18
 """Digits that a launch ID may have."""
+
+FIGURES = ("Minimum", "Maximum", "Average")
+_OF_SUMMARY = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
 
 
 class Columns(dict[str, int]):
@@ -46,7 +78,8 @@ class Columns(dict[str, int]):
         for kind in (PUSH_POP, START_END):
             self[kind] = next((index for index, name in enumerate(header) if kind in name), -1)
         self.last = max(self[name] for name in ("ID", "Process ID", *_VARYING))
-        """The last column that a metric's row must have; the value, unless somebody put the columns in another order."""
+        """The last column that a metric's row must have; the value, unless somebody put the columns
+        in another order."""
 
     def __missing__(self, name: str) -> int:
         return -1
@@ -59,17 +92,22 @@ class Columns(dict[str, int]):
     def unknown(self) -> list[str]:
         """Unknown names; NVTX columns and the metrics of the wide page are not among them."""
         metrics = () if VALUE in self else {self.header[at] for at in metric_columns(self.header)}
-        return [name for name in others(self.header, USED, NOT_USED, metrics) if not _is_range(name)]
+        return [
+            name for name in others(self.header, USED, NOT_USED, metrics) if not _is_range(name)
+        ]
 
     def first_of_metric(self) -> int:
-        """The first column that is not the same for all rows of a launch, when all such columns come last; else 0."""
+        """The first column that is not the same for all rows of a launch, when all such columns
+        come last; else 0."""
         first = min(self[name] for name in _VARYING if name in self)
         return first if max(self[name] for name in (*_NEEDED, *_IDENTITY)) < first else 0
 
     def launch(self, row: list[str]) -> Launch:
         """The identity cells of a row."""
         columns = [self[name] for name in _IDENTITY]
-        return Launch(int(row[self["ID"]]), *[row[at] if 0 <= at < len(row) else "" for at in columns])
+        return Launch(
+            int(row[self["ID"]]), *[row[at] if 0 <= at < len(row) else "" for at in columns]
+        )
 
 
 def _is_range(name: str) -> bool:
@@ -77,9 +115,10 @@ def _is_range(name: str) -> bool:
 
 
 def read_long(reader: Rows, header: list[str], table: Table, log: Log) -> bool:
-    """Read one long table to its end; False where the header of a further table follows. Files of a million rows are
-    common: the rows of a launch begin with the same identity cells, so that what follows these comes many rows at a time
-    (``Lines.run``), and where all of it has been seen before, or ends with a plain value, no more is looked at."""
+    """Read one long table to its end; False where the header of a further table follows. Files of a
+    million rows are common: the rows of a launch begin with the same identity cells, so that what
+    follows these comes many rows at a time (``Lines.run``), and where all of it has been seen
+    before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table), _Metrics(columns, at, table, log)
@@ -122,7 +161,8 @@ class _Metrics:
         """Text of a row from the section up to the value -> number of the metric."""
 
     def add_known(self, launch: int, rests: list[str]) -> bool:
-        """Take in the texts of some rows from the section on; False where not all of them are of a kind seen before."""
+        """Take in the texts of some rows from the section on; False where not all of them are of a
+        kind seen before."""
         known, numbers = self._known, self._table.cells.endings
         parts = [rest.rpartition('","') for rest in rests]
         try:
@@ -142,13 +182,16 @@ class _Metrics:
             self._known[rest.rpartition('","')[0]] = key
 
     def add_cells(self, launch: int, tail: list[str]) -> int:
-        """Take in the cells of a row from the section on: number of its metric, -1 of a rule's row or one that is cut."""
+        """Take in the cells of a row from the section on: number of its metric, -1 of a rule's row
+        or one that is cut."""
         if len(tail) <= self._last:
             self._log.cut_rows += 1
             return -1
         name = tail[self._name]
         if not name:
-            rule, kind, text, speedup, scope = (tail[at] if 0 <= at < len(tail) else "" for at in self._rule)
+            rule, kind, text, speedup, scope = (
+                tail[at] if 0 <= at < len(tail) else "" for at in self._rule
+            )
             if rule:
                 self._table.rules.add(launch, rule, kind, text, percent(speedup), scope)
             return -1
@@ -169,7 +212,8 @@ class _Launches:
         self._unfilled: set[int] = set()
 
     def number(self, row: list[str], *, is_rule: bool) -> int:
-        """Number of this row's launch; one first seen in a rule row gets its stream from its first metric row."""
+        """Number of this row's launch; one first seen in a rule row gets its stream from its first
+        metric row."""
         now = (row[self._columns["Process ID"]], row[self._columns["ID"]])
         launch = self._numbers.get(now, -1)
         if launch < 0:
@@ -190,7 +234,8 @@ def _is_id(text: str) -> bool:
 
 
 def is_header(row: list[str]) -> bool:
-    """Return whether this row is the header of a further table, as in a file to which several runs were appended."""
+    """Return whether this row is the header of a further table, as in a file to which several runs
+    were appended."""
     return row[:2] == ["ID", "Process ID"] or row[:2] == ["Process ID", "Process Name"]
 
 
@@ -204,9 +249,9 @@ def metric_columns(header: list[str]) -> list[int]:
 
 
 def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Log) -> bool:
-    """Read one wide table to its end; False where the header of a further table follows. A file that another
-    program stripped of its units row is read with unknown units (as ncu prints a report of a version it does not
-    know)."""
+    """Read one wide table to its end; False where the header of a further table follows. A file
+    that another program stripped of its units row is read with unknown units (as ncu prints a
+    report of a version it does not know)."""
     columns, metrics = Columns(header), metric_columns(header)
     keys: array[int] | None = None
     for text_row in text_rows:
@@ -231,13 +276,10 @@ def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Lo
         launch = len(table.launches)
         table.launches.append(columns.launch(row))
         texts = list(map(table.cells.ids.__getitem__, [row[at] for at in metrics if at < len(row)]))
-        table.add(launch, keys[: len(texts)], texts)  # a row that was cut off gives the cells it has
+        # a row that was cut off gives the cells it has
+        table.add(launch, keys[: len(texts)], texts)
         table.cells.end(launch)
     return True
-
-
-FIGURES = ("Minimum", "Maximum", "Average")
-_OF_SUMMARY = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
 
 
 def unknown(header: list[str]) -> list[str]:
@@ -250,7 +292,9 @@ def is_summary(header: list[str]) -> bool:
     return set(_OF_SUMMARY).issubset(header)
 
 
-def read_summary(text_rows: Iterable[str], header: list[str], log: Log) -> list[dict[str, str]] | None:
+def read_summary(
+    text_rows: Iterable[str], header: list[str], log: Log
+) -> list[dict[str, str]] | None:
     """The rows of the page; None when a further page follows."""
     kept = []
     for text_row in text_rows:
@@ -265,16 +309,30 @@ def read_summary(text_rows: Iterable[str], header: list[str], log: Log) -> list[
 
 
 def summary_report(
-    path: Path, form: str, rows: list[dict[str, str]], log: Log, notes: Iterable[Diagnostic], printed: str = "CSV"
+    path: Path,
+    form: str,
+    rows: list[dict[str, str]],
+    log: Log,
+    notes: Iterable[Diagnostic],
+    printed: str = "CSV",
 ) -> Report:
-    """The figures of rows that name their cells as the CSV does (_OF_SUMMARY; Grid Size and Block Size if known)."""
+    """The figures of rows that name their cells as the CSV does (_OF_SUMMARY; Grid Size and Block
+    Size if known)."""
     evidence = StyleEvidence()
     for row in rows:
         for name in FIGURES:
             evidence.add(row[name])
     missing = [
-        Gap("kernel", "not_available", "a per-kernel summary has no launches; export without --print-summary"),
-        Gap("counter", "not_available", "a per-kernel summary has averages instead; export without --print-summary"),
+        Gap(
+            "kernel",
+            "not_available",
+            "a per-kernel summary has no launches; export without --print-summary",
+        ),
+        Gap(
+            "counter",
+            "not_available",
+            "a per-kernel summary has averages instead; export without --print-summary",
+        ),
     ]
     style = evidence.decide()
     return Report(
@@ -289,14 +347,27 @@ def summary_report(
 
 def _figures(row: dict[str, str], style: DecimalStyle, missing: list[Gap]) -> Iterator[Summary]:
     unit, scale = base_unit(row["Metric Unit"])
-    shape = f" grid {row['Grid Size']} block {row['Block Size']}" if "Grid Size" in row and "Block Size" in row else ""
+    shape = (
+        f" grid {row['Grid Size']} block {row['Block Size']}"
+        if "Grid Size" in row and "Block Size" in row
+        else ""
+    )
     for figure in FIGURES:
-        name = f"{row['Metric Name']}, {figure.lower()} of {row['Invocations']} launches of {row['Kernel Name']}{shape}"
+        name = (
+            f"{row['Metric Name']}, {figure.lower()} of {row['Invocations']} launches of "
+            f"{row['Kernel Name']}{shape}"
+        )
         try:
             number = read_number(row[figure], style)
         except AmbiguousNumber:
             number = None
-            missing.append(Gap(f"summary:{name}", "ambiguous", f'"{row[figure]}" may be a whole number or a fraction'))
+            missing.append(
+                Gap(
+                    f"summary:{name}",
+                    "ambiguous",
+                    f'"{row[figure]}" may be a whole number or a fraction',
+                )
+            )
         if number is None:
             yield Summary(name, None, unit, row[figure])
         else:

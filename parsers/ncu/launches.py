@@ -1,6 +1,6 @@
-"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them. A file's decimal style is
-known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and become numbers when the
-counters are read."""
+"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them. A
+file's decimal style is known only at its end, so cells are kept as printed
+(:mod:`perfctl.parsers.ncu.launches`) and become numbers when the counters are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ from perfctl.parsers.ncu.facts import (
 )
 from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, no_values, no_values_of
 from perfctl.parsers.text.lines import Log, readable
-from perfctl.parsers.text.numbers import AmbiguousNumber, StyleEvidence, base_unit, read_value, scaled
+from perfctl.parsers.text.numbers import (
+    AmbiguousNumber,
+    StyleEvidence,
+    base_unit,
+    read_value,
+    scaled,
+)
 from perfctl.records.bulk import NumberedCounters
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Report
@@ -68,8 +74,8 @@ class _Numbers(dict[str, int]):
 
 
 class _Endings(dict[str, int]):
-    """End of a line after the quote that opens its last cell -> number of that cell's text. Raises KeyError when the
-    end is not one complete cell without quotes inside."""
+    """End of a line after the quote that opens its last cell -> number of that cell's text. Raises
+    KeyError when the end is not one complete cell without quotes inside."""
 
     def __init__(self, ids: _Numbers) -> None:
         super().__init__()
@@ -101,8 +107,8 @@ class Cells:
         self.shapes = Shapes()
 
     def end(self, launch: int) -> None:
-        """All cells since the last call are of this launch. Raises ReportError where there are too many launches, or
-        the temporary file has no room."""
+        """All cells since the last call are of this launch. Raises ReportError where there are too
+        many launches, or the temporary file has no room."""
         if new := len(self.key) - len(self.launch):
             self.shapes.add(launch, self.key[-new:])
             self.launch.extend(repeat(launch, new))
@@ -147,7 +153,8 @@ class Cells:
 
     def _write(self, texts: bytes) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="perfctl-ncu-")  # noqa: SIM115  # lives as long as the cells
+            # lives as long as the cells
+            self._file = tempfile.TemporaryFile(prefix="perfctl-ncu-")  # noqa: SIM115
             weakref.finalize(self, self._file.close)
         self._sizes.append((len(self.key), len(texts)))
         for numbers in self._numbers:
@@ -168,12 +175,21 @@ Read = tuple[int | float | None, str | None]
 """A number, or None and the state of the gap where a number was expected."""
 
 _REASONS = {
-    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such metric, or '
-    "it could not be collected",
-    "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says '
-    "which; export it again with LC_ALL=C",
-    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; export it '
-    "again with LC_ALL=C",
+    "not_available": (
+        'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
+        "metric, or "
+        "it could not be collected"
+    ),
+    "ambiguous": (
+        '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the '
+        "file says "
+        "which; export it again with LC_ALL=C"
+    ),
+    "unreadable": (
+        '{count} values such as "{text}" do not fit the number format of the rest of the file; '
+        "export it "
+        "again with LC_ALL=C"
+    ),
 }
 
 
@@ -207,7 +223,8 @@ class Table:
         """Launches for which a metric that FLOPs are made from has a number."""
         self._flops: set[int] = set()
         self.facts: dict[int, dict[int, str]] = {}
-        """Of the cells in FACT_NAMES: key -> launch -> printed text, the first where there are several."""
+        """Of the cells in FACT_NAMES: key -> launch -> printed text, the first where there
+        are several."""
 
     def key(self, name: str, unit: str, section: str | None) -> int:
         """Number of a metric in one unit and section; new ones get one."""
@@ -222,12 +239,15 @@ class Table:
         return number
 
     def add(self, launch: int, keys: Sequence[int], texts: Sequence[int]) -> None:
-        """Take in cells of a launch: the numbers of their metrics, and of their texts in ``cells``."""
+        """Take in cells of a launch: the numbers of their metrics, and of their texts
+        in ``cells``."""
         self.cells.key.extend(keys)
         self.cells.text.extend(texts)
         if launch not in self.counted and not self._flops.isdisjoint(keys):
             pairs = zip(keys, texts, strict=True)
-            if any(key in self._flops and self.cells.texts[text][:1].isdigit() for key, text in pairs):
+            if any(
+                key in self._flops and self.cells.texts[text][:1].isdigit() for key, text in pairs
+            ):
                 self.counted.add(launch)
         if self.facts.keys().isdisjoint(keys):
             return
@@ -237,7 +257,8 @@ class Table:
 
 
 class Finished:
-    """A table whose numbers have been read: gives the records of a Report. ``counters`` can be read many times."""
+    """A table whose numbers have been read: gives the records of a Report. ``counters`` can be read
+    many times."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -261,17 +282,23 @@ class Finished:
         return None, None if text.strip("0123456789.,+-") else "unreadable"
 
     def _read_part(self, part: Part) -> tuple[list[int | float | None], dict[int, str]]:
-        """The number of each text of a part, and the states of the texts that have no number for a reason."""
+        """The number of each text of a part, and the states of the texts that have no number for
+        a reason."""
         in_memory = part.texts is self._table.cells.texts
         if in_memory and self._kept is not None:
             return self._kept
         read = list(map(self._read, part.texts))
-        found = [number for number, _ in read], {at: state for at, (_, state) in enumerate(read) if state is not None}
+        found = (
+            [number for number, _ in read],
+            {at: state for at, (_, state) in enumerate(read) if state is not None},
+        )
         if in_memory:
             self._kept = found
         return found
 
-    def report(self, form: str, log: Log, notes: Iterable[Diagnostic], printed: str = "CSV") -> Report:
+    def report(
+        self, form: str, log: Log, notes: Iterable[Diagnostic], printed: str = "CSV"
+    ) -> Report:
         """The whole report; ``printed`` says what a file of this form is called."""
         kernels = self.kernels()
         no_grid = f"the {printed} has no Grid Size for a launch (ncu before 2023 prints none)"
@@ -289,14 +316,21 @@ class Finished:
             kernels=kernels,
             counters=self.counters(),
             gaps=(*missing, *gaps(log, printed), *self._table.rules.gaps()),
-            diagnostics=(*diagnostics(log), *self._rounding(), *notes, *self._doubts(kernels, printed)),
+            diagnostics=(
+                *diagnostics(log),
+                *self._rounding(),
+                *notes,
+                *self._doubts(kernels, printed),
+            ),
             advice=self._table.rules.ordered(self._order),
         )
 
     def counters(self) -> NumberedCounters:
         """In the order of the file."""
         keys = zip(self._table.keys, self._units, strict=True)
-        return NumberedCounters([(name, unit.name, section) for (name, _, section), unit in keys], self._columns)
+        return NumberedCounters(
+            [(name, unit.name, section) for (name, _, section), unit in keys], self._columns
+        )
 
     def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
         table = self._table
@@ -328,7 +362,10 @@ class Finished:
         counted = self._table.counted
         return with_steps(
             sorted(
-                (_kernel(*launch, self._facts.get(index, {}), index in counted) for index, launch in numbered),
+                (
+                    _kernel(*launch, self._facts.get(index, {}), index in counted)
+                    for index, launch in numbered
+                ),
                 key=lambda kernel: kernel.launch,
             )
         )
@@ -368,13 +405,16 @@ class Finished:
         for key, texts in self._table.facts.items():
             name = self._table.keys[key][0]
             field = next((field for field, names in KERNEL_FACTS.items() if name in names), "")
-            bad = next((text for text in texts.values() if self._read(text)[1] == "not_available"), None)
+            bad = next(
+                (text for text in texts.values() if self._read(text)[1] == "not_available"), None
+            )
             if field and bad is not None:
                 found.setdefault(field, (name, bad))
         return found
 
     def gaps(self) -> list[Gap]:
-        """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
+        """One gap for each metric and reason that has cells without a number where one was
+        expected, and for names."""
         counts: dict[tuple[str, str], int] = {}
         examples: dict[tuple[str, str], str] = {}
         for part in self._table.cells.parts():
@@ -393,7 +433,8 @@ class Finished:
         return [*found, *no_values(total, missing, next(iter(examples.values()), ""))]
 
     def _doubts(self, kernels: list[Kernel], printed: str) -> Iterator[Diagnostic]:
-        """Only CSV has IDs of launches. The grid is checked where a metric states its blocks, too."""
+        """Only CSV has IDs of launches. The grid is checked where a metric states its
+        blocks, too."""
         launches = self._table.launches
         ids = [launch.order for launch in launches] if printed == "CSV" else []
         sizes: dict[int, int] = {}
@@ -411,7 +452,8 @@ class Finished:
         if rounded:
             about = f"ncu printed them in scaled units (for example {rounded[0]})"
             text = (
-                f"{len(rounded)} metrics are rounded because {about}; export with --print-units base for exact figures"
+                f"{len(rounded)} metrics are rounded because {about}; export with --print-units "
+                "base for exact figures"
             )
             yield Diagnostic("info", "perfctl", text)
 
@@ -420,8 +462,12 @@ def _kernel(rank: int, launch: Launch, facts: Facts, counted: bool) -> Kernel:
     fields = kernel_fields(facts)
     for prefix, text in (("grid", launch.grid), ("block", launch.block)):
         if not _is_failed(text) and (dimensions := _dimensions(text)):
-            fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
-    named = zip(_NUMBERED, (launch.stream, launch.device, launch.process, launch.context), strict=True)
+            fields.update(
+                zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True)
+            )
+    named = zip(
+        _NUMBERED, (launch.stream, launch.device, launch.process, launch.context), strict=True
+    )
     fields.update((field, int(text)) for field, text in named if _is_whole(text))
     place = place_of(launch.push_pop, launch.start_end, launch.name)
     return kernel_of(rank, launch.name, place, fields, counted=counted)
@@ -444,7 +490,8 @@ def _is_whole(text: str) -> bool:
 
 
 def _ranks(orders: list[int]) -> list[int]:
-    """Position of each launch when sorted by ID; launches with one ID keep the order of the file."""
+    """Position of each launch when sorted by ID; launches with one ID keep the order of
+    the file."""
     ranks = [0] * len(orders)
     for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
         ranks[index] = rank

@@ -1,6 +1,7 @@
-"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package,
-an optional extra, which gives metrics in base units. On a damaged file it gives fewer results, or aborts: so it runs in
-a process of its own, and the file's own count of results is compared with what came."""
+"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's
+``ncu_report`` package, an optional extra, which gives metrics in base units. On a damaged file it
+gives fewer results, or aborts: so it runs in a process of its own, and the file's own count of
+results is compared with what came."""
 
 from __future__ import annotations
 
@@ -45,6 +46,15 @@ _KNOWN_LAYOUT = 7
 _HEADER_LIMIT = 2**28
 _LATEST = 2**32
 
+READER = "perfctl.parsers.ncu.rep_worker"
+READER_SECONDS = 1800
+"""Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics
+takes a few."""
+NEWEST = "2025.1"
+_EXPORT = (
+    "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
+)
+
 
 @dataclass(slots=True)
 class Outline:
@@ -56,7 +66,8 @@ class Outline:
     """Byte at which the structure breaks off; None for a whole file."""
     results: int = 0
     versions: dict[str, str] = field(default_factory=dict)
-    """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target ...", ..."""
+    """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target
+    ...", ..."""
     created: int | None = None
     processes: set[int] = field(default_factory=set)
     """Ids of the processes that the results are of; empty in files of 2019."""
@@ -64,7 +75,11 @@ class Outline:
     @property
     def tool_version(self) -> str | None:
         """Version of ncu, such as "2023.1.0.0"; None in files of 2019."""
-        own = (version for provider, version in self.versions.items() if provider.startswith("Nsight Compute"))
+        own = (
+            version
+            for provider, version in self.versions.items()
+            if provider.startswith("Nsight Compute")
+        )
         return next((version.split(" ", 1)[0] for version in own), None)
 
     @property
@@ -115,12 +130,20 @@ def _block(header: bytes, found: Outline) -> int:
         if key == 2 and isinstance(value, int):
             found.created = value
         elif key == 8 and isinstance(value, bytes):
-            pair = {part: text.decode("utf-8", "replace") for part, text in _fields(value) if isinstance(text, bytes)}
+            pair = {
+                part: text.decode("utf-8", "replace")
+                for part, text in _fields(value)
+                if isinstance(text, bytes)
+            }
             found.versions[pair.get(1, "")] = pair.get(2, "")
     results = block.get((2, int), 0)
     found.results += results
     if results:  # field 6: process id, host and program
-        own = (value for key, value in _fields(block.get((6, bytes), b"")) if key == 1 and isinstance(value, int))
+        own = (
+            value
+            for key, value in _fields(block.get((6, bytes), b""))
+            if key == 1 and isinstance(value, int)
+        )
         found.processes.update(own)
     payload: int = block.get((5, int), 0)
     return payload
@@ -154,21 +177,14 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("number is cut off or too long")
 
 
-READER = "perfctl.parsers.ncu.rep_worker"
-READER_SECONDS = 1800
-"""Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics takes a few."""
-NEWEST = "2025.1"
-_EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
-
-
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is a report file of Nsight Compute, of any version."""
     return head.startswith(MAGIC)
 
 
 def parse(path: Path, *, source: bool = False) -> Report:
-    """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is damaged, holds
-    nothing, or ``ncu_report`` is not installed."""
+    """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is
+    damaged, holds nothing, or ``ncu_report`` is not installed."""
     with readable(path, "ncu"):
         shape = outline(path)
     if shape.known and shape.cut_at is not None:
@@ -176,7 +192,9 @@ def parse(path: Path, *, source: bool = False) -> Report:
         raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
     if find_spec("ncu_report") is None:
         remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {_EXPORT.format(path=path)}"
-        raise ReportError(path, "ncu", "reading .ncu-rep files needs NVIDIA's ncu_report package", remedy)
+        raise ReportError(
+            path, "ncu", "reading .ncu-rep files needs NVIDIA's ncu_report package", remedy
+        )
     results = _Results()
     for record in _read(path, source=source):
         results.add(record)
@@ -188,8 +206,12 @@ def parse(path: Path, *, source: bool = False) -> Report:
         path=path,
         form="ncu report",
         tool_version=shape.tool_version,
-        devices=tuple(replace(device, driver_version=driver) for _, device in sorted(results.devices.items())),
-        environment={"cuda": shape.versions["CUDA Version"]} if "CUDA Version" in shape.versions else {},
+        devices=tuple(
+            replace(device, driver_version=driver) for _, device in sorted(results.devices.items())
+        ),
+        environment={"cuda": shape.versions["CUDA Version"]}
+        if "CUDA Version" in shape.versions
+        else {},
         kernels=with_steps(_of_process(results.kernels, shape.processes)),
         counters=results,
         gaps=(*_gaps(results, shape), *_not_stored(results, shape, source=source)),
@@ -206,14 +228,22 @@ def parse(path: Path, *, source: bool = False) -> Report:
 
 def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
     """Every result of the report, from the reading process; ReportError when that fails."""
-    command = [sys.executable, "-P", "-m", READER, str(path.absolute()), *(["source"] if source else [])]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        READER,
+        str(path.absolute()),
+        *(["source"] if source else []),
+    ]
     with subprocess.Popen(command, stdout=PIPE, stderr=DEVNULL, stdin=DEVNULL) as process:
         watchdog = threading.Timer(READER_SECONDS, process.kill)
         watchdog.daemon = True
         watchdog.start()
         try:
             for line in process.stdout or ():
-                if line.endswith(b"\n"):  # the last line of a process that was killed may be cut off
+                # the last line of a process that was killed may be cut off
+                if line.endswith(b"\n"):
                     yield json.loads(line)
             code = process.wait()
         finally:
@@ -227,22 +257,40 @@ def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
 
 def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
     if not shape.known:
-        return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(path=path)
+        return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(
+            path=path
+        )
     if shape.results == 0:
-        return "the report holds no kernels", "Check ncu's filters and --target-processes, and profile again"
+        return (
+            "the report holds no kernels",
+            "Check ncu's filters and --target-processes, and profile again",
+        )
     written = f"written by ncu {shape.tool_version}, " if shape.tool_version else ""
-    return f"the report ({written}{shape.results} results) is damaged and could not be read", _EXPORT.format(path=path)
+    return (
+        f"the report ({written}{shape.results} results) is damaged and could not be read",
+        _EXPORT.format(path=path),
+    )
 
 
 def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     for name, count in results.missing.items():
-        yield Gap(f"counter:{name}", "not_available", f"the report has no value for it in {count} launches")
+        yield Gap(
+            f"counter:{name}",
+            "not_available",
+            f"the report has no value for it in {count} launches",
+        )
     held = max(shape.results, len(results.kernels) + results.damaged)
     lost = held - len(results.kernels)
     if lost:
-        yield Gap("kernel", "unreadable", f"{lost} of {held} results in the report are damaged and could not be read")
+        yield Gap(
+            "kernel",
+            "unreadable",
+            f"{lost} of {held} results in the report are damaged and could not be read",
+        )
     if shape.known and shape.tool_version is None and shape.processes:
-        yield Gap("profiler_version", "not_available", "the report does not state the version of ncu")
+        yield Gap(
+            "profiler_version", "not_available", "the report does not state the version of ncu"
+        )
     no_grid = "the report has only the total grid size (ncu before 2020)"
     times = next((name for name in KERNEL_FACTS["duration_ns"] if results.missing[name]), None)
     printed = {"duration_ns": (times, "no number")} if times else {}
@@ -272,21 +320,31 @@ def _not_stored(results: _Results, shape: Outline, *, source: bool) -> Iterator[
     if results.series:
         some = ", ".join(list(results.series)[:3])
         reason = (
-            f"{len(results.series)} metrics have a curve or a series of samples in the report, which are not stored: "
+            f"{len(results.series)} metrics have a curve or a series of samples in the report, "
+            "which are not stored: "
         )
-        yield Gap("counter:instances", "not_collected", f"{reason}{some}{', ...' if len(results.series) > 3 else ''}")
+        yield Gap(
+            "counter:instances",
+            "not_collected",
+            f"{reason}{some}{', ...' if len(results.series) > 3 else ''}",
+        )
     if source and not results.source:
-        reason = "the report has no values by instruction; profile with --set full, or with --section SourceCounters"
+        reason = (
+            "the report has no values by instruction; profile with --set full, or with --section "
+            "SourceCounters"
+        )
         yield Gap("source_counter", "not_available", reason)
     elif results.addresses and not source:
         reason = (
-            f"the report has values of {results.addresses:,} instructions; perfctl ingest --source --again stores them"
+            f"the report has values of {results.addresses:,} instructions; perfctl ingest --source "
+            "--again stores them"
         )
         yield Gap("source_counter", "not_collected", reason)
 
 
 class _Results:
-    """Launches and metric values of one report; iterating gives the counters, as often as wanted."""
+    """Launches and metric values of one report; iterating gives the counters, as often
+    as wanted."""
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
@@ -331,7 +389,9 @@ class _Results:
         self.addresses += record["addresses"]
         self.series.update(dict.fromkeys(record["series"]))
         place, fields = innermost(record["ranges"]), kernel_fields(facts)
-        kernel = kernel_of(launch, record["name"], place, fields, record["short"] or None, counted=counted)
+        kernel = kernel_of(
+            launch, record["name"], place, fields, record["short"] or None, counted=counted
+        )
         self.kernels.append(kernel)
         if facts.get("launch__grid_dim_x", (None, None))[0] == 0:
             self.failed.append(kernel.name)
@@ -339,7 +399,10 @@ class _Results:
         if at not in self.devices:
             self.devices[at] = device_of(at, None, facts)
         if not record["single"]:
-            text = f"result {launch} is not a single kernel but a range, graph or command list: {kernel.name}"
+            text = (
+                f"result {launch} is not a single kernel but a range, graph or command list: "
+                f"{kernel.name}"
+            )
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
     def _metrics(
@@ -357,7 +420,9 @@ class _Results:
             counted = counted or (value is not None and counts_flops(name))
         return facts, counted
 
-    def _value_of(self, launch: int, name: str, unit: str, section: str | None, value: Value) -> tuple[Value, Unit]:
+    def _value_of(
+        self, launch: int, name: str, unit: str, section: str | None, value: Value
+    ) -> tuple[Value, Unit]:
         key = self._key_ids.setdefault((name, unit, section), len(self._keys))
         if key == len(self._keys):
             self._keys.append((name, base_unit(unit), section))

@@ -1,9 +1,10 @@
-"""``python -m perfctl.parsers.ncu.rep_worker REPORT [source]`` writes a line of JSON for each result: ``name``, ``short``,
-``single`` (one kernel), ``ranges`` (push/pop, outermost first), ``metrics`` ([name, unit, value or null]), ``sections``
-(metric -> title), ``rules`` ([name, kind, text, speed-up in %, scope]), ``instances`` ([metric, unit, instance, value]),
-``series`` (metrics with more values than that), ``source`` (SourceCounter's fields without the launch; only on request)
-and ``addresses`` (how many instructions have values). NVIDIA's package can abort the interpreter on a damaged file (seen
-with ncu_report 2026.x: "Check failed: count >= 0")."""
+"""``python -m perfctl.parsers.ncu.rep_worker REPORT [source]`` writes a line of JSON for each
+result: ``name``, ``short``, ``single`` (one kernel), ``ranges`` (push/pop, outermost first),
+``metrics`` ([name, unit, value or null]), ``sections`` (metric -> title), ``rules`` ([name, kind,
+text, speed-up in %, scope]), ``instances`` ([metric, unit, instance, value]), ``series`` (metrics
+with more values than that), ``source`` (SourceCounter's fields without the launch; only on request)
+and ``addresses`` (how many instructions have values). NVIDIA's package can abort the interpreter on
+a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from typing import Any, TextIO
 _EXACT = 2.0**53
 Value = int | float | str | None
 FEW, OPCODES = 32, 512
-"""Values of one metric that are given by instance; opcodes are an instruction mix, which is of use only as a whole."""
+"""Values of one metric that are given by instance; opcodes are an instruction mix, which is of use
+only as a whole."""
 _ADDRESS = 2**32
 """Instances from here on are addresses of instructions or moments in time."""
 _EXECUTED, _THREADS, _SAMPLES = "inst_executed", "thread_inst_executed", "smsp__pcsamp_sample_count"
@@ -55,7 +57,9 @@ def _record(action: Any, *, with_source: bool) -> dict[str, object]:
     found = [_metric(action, name) for name in names]
     instances, series = _instances(action, names)
     of_source = (_EXECUTED, _THREADS, _SAMPLES)
-    addresses = sorted({at for name in of_source if name in names for at in _by_instance(action, name)})
+    addresses = sorted(
+        {at for name in of_source if name in names for at in _by_instance(action, name)}
+    )
     return {
         "name": _text(action.name(action.NameBase_DEMANGLED)),
         "short": _text(action.name(action.NameBase_FUNCTION)),
@@ -73,9 +77,14 @@ def _record(action: Any, *, with_source: bool) -> dict[str, object]:
 
 
 def _sections(action: Any) -> dict[str, str]:
-    """Metric -> title of its section: the first one that has it in its header, which the details page prints, else
-    the first one that has it in a chart or table. Empty with a package that does not know sections."""
-    known = sorted(action.sections(), key=lambda section: section.order()) if hasattr(action, "sections") else []
+    """Metric -> title of its section: the first one that has it in its header, which the details
+    page prints, else the first one that has it in a chart or table. Empty with a package that does
+    not know sections."""
+    known = (
+        sorted(action.sections(), key=lambda section: section.order())
+        if hasattr(action, "sections")
+        else []
+    )
     found: dict[str, str] = {}
     for metrics_of in ("header_metrics", "body_metrics"):
         for section in known:
@@ -98,7 +107,8 @@ def _rules(action: Any) -> Iterator[tuple[str, str | None, str, float | None, st
 
 
 def _instances(action: Any, names: Any) -> tuple[list[tuple[str, str, str, Value]], list[str]]:
-    """Values by opcode, slice or pass; and the metrics of which there are more (curves, series of samples)."""
+    """Values by opcode, slice or pass; and the metrics of which there are more (curves, series
+    of samples)."""
     few: list[tuple[str, str, str, Value]] = []
     series = []
     of_code = set(_by_instance(action, _EXECUTED)) if _EXECUTED in names else set()
@@ -115,7 +125,9 @@ def _instances(action: Any, names: Any) -> tuple[list[tuple[str, str, str, Value
             series.append(name)
             continue
         pairs = _by_instance(action, name).items()
-        few += ((name, _text(metric.unit()), _text(str(one)), _plain(value)) for one, value in pairs)
+        few += (
+            (name, _text(metric.unit()), _text(str(one)), _plain(value)) for one, value in pairs
+        )
     return few, series
 
 
@@ -139,11 +151,13 @@ def _plain(value: Any) -> Value:
 
 
 def _source(action: Any, names: Any, addresses: list[int]) -> Iterator[tuple[object, ...]]:
-    """Of each instruction: bytes from the first one, opcode, file, line, executed by warps and by threads, samples, and
-    the most frequent reason why a sampled warp stalled. Of the code no more than the opcode is given. The package lists
-    only the instructions whose value is not 0: the values of all add up to the metric's own."""
+    """Of each instruction: bytes from the first one, opcode, file, line, executed by warps and by
+    threads, samples, and the most frequent reason why a sampled warp stalled. Of the code no more
+    than the opcode is given. The package lists only the instructions whose value is not 0: the
+    values of all add up to the metric's own."""
     executed, threads, samples = (
-        _by_instance(action, name) if name in names else {} for name in (_EXECUTED, _THREADS, _SAMPLES)
+        _by_instance(action, name) if name in names else {}
+        for name in (_EXECUTED, _THREADS, _SAMPLES)
     )
     reasons = {
         name.removeprefix(_STALLED): _by_instance(action, name)
@@ -153,17 +167,22 @@ def _source(action: Any, names: Any, addresses: list[int]) -> Iterator[tuple[obj
     for at in addresses:
         place = action.source_info(at)
         opcode = _PREDICATE.match(_text(action.sass_by_pc(at)))
-        stalled = {reason: of_reason[at] for reason, of_reason in reasons.items() if of_reason.get(at)}
+        stalled = {
+            reason: of_reason[at] for reason, of_reason in reasons.items() if of_reason.get(at)
+        }
         yield (
-            at - addresses[0], opcode and opcode[1], place and (_text(place.file_name()) or None),
-            (place and place.line()) or None, *(_plain(of.get(at, 0)) if of else None for of in (executed, threads, samples)),
+            at - addresses[0],
+            opcode and opcode[1],
+            place and (_text(place.file_name()) or None),
+            (place and place.line()) or None,
+            *(_plain(of.get(at, 0)) if of else None for of in (executed, threads, samples)),
             max(stalled, key=lambda reason: stalled[reason]) if stalled else None,
-        )  # fmt: skip
+        )
 
 
 def _metric(action: Any, name: str) -> tuple[tuple[str, str, Value], bool]:
-    """(name, unit, value) and whether the value has an unknown type. The package refuses names with lone surrogates,
-    which it gives itself in damaged files."""
+    """(name, unit, value) and whether the value has an unknown type. The package refuses names with
+    lone surrogates, which it gives itself in damaged files."""
     metric = action.metric_by_name(name) if name == _text(name) else None
     if metric is None:
         return (_text(name), "", None), False
@@ -193,11 +212,16 @@ def _ranges(action: Any) -> list[str]:
     state = action.nvtx_state()
     if state is None:
         return []
-    return [_text(name) for number in state.domains() for name in state.domain_by_id(number).push_pop_ranges()]
+    return [
+        _text(name)
+        for number in state.domains()
+        for name in state.domain_by_id(number).push_pop_ranges()
+    ]
 
 
 def _text(text: str | None) -> str:
-    """Text without the lone surrogates that the package makes of bytes that are no UTF-8; "" where it has none."""
+    """Text without the lone surrogates that the package makes of bytes that are no UTF-8; "" where
+    it has none."""
     return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -1,6 +1,7 @@
-"""Parser of Nsight Compute's console text: details page, raw page and summaries. Up to 2022.3 a launch has its date,
-and tables have no header row; later it has grid, block, device and capability, and tables have one. Numbers are rounded
-as printed; launches are numbered in the order of the text, which has no IDs."""
+"""Parser of Nsight Compute's console text: details page, raw page and summaries. Up to 2022.3 a
+launch has its date, and tables have no header row; later it has grid, block, device and capability,
+and tables have one. Numbers are rounded as printed; launches are numbered in the order of the text,
+which has no IDs."""
 
 from __future__ import annotations
 
@@ -26,106 +27,17 @@ _LONGEST_RULER = 4000
 _MOST_LINES = 200_000
 Spans = Sequence[tuple[int, int]]
 
-
-def spans_of(line: str) -> Spans:
-    """Columns (from, to) of a ruler; empty for any other line."""
-    if len(line) > _LONGEST_RULER or "---" not in line or not _RULER.fullmatch(line):
-        return ()
-    return tuple((match.start(), match.end()) for match in re.finditer("-+", line))
-
-
-class TextTable:
-    """Takes the lines below a ruler until the table ends."""
-
-    def __init__(self, spans: Spans, ruler: str, *, open_above: bool = False, by_left: bool = False) -> None:
-        self._spans, self._ruler = spans, ruler
-        self._closes = not open_above
-        """Whether a second ruler ends the table; one whose header is above its only ruler ends with a blank line."""
-        self._by_left = by_left
-        self._cells: list[list[str]] = []
-        self._header = self._closed = False
-        self.broken = 0
-        """Rows that were cut off or do not fit the columns."""
-
-    def take(self, line: str) -> bool:
-        """Take in one line; False when the table ended before it."""
-        text, whole = line.rstrip(), line.endswith("\n")
-        if text == self._ruler and not self._closed:
-            between = self._header and not self._cells  # the ruler between header and rows
-            self._closes, self._closed = self._closes or between, not between
-            return True
-        self._closed |= self._is_foreign(text) if text else whole  # a blank line without its line end may be a cut row
-        if text and not self._closed:
-            self._take_row(text, whole=whole)
-        return not self._closed
-
-    def unclosed(self) -> int:
-        """1 when the text ended in the middle of this table."""
-        return int(self._closes and not self._closed)
-
-    def _is_foreign(self, text: str) -> bool:
-        """Return whether the table has ended: a tool's line, a new section, or text left of the table."""
-        left_of_table = text[: self._spans[0][0]]
-        return bool(left_of_table.strip()) or text.startswith("==") or text.lstrip().startswith("Section: ")
-
-    def _take_row(self, text: str, *, whole: bool) -> None:
-        cells = [text[start:end] for start, end in self._spans]
-        if [cell.strip() for cell in cells[:2]] == ["Metric Name", "Metric Unit"]:
-            self._header = True
-            return
-        if not self._by_left and cells[-1].strip():  # else a name that continues, or a metric without a value
-            whole = len(text) == self._spans[-1][1]
-        between = "".join(text[end : end + 1] for _, end in self._spans)
-        if whole and not between.strip() and len(self._cells) < _MOST_LINES:
-            self._cells.append(cells)
-        else:
-            self.broken += 1
-
-    def rows(self) -> list[list[str]]:
-        """The rows with their broken cells put together again."""
-        found: list[list[str]] = []
-        full = False
-        for cells in self._cells:
-            if found and self._goes_on(cells, full=full):
-                parts = zip(found[-1], cells, strict=True)
-                found[-1] = [_joined(old, new, words=index > 1) for index, (old, new) in enumerate(parts)]
-            else:
-                found.append([cell.strip() for cell in cells])
-            start, end = self._spans[0]
-            full = len(cells[0].rstrip()) >= end - start - 1
-        if found and not self._closed and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1])):
-            del found[-1]  # the text ends here: the rest of this row may be missing
-            self.broken += 1
-        self.broken += sum(not row[0] for row in found)
-        return [row for row in found if row[0]]
-
-    def _goes_on(self, cells: list[str], *, full: bool) -> bool:
-        """Return whether this line continues the row before: a name after a full column, a value where there is no name."""
-        name, *others = (cell.strip() for cell in cells)
-        goes_on = not (name or others[0]) or (full and not any(others) and not self._fits())
-        return goes_on and not self._by_left
-
-    def _fits(self) -> bool:
-        """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a full one does not continue."""
-        return self._header or not self._closes
-
-
-def _joined(old: str, new: str, *, words: bool) -> str:
-    """A broken cell: values are broken between words, names anywhere."""
-    new = new.strip()
-    return f"{old} {new}" if words and old and new else old + new
-
-
 _LAUNCH = re.compile(
     r" {1,8}(?P<name>\S.*?)(?: \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\))?"
     r"(?:, \d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d)?"
-    r", Context (?P<context>\d+)(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<capability>[\d.]+))?"
-    r"(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
+    r", Context (?P<context>\d+)(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC "
+    r"(?P<capability>[\d.]+))?(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
 )
 _SUMMARY = re.compile(
-    r" {0,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size (?P<grid>[^,]+|\([^)]*\))"
-    r"| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
-    r"(?:, Device \d+)?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
+    r" {0,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size "
+    r"(?P<grid>[^,]+|\([^)]*\))| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
+    r"(?:, Device \d+)?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations "
+    r"(?P<new_count>\d+))\s*"
 )
 _PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _SECTION = re.compile(r" {0,8}Section: (\S.*)")
@@ -143,6 +55,115 @@ _SIGNATURE = re.compile(
 )
 _ADVICE_COLUMNS = 2
 """Some rules put their advice into a box of two columns: kind and text."""
+
+
+def spans_of(line: str) -> Spans:
+    """Columns (from, to) of a ruler; empty for any other line."""
+    if len(line) > _LONGEST_RULER or "---" not in line or not _RULER.fullmatch(line):
+        return ()
+    return tuple((match.start(), match.end()) for match in re.finditer("-+", line))
+
+
+class TextTable:
+    """Takes the lines below a ruler until the table ends."""
+
+    def __init__(
+        self, spans: Spans, ruler: str, *, open_above: bool = False, by_left: bool = False
+    ) -> None:
+        self._spans, self._ruler = spans, ruler
+        self._closes = not open_above
+        """Whether a second ruler ends the table; one whose header is above its only ruler ends with
+        a blank line."""
+        self._by_left = by_left
+        self._cells: list[list[str]] = []
+        self._header = self._closed = False
+        self.broken = 0
+        """Rows that were cut off or do not fit the columns."""
+
+    def take(self, line: str) -> bool:
+        """Take in one line; False when the table ended before it."""
+        text, whole = line.rstrip(), line.endswith("\n")
+        if text == self._ruler and not self._closed:
+            between = self._header and not self._cells  # the ruler between header and rows
+            self._closes, self._closed = self._closes or between, not between
+            return True
+        # a blank line without its line end may be a cut row
+        self._closed |= self._is_foreign(text) if text else whole
+        if text and not self._closed:
+            self._take_row(text, whole=whole)
+        return not self._closed
+
+    def unclosed(self) -> int:
+        """1 when the text ended in the middle of this table."""
+        return int(self._closes and not self._closed)
+
+    def _is_foreign(self, text: str) -> bool:
+        """Return whether the table has ended: a tool's line, a new section, or text left of
+        the table."""
+        left_of_table = text[: self._spans[0][0]]
+        return (
+            bool(left_of_table.strip())
+            or text.startswith("==")
+            or text.lstrip().startswith("Section: ")
+        )
+
+    def _take_row(self, text: str, *, whole: bool) -> None:
+        cells = [text[start:end] for start, end in self._spans]
+        if [cell.strip() for cell in cells[:2]] == ["Metric Name", "Metric Unit"]:
+            self._header = True
+            return
+        # else a name that continues, or a metric without a value
+        if not self._by_left and cells[-1].strip():
+            whole = len(text) == self._spans[-1][1]
+        between = "".join(text[end : end + 1] for _, end in self._spans)
+        if whole and not between.strip() and len(self._cells) < _MOST_LINES:
+            self._cells.append(cells)
+        else:
+            self.broken += 1
+
+    def rows(self) -> list[list[str]]:
+        """The rows with their broken cells put together again."""
+        found: list[list[str]] = []
+        full = False
+        for cells in self._cells:
+            if found and self._goes_on(cells, full=full):
+                parts = zip(found[-1], cells, strict=True)
+                found[-1] = [
+                    _joined(old, new, words=index > 1) for index, (old, new) in enumerate(parts)
+                ]
+            else:
+                found.append([cell.strip() for cell in cells])
+            start, end = self._spans[0]
+            full = len(cells[0].rstrip()) >= end - start - 1
+        if (
+            found
+            and not self._closed
+            and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1]))
+        ):
+            del found[-1]  # the text ends here: the rest of this row may be missing
+            self.broken += 1
+        self.broken += sum(not row[0] for row in found)
+        return [row for row in found if row[0]]
+
+    def _goes_on(self, cells: list[str], *, full: bool) -> bool:
+        """Return whether this line continues the row before: a name after a full column, a value
+        where there is no name."""
+        name, *others = (cell.strip() for cell in cells)
+        goes_on = not (name or others[0]) or (full and not any(others) and not self._fits())
+        return goes_on and not self._by_left
+
+    def _fits(self) -> bool:
+        """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a
+        full one does not continue."""
+        return self._header or not self._closes
+
+
+def _joined(old: str, new: str, *, words: bool) -> str:
+    """A broken cell: values are broken between words, names anywhere."""
+    new = new.strip()
+    return f"{old} {new}" if words and old and new else old + new
+
+
 _MOST_RANGES, _MOST_RULE_LINES = 200, 200
 
 
@@ -241,7 +262,9 @@ class _Reader:
             columns = SUMMARY_COLUMNS if self._summary is not None else METRIC_COLUMNS
             if self._has_place() and len(spans) == len(columns):
                 headed = self._before.split()[:2] == ["Metric", "Name"]
-                self._body = TextTable(spans, line.rstrip(), open_above=headed, by_left=self._summary is not None)
+                self._body = TextTable(
+                    spans, line.rstrip(), open_above=headed, by_left=self._summary is not None
+                )
             elif self._section is not None and self._has_place() and len(spans) != _ADVICE_COLUMNS:
                 self.unknown.append(f"a table of {len(spans)} columns in section {self._section}")
         elif match := _SECTION.fullmatch(line):
@@ -264,7 +287,10 @@ class _Reader:
             self.log.add(line)
         else:
             self._process = match[1]
-            if self.processes.setdefault(line.strip(), self._line) != self._line and self._has_read():
+            if (
+                self.processes.setdefault(line.strip(), self._line) != self._line
+                and self._has_read()
+            ):
                 self.is_again |= not self.starts
                 self._begin_output()
                 self.processes[line.strip()] = self._line
@@ -292,7 +318,11 @@ class _Reader:
         ranges, self._ranges = self._ranges, None
         if ranges:
             launch, cell = self.table.launches[-1], "".join(ranges)
-            changed = launch._replace(push_pop=cell) if self._is_push_pop else launch._replace(start_end=cell)
+            changed = (
+                launch._replace(push_pop=cell)
+                if self._is_push_pop
+                else launch._replace(start_end=cell)
+            )
             self.table.launches[-1] = changed
 
     def _start_summary(self, match: re.Match[str]) -> None:
@@ -308,7 +338,9 @@ class _Reader:
         body, self._body = self._body, None
         for row in body.rows() if body else ():
             if self._summary is not None:
-                self.summary_rows.append(self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True)))
+                self.summary_rows.append(
+                    self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True))
+                )
                 continue
             name, unit, value = row
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
@@ -322,4 +354,6 @@ class _Reader:
         if self._rule:
             (kind, *texts), self._rule = self._rule, []
             if self._summary is None:
-                self.table.rules.add_printed(len(self.table.launches) - 1, self._section or "", kind, " ".join(texts))
+                self.table.rules.add_printed(
+                    len(self.table.launches) - 1, self._section or "", kind, " ".join(texts)
+                )

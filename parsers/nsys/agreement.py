@@ -1,5 +1,6 @@
-"""Where an nsys export contradicts itself, beyond what ``text.sqlite_checks`` finds in any database: rows that were deleted,
-names that are not there, times outside of the capture. None of it looks at single rows: what was found while reading counts."""
+"""Where an nsys export contradicts itself, beyond what ``text.sqlite_checks`` finds in any
+database: rows that were deleted, names that are not there, times outside of the capture. None of it
+looks at single rows: what was found while reading counts."""
 
 from __future__ import annotations
 
@@ -17,14 +18,17 @@ _LATE_NS = 10**9
 """The last events may end a little after the capture."""
 _NAMELESS = re.compile(r"\(name -?\d+ is not in the report\)")
 _LAUNCH = re.compile(
-    r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
+    "(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)"
+    r"(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
 )
 _COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
 """Names of calls that move or set memory; others of the kind move several pieces at once."""
 _MOST_NAMES = 500
 
 
-def doubts(database: Database, kernels: Launched, calls: Sequence[ApiCall]) -> tuple[Diagnostic, ...]:
+def doubts(
+    database: Database, kernels: Launched, calls: Sequence[ApiCall]
+) -> tuple[Diagnostic, ...]:
     """Return one warning with all contradictions."""
     found = (database.deleted(), *_names(database, kernels, calls), *_times(database, kernels))
     return contradictions([text for text in found if text])
@@ -56,10 +60,15 @@ def _times(database: Database, kernels: Launched) -> Iterator[str]:
         yield f"{check.backwards:,} kernels end before they begin"
 
 
-def launched_nothing(kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool) -> Iterator[Gap]:
-    """A gap where calls launched kernels or, though all kernels are there, started copies that the report does not have."""
+def launched_nothing(
+    kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool
+) -> Iterator[Gap]:
+    """A gap where calls launched kernels or, though all kernels are there, started copies that the
+    report does not have."""
     count = len(kernels.around.innermost) - kernels.unlaunched
-    launches = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name))
+    launches = sum(
+        one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name)
+    )
     if count and launches > count and not has_graphs:
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
@@ -67,5 +76,8 @@ def launched_nothing(kernels: Launched, copies: int, calls: Sequence[ApiCall], h
         return
     moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
     if launches == count and 0 < copies < moved and not has_graphs:
-        reason = f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation in the report"
+        reason = (
+            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation "
+            "in the report"
+        )
         yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")

@@ -1,4 +1,5 @@
-"""Sums of calls in an nsys export, as ``nsys stats`` has them (cuda_api_sum, osrt_sum, nvtx_sum, mpi_event_sum, ...)."""
+"""Sums of calls in an nsys export, as ``nsys stats`` has them (cuda_api_sum, osrt_sum, nvtx_sum,
+mpi_event_sum, ...)."""
 
 from __future__ import annotations
 
@@ -27,9 +28,20 @@ OSRT_CALL = 27
 OF_LIBRARIES = {"CUDNN_EVENTS": "cudnn", "CUBLAS_EVENTS": "cublas"}
 """Table -> domain of its calls. Since 2024 nsys records these libraries as NVTX domains."""
 OF_MPI = ("MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS")
-NVTX_LIBRARIES = {"nccl": "nccl", "cublas": "cublas", "cublaslt": "cublas", "cudnn": "cudnn", "mpi": "mpi"}
+NVTX_LIBRARIES = {
+    "nccl": "nccl",
+    "cublas": "cublas",
+    "cublaslt": "cublas",
+    "cudnn": "cudnn",
+    "mpi": "mpi",
+}
 """NVTX domain, in lower case -> domain of the calls that its ranges are."""
-SYNCS = {1: "event synchronize", 2: "stream wait event", 3: "stream synchronize", 4: "context synchronize"}
+SYNCS = {
+    1: "event synchronize",
+    2: "stream wait event",
+    3: "stream synchronize",
+    4: "context synchronize",
+}
 """CUpti_ActivitySynchronizationType; exports since 3.0.0 have ENUM_CUPTI_SYNC_TYPE."""
 _OF_NCCL = re.compile(r"nccl[A-Z]")
 _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
@@ -53,7 +65,8 @@ class Sums:
         self.of: dict[int | None, Sum] = {}
 
     def add(self, name: Column, length: Integers, known: Flags | None) -> None:
-        """Some calls: numbers of their names, how long each took, and where that is known (None: everywhere)."""
+        """Some calls: numbers of their names, how long each took, and where that is known (None:
+        everywhere)."""
         import numpy as np
 
         if not len(length):
@@ -68,7 +81,12 @@ class Sums:
         np.minimum.at(shortest, which, length)
         np.maximum.at(longest, which, length)
         for number, count, together, low, high in zip(
-            numbers.tolist(), calls.tolist(), total.tolist(), shortest.tolist(), longest.tolist(), strict=True
+            numbers.tolist(),
+            calls.tolist(),
+            total.tolist(),
+            shortest.tolist(),
+            longest.tolist(),
+            strict=True,
         ):
             key = None if number == -1 else number
             found = Sum(count, together, *((None, None) if low == NEVER else (low, high)))
@@ -93,14 +111,19 @@ def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCal
         found += _named(domain, _sums(database, table, "nameId"), strings)
     mpi = Sums()
     for table in OF_MPI:
-        for number, more in _sums(database, table, "nameId" if database.has(table, "nameId") else "textId").of.items():
+        for number, more in _sums(
+            database, table, "nameId" if database.has(table, "nameId") else "textId"
+        ).of.items():
             mpi.of[number] = _added(mpi.of[number], more) if number in mpi.of else more
     found += _named("mpi", mpi, strings)
     return [*found, *_synchronisation(database)]
 
 
-def _sums(database: Database, table: str, name: str, kind: str | None = None, only: int = 0) -> Sums:
-    """Of a table of calls; where it has the column ``kind``, of the rows in which that is ``only``."""
+def _sums(
+    database: Database, table: str, name: str, kind: str | None = None, only: int = 0
+) -> Sums:
+    """Of a table of calls; where it has the column ``kind``, of the rows in which that
+    is ``only``."""
     sums = Sums()
     names = (name, "start", "end", *([kind] if kind and database.has(table, kind) else []))
     for number, start, end, *kinds in database.numbers(table, *names):
@@ -115,13 +138,18 @@ def _sums(database: Database, table: str, name: str, kind: str | None = None, on
 
 
 def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
-    """Each call that waits for the GPU, in the order of the table, with the measured step in which its process began it.
+    """Each call that waits for the GPU, in the order of the table, with the measured step in which
+    its process began it.
 
     Records are made while they are read, from a connection of their own.
     """
-    if not database.has(RUNTIME, "nameId", "start", "end") or not database.has(STRINGS, "id", "value"):
+    if not database.has(RUNTIME, "nameId", "start", "end") or not database.has(
+        STRINGS, "id", "value"
+    ):
         return ()
-    alike = database.connection.execute(f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'")
+    alike = database.connection.execute(
+        f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
+    )
     cut = {number: _VERSION.sub("", str(text)) for number, text in alike if isinstance(number, int)}
     names = {number: name for number, name in cut.items() if name in WAITS}
     return Columns(OpCall, partial(_waits, path, names, _Steps(ranges))) if names else ()
@@ -142,10 +170,13 @@ def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequenc
             nothing = [None] * len(rows)
             yield (
                 [names[number] for number in name.values[rows].tolist()],
-                begins.tolist(), (end.values[rows] - begins).tolist(), *(nothing,) * 5,
+                begins.tolist(),
+                (end.values[rows] - begins).tolist(),
+                *(nothing,) * 5,
                 [steps.at(*place) for place in zip(threads.tolist(), begins.tolist(), strict=True)],
-                blanked(threads & ~PROCESS_BITS, threads == -1), nothing,
-            )  # fmt: skip
+                blanked(threads & ~PROCESS_BITS, threads == -1),
+                nothing,
+            )
 
 
 class _Steps:
@@ -155,10 +186,14 @@ class _Steps:
         import numpy as np
 
         self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        steps = {name: label.step for name, label in enumerate(ranges.labels) if label.step is not None}
+        steps = {
+            name: label.step for name, label in enumerate(ranges.labels) if label.step is not None
+        }
         rows, spans = np.flatnonzero(np.isin(ranges.name, list(steps))), ranges.spans
         columns = (spans.process, spans.start, spans.end, ranges.name)
-        for process, start, end, name in zip(*(column[rows].tolist() for column in columns), strict=True):
+        for process, start, end, name in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        ):
             self.of[process].append((start, end, steps[name]))
         for known in self.of.values():
             known.sort()
@@ -186,8 +221,8 @@ def _rank(call: ApiCall) -> tuple[int, str]:
 
 
 def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
-    """Ranges by domain, name and style, and once more those of libraries that annotate their own calls. A range that never
-    ended lasts until the last NVTX event, as ``nsys stats`` takes it."""
+    """Ranges by domain, name and style, and once more those of libraries that annotate their own
+    calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` takes it."""
     import numpy as np
 
     chosen = np.flatnonzero(ranges.kind != MARK)
@@ -207,23 +242,37 @@ def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
         changes[1:] |= key[1:] != key[:-1]
     firsts = np.flatnonzero(changes)
     lengths = length[order]
-    columns = (np.diff(np.append(firsts, len(order))), np.add.reduceat(lengths, firsts),
-               np.minimum.reduceat(lengths, firsts), np.maximum.reduceat(lengths, firsts))  # fmt: skip
+    columns = (
+        np.diff(np.append(firsts, len(order))),
+        np.add.reduceat(lengths, firsts),
+        np.minimum.reduceat(lengths, firsts),
+        np.maximum.reduceat(lengths, firsts),
+    )
     first_rows = order[firsts]
     sums: dict[tuple[str | None, str, int], Sum] = {}
-    for row, *figures in zip(first_rows.tolist(), *(column.tolist() for column in columns), strict=True):
+    for row, *figures in zip(
+        first_rows.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
         number = int(domain[row])
         of = ranges.domains.get((int(process[row]), number), "") if number else None
         place = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
         sums[place] = _added(sums[place], Sum(*figures)) if place in sums else Sum(*figures)
-    found = [ApiCall("nvtx", f"{of}:{name}" if of else name, *some) for (of, name, _), some in sums.items()]
-    libraries = [ApiCall(_library(*place), place[1], *some) for place, some in sums.items() if _library(*place)]
+    found = [
+        ApiCall("nvtx", f"{of}:{name}" if of else name, *some)
+        for (of, name, _), some in sums.items()
+    ]
+    libraries = [
+        ApiCall(_library(*place), place[1], *some)
+        for place, some in sums.items()
+        if _library(*place)
+    ]
     yield from sorted(found, key=_rank)
     yield from sorted(libraries, key=lambda call: (call.domain, *_rank(call)))
 
 
 def _library(domain: str | None, name: str, _: int) -> str:
-    """The domain of calls that a range belongs to; empty for other ranges. NCCL's own domain may have no name."""
+    """The domain of calls that a range belongs to; empty for other ranges. NCCL's own domain may
+    have no name."""
     if domain is None:
         return ""
     return "nccl" if not domain and _OF_NCCL.match(name) else NVTX_LIBRARIES.get(domain.lower(), "")
@@ -231,7 +280,10 @@ def _library(domain: str | None, name: str, _: int) -> str:
 
 def _synchronisation(database: Database) -> list[ApiCall]:
     """How long the host, or a stream, waited for the GPU, by kind of waiting."""
-    labels = {number: str(label).lower() for number, label in database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")}
+    labels = {
+        number: str(label).lower()
+        for number, label in database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
+    }
     sums = _sums(database, SYNC, "syncType")
     calls = [
         ApiCall("sync", labels.get(number) or SYNCS.get(number or 0) or f"type {number}", *some)

@@ -28,10 +28,37 @@ if TYPE_CHECKING:
 
     Indices = npt.NDArray[np.int32]
 
+CHUNK = 512
+"""Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
+fifth longer)."""
+TOGETHER = 1 << 16
+"""Rows in which stretches are sought at a time."""
+
+COLUMNS = (
+    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
+)
+"""In the order of Kernel's fields from device_index on; the duration follows."""
+PROCESS_NUMBER = 0xFFFFFF
+"""Bits of a process id, above those of the thread's."""
+OFTEN_ZERO = {
+    "graph_id": "graphId",
+    "graph_node_id": "graphNodeId",
+    "cluster_x": "clusterX",
+    "cluster_y": "clusterY",
+    "cluster_z": "clusterZ",
+}
+"""Field of Kernel -> its column, where nsys writes 0 for "no graph" and "no cluster"."""
+
+_DURATION = Kernel._fields.index("duration_ns")
+_TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION + 1]
+_AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
+
 
 class Around(NamedTuple):
-    """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY where there is none.
-    They are int32, half the width of other arrays: for millions of rows these are all that is kept."""
+    """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY
+    where there is none. They are int32, half the width of other arrays: for millions of rows these
+    are all that is kept."""
 
     innermost: Indices
     layer: Indices
@@ -59,11 +86,13 @@ class Launched(NamedTuple):
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
     process: int | None
-    """The process that launched all of them; None when there are several, or not all rows say so."""
+    """The process that launched all of them; None when there are several, or not all rows
+    say so."""
     check: KernelCheck | None = None
     """Of kernels only."""
     captured: Flags | None = None
-    """Rows whose layer is that in which the node of their graph was captured; None where there is none."""
+    """Rows whose layer is that in which the node of their graph was captured; None where there
+    is none."""
     graphs: tuple[GraphLaunch, ...] = ()
     """Of kernels only: the launches of graphs."""
 
@@ -97,9 +126,18 @@ def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> 
     """Calls that launched none of the work in these tables are only counted."""
     check = KernelCheck(database)
     created = nsys_ranges.created(database, ranges)
-    work = {table: _work(database, table, check if table == KERNEL else None, created is not None) for table in tables}
+    work = {
+        table: _work(database, table, check if table == KERNEL else None, created is not None)
+        for table in tables
+    }
     gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
-    calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
+    calls = _calls(
+        database,
+        Wanted([some.correlation for some in work.values()]),
+        ranges,
+        counted,
+        gpu.keeps_calls,
+    )
     launched = {table: _launched(some, calls, gpu, created) for table, some in work.items()}
     launched[KERNEL] = launched[KERNEL]._replace(
         check=check, graphs=_graphs(work[KERNEL], launched[KERNEL], ranges, created)
@@ -118,7 +156,9 @@ def _work(database: Database, table: str, check: KernelCheck | None, nodes: bool
     """``nodes``: also read the nodes of graphs."""
     names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if nodes else ()))
     pieces, of_graphs = [], []
-    for columns in database.numbers(table, *names, few=("globalPid",), also=check.columns if check else ()):
+    for columns in database.numbers(
+        table, *names, few=("globalPid",), also=check.columns if check else ()
+    ):
         process, correlation, start, end, *others = columns
         if nodes:
             node, *others = others
@@ -139,7 +179,9 @@ def _node(node: Column) -> Integers:
     return np.where(node.or_else(0) == 0, NOBODY, node.values)
 
 
-def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
+def _work_piece(
+    process: Column, correlation: Column, start: Column, end: Column
+) -> tuple[Integers, ...]:
     import numpy as np
 
     known = start.where_known() & end.where_known()
@@ -156,7 +198,9 @@ class _Known(NamedTuple):
     """Of the calls; None where nobody needs them."""
 
 
-def _calls(database: Database, wanted: Wanted, ranges: RangeTable, counted: _Counted, keep: bool) -> _Known:
+def _calls(
+    database: Database, wanted: Wanted, ranges: RangeTable, counted: _Counted, keep: bool
+) -> _Known:
     import numpy as np
 
     processes, correlations, found, kept = [], [], [], []
@@ -174,22 +218,29 @@ def _calls(database: Database, wanted: Wanted, ranges: RangeTable, counted: _Cou
             kept.append(calls)
     only = callers.pop() if len(callers) == 1 else None
     fields = ("process", "thread", "start", "end")
-    every = Spans(*(_joined([getattr(one, name) for one in kept]) for name in fields)) if keep else None
+    every = (
+        Spans(*(_joined([getattr(one, name) for one in kept]) for name in fields)) if keep else None
+    )
     return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, every)
 
 
 def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Spans]]:
-    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were not traced."""
+    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were
+    not traced."""
     if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
         return
     names = ("correlationId", "globalTid", "start", "end", "nameId")
-    for correlation, thread, start, end, name in database.numbers(RUNTIME, *names, few=("globalTid",)):
+    for correlation, thread, start, end, name in database.numbers(
+        RUNTIME, *names, few=("globalTid",)
+    ):
         length = (end.values - start.values) * end.where_known()
         counted.api.add(name, length, end.known)
         counted.threads.update(different(thread.or_else(NOBODY)))
         stated = correlation.where_known() & thread.where_known()
         start.check_known(RUNTIME, stated)
-        spans = Spans(thread.values & PROCESS_BITS, thread.values, start.values, start.values + length)
+        spans = Spans(
+            thread.values & PROCESS_BITS, thread.values, start.values, start.values + length
+        )
         if stated.all():
             yield correlation.values, spans
         else:
@@ -213,27 +264,42 @@ def _launched(work: _Work, known: _Known, gpu: GpuTime, created: Created | None)
         if created is not None and work.node is not None:
             layer, _ = created.find(of_process, work.node[part])
             captured.append(layer != NOBODY)
-            found[-1] = found[-1]._replace(layer=np.where(captured[-1], layer, found[-1].layer).astype(np.int32))
+            found[-1] = found[-1]._replace(
+                layer=np.where(captured[-1], layer, found[-1].layer).astype(np.int32)
+            )
     processes = _extremes(work.process)
     only = next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
     rows = np.concatenate(captured) if captured else None
-    return Launched(_together(found), unlaunched, only, captured=rows if rows is not None and rows.any() else None)
+    return Launched(
+        _together(found),
+        unlaunched,
+        only,
+        captured=rows if rows is not None and rows.any() else None,
+    )
 
 
-def _graphs(work: _Work, launched: Launched, ranges: RangeTable, created: Created | None) -> tuple[GraphLaunch, ...]:
+def _graphs(
+    work: _Work, launched: Launched, ranges: RangeTable, created: Created | None
+) -> tuple[GraphLaunch, ...]:
     if created is None or work.node is None or not len(work.node):
         return ()
     in_graph = work.node != NOBODY
     _, is_captured = created.find(work.process, work.node)
     steps = _step_numbers(ranges)[launched.around.step]
-    return tuple(nsys_ranges.launches(work.process, work.correlation, work.length, steps, in_graph, is_captured))
+    return tuple(
+        nsys_ranges.launches(
+            work.process, work.correlation, work.length, steps, in_graph, is_captured
+        )
+    )
 
 
 def _step_numbers(ranges: RangeTable) -> Integers:
     """Of every range, NOBODY where its name is of no step; and NOBODY at the end."""
     import numpy as np
 
-    steps = np.array([NOBODY if label.step is None else label.step for label in ranges.labels], np.int64)
+    steps = np.array(
+        [NOBODY if label.step is None else label.step for label in ranges.labels], np.int64
+    )
     return np.append(steps[ranges.name], NOBODY)
 
 
@@ -242,7 +308,11 @@ def _together(found: Sequence[Around]) -> Around:
 
     if len(found) == 1:
         return found[0]
-    return Around(*map(np.concatenate, zip(*found, strict=True))) if found else Around(*[np.empty(0, np.int32)] * 3)
+    return (
+        Around(*map(np.concatenate, zip(*found, strict=True)))
+        if found
+        else Around(*[np.empty(0, np.int32)] * 3)
+    )
 
 
 def _joined(pieces: list[Integers]) -> Integers:
@@ -276,26 +346,9 @@ def _extremes(values: Integers) -> set[int]:
     return {int(values.min()), int(values.max())} if len(values) else set()
 
 
-CHUNK = 512
-"""Rows converted to columns at a time: few enough for the processor's cache (2048 takes a fifth longer)."""
-TOGETHER = 1 << 16
-"""Rows in which stretches are sought at a time."""
-
-COLUMNS = (
-    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
-    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
-)
-"""In the order of Kernel's fields from device_index on; the duration follows."""
-PROCESS_NUMBER = 0xFFFFFF
-"""Bits of a process id, above those of the thread's."""
-OFTEN_ZERO = {
-    "graph_id": "graphId", "graph_node_id": "graphNodeId",
-    "cluster_x": "clusterX", "cluster_y": "clusterY", "cluster_z": "clusterZ",
-}  # fmt: skip
-"""Field of Kernel -> its column, where nsys writes 0 for "no graph" and "no cluster"."""
-
-
-def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTable) -> Iterable[Kernel]:
+def kernels(
+    path: Path, database: Database, launched: Launched, ranges: RangeTable
+) -> Iterable[Kernel]:
     """All kernels in the order of their table."""
 
     found = launched.around
@@ -303,35 +356,46 @@ def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTab
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
     first, last = database.ends(KERNEL)
-    if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
+    # rows were deleted, so a row's position does not follow from its id
+    if last - first + 1 != len(found.innermost):
         return records
     name_columns, rest, more = _expressions(database, launched.process, launched.check)
     around = ("layer", "step", "range_number")
-    columns = [f"kernel.rowid - {first}", *name_columns, *(f"around.{name}" for name in around), *rest, *more.values()]
+    columns = [
+        f"kernel.rowid - {first}",
+        *name_columns,
+        *(f"around.{name}" for name in around),
+        *rest,
+        *more.values(),
+    ]
     rows = f"{AROUND} AS around CROSS JOIN report.{KERNEL} AS kernel NOT INDEXED"
-    select = f"SELECT {', '.join(columns)} FROM {rows} WHERE kernel.rowid BETWEEN around.first_row AND around.last_row"
+    select = (
+        f"SELECT {', '.join(columns)} FROM {rows} WHERE kernel.rowid BETWEEN around.first_row AND "
+        "around.last_row"
+    )
     fields = (*_TO_DURATION, *more)
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
     if launched.captured is not None:
         layers |= {
-            index + len(ranges.labels): (label.layer, label.direction, "capture") for index, label in used.items()
+            index + len(ranges.labels): (label.layer, label.direction, "capture")
+            for index, label in used.items()
         }
     stretches = partial(_stretches, first, launched, ranges)
     check = launched.check
     checked, names = (check.never_negative(), check.names()) if check else ((), None)
-    return SqlKernels(path, select, fields, stretches, layers, partial(_texts, path), records, checked, names)
+    return SqlKernels(
+        path, select, fields, stretches, layers, partial(_texts, path), records, checked, names
+    )
 
 
-_DURATION = Kernel._fields.index("duration_ns")
-_TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION + 1]
-_AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
-
-
-def _stretches(first_row: int, launched: Launched, ranges: RangeTable) -> Iterator[Sequence[Sequence[int]]]:
-    """Rows that follow one another and have the same around them: a fraction of all rows, as a layer launches several
-    kernels. For SQLite a join with these is five times as fast as a look-up for each row. The number of a layer that the
-    capture of a graph told is larger by the number of names."""
+def _stretches(
+    first_row: int, launched: Launched, ranges: RangeTable
+) -> Iterator[Sequence[Sequence[int]]]:
+    """Rows that follow one another and have the same around them: a fraction of all rows, as a
+    layer launches several kernels. For SQLite a join with these is five times as fast as a look-up
+    for each row. The number of a layer that the capture of a graph told is larger by the number
+    of names."""
     import numpy as np
 
     found, layer, step = launched.around, np.append(ranges.name, NOBODY), _step_numbers(ranges)
@@ -362,10 +426,12 @@ def _used(numbers: Integers, which: Indices) -> list[int]:
 def _expressions(
     database: Database, process: int | None = None, check: KernelCheck | None = None
 ) -> tuple[list[str], list[str], dict[str, str]]:
-    """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the fields behind these; what
-    is not in this version's table is not among the last. ``process``: the only one, where that is known. Values that are no
-    integers are NULL; in a large report where ``check`` found none they are not looked for."""
-    is_plain = check is not None and check.is_whole and database.size() > LARGEST  # a small one costs nothing
+    """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the
+    fields behind these; what is not in this version's table is not among the last. ``process``: the
+    only one, where that is known. Values that are no integers are NULL; in a large report where
+    ``check`` found none they are not looked for."""
+    # a small one costs nothing
+    is_plain = check is not None and check.is_whole and database.size() > LARGEST
 
     def column(name: str) -> str:
         is_there = database.has(KERNEL, name)
@@ -373,13 +439,22 @@ def _expressions(
 
     names, columns = ([column(name) for name in some] for some in (NAMES, COLUMNS))
     duration = f"{column('end')} - {column('start')}"
-    of_process = f"(globalPid >> 24) & {PROCESS_NUMBER}" if process is None else str(process >> 24 & PROCESS_NUMBER)
+    of_process = (
+        f"(globalPid >> 24) & {PROCESS_NUMBER}"
+        if process is None
+        else str(process >> 24 & PROCESS_NUMBER)
+    )
     more = {
-        "process": ("globalPid", of_process), "context": ("contextId", column("contextId")),
+        "process": ("globalPid", of_process),
+        "context": ("contextId", column("contextId")),
         "correlation": ("correlationId", column("correlationId")),
         **{field: (name, f"nullif({column(name)}, 0)") for field, name in OFTEN_ZERO.items()},
-    }  # fmt: skip
-    last = {field: more[field][1] for field in Kernel._fields if field in more and database.has(KERNEL, more[field][0])}
+    }
+    last = {
+        field: more[field][1]
+        for field in Kernel._fields
+        if field in more and database.has(KERNEL, more[field][0])
+    }
     return names, [*columns, duration], last
 
 
@@ -390,7 +465,9 @@ def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
         return {key: strings[key] for key in wanted}
 
 
-def _columns(path: Path, launched: Launched, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+def _columns(
+    path: Path, launched: Launched, ranges: RangeTable
+) -> Iterator[Sequence[Sequence[Any]]]:
     found = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
@@ -399,7 +476,9 @@ def _columns(path: Path, launched: Launched, ranges: RangeTable) -> Iterator[Seq
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
         names, rest, last = _expressions(database, None, launched.check)
         more = [last.get(field, "NULL") for field in _AFTER_DURATION]
-        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED")
+        cursor = database.connection.execute(
+            f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED"
+        )
         first = 0
         while rows := cursor.fetchmany(CHUNK):
             part = slice(first, first + len(rows))

@@ -1,6 +1,7 @@
-"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages. nsys also keeps
-the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE). Only the keys named here
-are read; nothing else of these tables leaves the file."""
+"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's
+messages. nsys also keeps the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV,
+META_DATA_CAPTURE). Only the keys named here are read; nothing else of these tables leaves
+the file."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from perfctl.records.report import Device, Diagnostic, Gap, Thread
 
 MIB = 1 << 20
 HOST_FACTS = {
-    "CpuDescription": "cpu", "CpuCores": "cpu_cores", "CpuArchitecture": "cpu_architecture", "OsDescription": "os",
-}  # fmt: skip
+    "CpuDescription": "cpu",
+    "CpuCores": "cpu_cores",
+    "CpuArchitecture": "cpu_architecture",
+    "OsDescription": "os",
+}
 
 
 def versions(database: Database) -> tuple[str | None, str | None]:
@@ -36,7 +40,8 @@ def environment(database: Database) -> dict[str, str]:
 
 
 def driver_version(database: Database) -> str | None:
-    """Of the NVIDIA driver; some versions write 520.61.05 as 5206105 (seen in 2021.3, 2022.1 and 2022.4)."""
+    """Of the NVIDIA driver; some versions write 520.61.05 as 5206105 (seen in 2021.3, 2022.1
+    and 2022.4)."""
     text = _host_fact(database, "NvDriverVersion")
     if text and text.isdecimal() and len(text) == 7:
         return f"{text[:3]}.{text[3:5]}.{text[5:]}"
@@ -54,7 +59,9 @@ def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
         if isinstance(number, int) and number in seen
     }
     return tuple(
-        Thread(number >> 24 & 0xFFFFFF, number & 0xFFFFFF, name) for number, name in sorted(found.items()) if name
+        Thread(number >> 24 & 0xFFFFFF, number & 0xFFFFFF, name)
+        for number, name in sorted(found.items())
+        if name
     )
 
 
@@ -68,35 +75,54 @@ def started_at(database: Database) -> str | None:
 
 def duration_ns(database: Database) -> int | None:
     """Length of the capture; None up to 2021.3."""
-    lengths = [value for (value,) in database.rows("ANALYSIS_DETAILS", "duration") if isinstance(value, int)]
+    lengths = [
+        value
+        for (value,) in database.rows("ANALYSIS_DETAILS", "duration")
+        if isinstance(value, int)
+    ]
     return max(lengths, default=0) or None
 
 
 def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
     """nsys's messages about the capture, in its order; the table exists since 2024.2."""
     severities = {2: "warning", 3: "error"}
-    sources = {row[0]: row[1] for row in database.rows("ENUM_DIAGNOSTIC_SOURCE_TYPE", "id", "label")}
+    sources = {
+        row[0]: row[1] for row in database.rows("ENUM_DIAGNOSTIC_SOURCE_TYPE", "id", "label")
+    }
     rows = database.rows("DIAGNOSTIC_EVENT", "severity", "source", "text")
     return tuple(
-        Diagnostic(severities.get(severity, "info"), str(sources.get(source) or "nsys"), " ".join(str(text).split()))
+        Diagnostic(
+            severities.get(severity, "info"),
+            str(sources.get(source) or "nsys"),
+            " ".join(str(text).split()),
+        )
         for severity, source, text in rows
         if text and isinstance(severity, int)
     )
 
 
 def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
-    """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap where there are none or ordinals differ."""
+    """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap where there
+    are none or ordinals differ."""
     driver = driver_version(database)
     found: dict[int, Device] = {}
     for device in (*_of_target_info(database), *_of_cuda_info(database)):
         found[device.index] = _merge(found.get(device.index), device)
-    ordered = sorted(found.values(), key=lambda device: (len(found) > 1 and _idle(database, device), device.index))
-    gaps = _device_gaps(database) if found else (Gap("device", "not_collected", "the report names no GPU"),)
+    ordered = sorted(
+        found.values(),
+        key=lambda device: (len(found) > 1 and _idle(database, device), device.index),
+    )
+    gaps = (
+        _device_gaps(database)
+        if found
+        else (Gap("device", "not_collected", "the report names no GPU"),)
+    )
     return tuple(replace(device, driver_version=driver) for device in ordered), gaps
 
 
 def _of_target_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of the ordinals."""
+    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of
+    the ordinals."""
     if not database.has("TARGET_INFO_GPU", "id"):
         return _of_short_target_info(database)
     wanted = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
@@ -107,11 +133,16 @@ def _of_target_info(database: Database) -> Iterable[Device]:
     if not by_gpu:  # an old report exported by a newer nsys: the columns are there, and NULL
         by_gpu = {row[0]: row[0] for row in rows}
     found = ((by_gpu.get(gpu), facts) for gpu, _, *facts in rows)
-    return [_gpu(ordinal, facts) for ordinal, facts in found if isinstance(ordinal, int) and ordinal >= 0]
+    return [
+        _gpu(ordinal, facts)
+        for ordinal, facts in found
+        if isinstance(ordinal, int) and ordinal >= 0
+    ]
 
 
 def _of_short_target_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_GPU of 2020.x names the GPUs and no more: of use only without TARGET_INFO_CUDA_GPU."""
+    """TARGET_INFO_GPU of 2020.x names the GPUs and no more: of use only without
+    TARGET_INFO_CUDA_GPU."""
     if database.filled("TARGET_INFO_CUDA_GPU"):
         return []
     rows = database.rows("TARGET_INFO_GPU", "deviceId", "name")
@@ -119,11 +150,20 @@ def _of_short_target_info(database: Database) -> Iterable[Device]:
 
 
 def _of_cuda_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and with it a bandwidth
-    of 0 or of 0xF0000000, which is none; its successor gives bytes and a bandwidth that agrees with the data sheet."""
-    wanted = ("deviceId", "name", "numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor")
+    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and
+    with it a bandwidth of 0 or of 0xF0000000, which is none; its successor gives bytes and a
+    bandwidth that agrees with the data sheet."""
+    wanted = (
+        "deviceId",
+        "name",
+        "numMultiprocessors",
+        "computeCapabilityMajor",
+        "computeCapabilityMinor",
+    )
     rates = ("globalMemorySize", "globalMemoryBandwidth", "coreClockRate")
-    for index, *facts, memory, speed, clock in database.rows("TARGET_INFO_CUDA_GPU", *wanted, *rates):
+    for index, *facts, memory, speed, clock in database.rows(
+        "TARGET_INFO_CUDA_GPU", *wanted, *rates
+    ):
         size = _count(memory)
         if size is not None and size < 16 * MIB:
             size, speed = size * MIB, None
@@ -131,10 +171,15 @@ def _of_cuda_info(database: Database) -> Iterable[Device]:
 
 
 def _gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
-    """A GPU from its name, SMs, capability (two), memory, bandwidth and clock; ``scale`` is that of the last two."""
+    """A GPU from its name, SMs, capability (two), memory, bandwidth and clock; ``scale`` is that of
+    the last two."""
     name, sms, major, minor, memory, bandwidth, clock = facts
     rate, frequency = _count(bandwidth), _count(clock)
-    capability = f"{major}.{minor}" if isinstance(major, int) and major > 0 and isinstance(minor, int) else None
+    capability = (
+        f"{major}.{minor}"
+        if isinstance(major, int) and major > 0 and isinstance(minor, int)
+        else None
+    )
     return Device(
         name=_text(name),
         kind="gpu",
@@ -149,7 +194,10 @@ def _gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
 
 def _ordinals(database: Database) -> list[tuple[object, object, object]]:
     """(GPU, CUDA ordinal, process) from 2025.1 on, lowest process first."""
-    rows = [(row[0], row[1], row[2]) for row in database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")]
+    rows = [
+        (row[0], row[1], row[2])
+        for row in database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+    ]
     return sorted(rows, key=lambda row: row[2] if isinstance(row[2], int) else 0)
 
 
@@ -157,7 +205,10 @@ def _device_gaps(database: Database) -> tuple[Gap, ...]:
     rows = {(gpu, ordinal) for gpu, ordinal, _ in _ordinals(database)}
     if len({gpu for gpu, _ in rows}) == len({ordinal for _, ordinal in rows}) == len(rows):
         return ()
-    reason = "the processes of this report number the GPUs in different orders; perfctl uses the numbers of the first process"
+    reason = (
+        "the processes of this report number the GPUs in different orders; perfctl uses the "
+        "numbers of the first process"
+    )
     return (Gap("device", "ambiguous", reason),)
 
 
@@ -171,8 +222,17 @@ def _idle(database: Database, device: Device) -> bool:
 def _merge(first: Device | None, second: Device) -> Device:
     if first is None:
         return second
-    names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
-    return replace(first, **{name: getattr(second, name) for name in names if getattr(first, name) is None})
+    names = (
+        "name",
+        "compute_capability",
+        "sm_count",
+        "memory_bytes",
+        "memory_bandwidth_bps",
+        "clock_hz",
+    )
+    return replace(
+        first, **{name: getattr(second, name) for name in names if getattr(first, name) is None}
+    )
 
 
 def _host_fact(database: Database, key: str) -> str | None:

@@ -1,12 +1,14 @@
-"""Ranges of PyTorch's ``emit_nvtx(record_shapes=True)``: the operators' shapes, and the rows of the kernels they launch.
+"""Ranges of PyTorch's ``emit_nvtx(record_shapes=True)``: the operators' shapes, and the rows of the
+kernels they launch.
 
-The text is "aten::addmm, seq = 5, op_id = 9, sizes = [[128], [32, 64], [64, 128], [], []]": the operator, autograd's sequence
-number, a running number (since 1.9) and the inputs' shapes, with [] for what is not a tensor
-(torch/csrc/profiler/util.cpp, ``getNvtxStr``). Types and other arguments are not in it.
+The text is "aten::addmm, seq = 5, op_id = 9, sizes = [[128], [32, 64], [64, 128], [], []]": the
+operator, autograd's sequence number, a running number (since 1.9) and the inputs' shapes, with []
+for what is not a tensor (torch/csrc/profiler/util.cpp, ``getNvtxStr``). Types and other arguments
+are not in it.
 
-PyProf, and DLProf's plugin for PyTorch, write a Python dictionary for each function: {'mod': 'torch.nn.functional', 'op':
-'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': (1, 3, 32, 32), 'dtype': 'float32'}, ...]}. Of what is not a
-tensor the plugin writes nothing.
+PyProf, and DLProf's plugin for PyTorch, write a Python dictionary for each function: {'mod':
+'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', 'shape': (1, 3, 32,
+32), 'dtype': 'float32'}, ...]}. Of what is not a tensor the plugin writes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ from perfctl.records.ranges import RangeName
 from perfctl.records.report import Gap
 
 _TEXT = re.compile(
-    r"(?P<name>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*?\]))?(?:, input_op_ids = .*)?\Z",
+    r"(?P<name>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = "
+    r"(?P<sizes>\[.*?\]))?(?:, input_op_ids = .*)?\Z",
     re.DOTALL,
 )
 _NODE = re.compile(r"[A-Za-z_]\w*Backward\d*\Z")
 """A node of autograd: AddmmBackward0."""
 _SHAPES = (", sizes = [", "'type': 'tensor', 'shape': (")
+
+_LONGEST = 20_000
+"""Characters of a function's dictionary that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ class OperatorRanges:
     """Operator that counts -> its row."""
 
     def collect(self, launchers: Iterable[int] | None) -> Operators:
-        """``launchers``: the innermost range around each launch of a kernel; None where no kernel was recorded."""
+        """``launchers``: the innermost range around each launch of a kernel; None where no kernel
+        was recorded."""
 
         def place_of(index: int) -> Place:
             said = self.owners[index]
@@ -51,11 +58,21 @@ class OperatorRanges:
         return self.rows.collect(place_of, (), launchers)
 
 
-def read(texts: Sequence[str], name: Sequence[int], process: Sequence[int], parents: Sequence[int]) -> OperatorRanges:
-    """``name``: which of ``texts`` each range has; all other arrays have one element a range, in order of start."""
+def read(
+    texts: Sequence[str], name: Sequence[int], process: Sequence[int], parents: Sequence[int]
+) -> OperatorRanges:
+    """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
+    order of start."""
     found = [_TEXT.match(text) for text in texts]
-    functions = {code: function for code, text in enumerate(texts) if (function := _function(text)) is not None}
-    names = [match["name"] if match else text.partition(",")[0] for match, text in zip(found, texts, strict=True)]
+    functions = {
+        code: function
+        for code, text in enumerate(texts)
+        if (function := _function(text)) is not None
+    }
+    names = [
+        match["name"] if match else text.partition(",")[0]
+        for match, text in zip(found, texts, strict=True)
+    ]
     for code, (said, _) in functions.items():
         names[code] = said
     numbers = [int(match["seq"]) if match and match["seq"] else None for match in found]
@@ -67,8 +84,12 @@ def read(texts: Sequence[str], name: Sequence[int], process: Sequence[int], pare
     spans = [names[code] for code in name]
     backward = {index for index, text in enumerate(spans) if _NODE.match(text)}
     own = {index: calls[code] for index, code in enumerate(name) if code in calls}
-    inputs = {index: functions[code][1].shape(0) for index, code in enumerate(name) if code in functions}
-    rows = OperatorRows(Spans(spans, parents, range(len(spans)), own, backward, _taken(inputs, process, parents)))
+    inputs = {
+        index: functions[code][1].shape(0) for index, code in enumerate(name) if code in functions
+    }
+    rows = OperatorRows(
+        Spans(spans, parents, range(len(spans)), own, backward, _taken(inputs, process, parents))
+    )
     labels: dict[int, RangeName] = {}
     made_by: dict[tuple[int, int], str | None] = {}
     for index, owner in enumerate(rows.owners):
@@ -79,7 +100,8 @@ def read(texts: Sequence[str], name: Sequence[int], process: Sequence[int], pare
         if owner == index and row is not None:
             labels[index] = RangeName(row, "forward")
         if number is not None:
-            made_by[process[index], number] = row  # of several the last one begins at the node's own operator
+            # of several the last one begins at the node's own operator
+            made_by[process[index], number] = row
     for index in sorted(backward):
         number = numbers[name[index]]
         row = made_by.get((process[index], number)) if number is not None else None
@@ -91,13 +113,11 @@ def read(texts: Sequence[str], name: Sequence[int], process: Sequence[int], pare
         while around >= 0 and around not in labels:
             around = parents[around]
         if around < 0:
-            labels[index] = RangeName(rows.labels[index], "backward" if rows.inside[index] else "forward")
+            labels[index] = RangeName(
+                rows.labels[index], "backward" if rows.inside[index] else "forward"
+            )
         owners[index] = labels[around if around >= 0 else index]
     return OperatorRanges(rows, labels, owners)
-
-
-_LONGEST = 20_000
-"""Characters of a function's dictionary that are read."""
 
 
 def _function(text: str) -> tuple[str, Call] | None:
@@ -108,13 +128,18 @@ def _function(text: str) -> tuple[str, Call] | None:
         said = ast.literal_eval(text)
         given = [one for one in said["args"] if one["type"] == "tensor"]
         shapes = tuple(shape_in(list(one["shape"])) or None for one in given)
-        return f"{said['mod']}.{said['op']}", Call(shapes, tuple(str(one["dtype"]) for one in given))
+        return f"{said['mod']}.{said['op']}", Call(
+            shapes, tuple(str(one["dtype"]) for one in given)
+        )
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
         return None
 
 
-def _taken(inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]) -> dict[int, Shape]:
-    """Function -> shape of the first tensor of the function that comes next in its process, beside it and not inside."""
+def _taken(
+    inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]
+) -> dict[int, Shape]:
+    """Function -> shape of the first tensor of the function that comes next in its process, beside
+    it and not inside."""
     found: dict[int, Shape] = {}
     last: dict[int, int] = {}
     for index in sorted(inputs):
@@ -148,4 +173,8 @@ def without_sizes(texts: Iterable[str]) -> Gap | None:
     """Why there is no paper, where operators stand in the ranges without their shapes."""
     if not any(text.partition(",")[0] in READERS for text in texts):
         return None
-    return Gap("op_shape", "not_collected", "the operators' ranges have no shapes: use emit_nvtx(record_shapes=True)")
+    return Gap(
+        "op_shape",
+        "not_collected",
+        "the operators' ranges have no shapes: use emit_nvtx(record_shapes=True)",
+    )

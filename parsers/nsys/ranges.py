@@ -1,15 +1,15 @@
 """Reads NVTX_EVENTS of an nsys export: names, domains, nesting, and perfctl's range names.
 
-What belongs to a range: GPU time of ranges is what the calls inside a range launched took on the GPU, as ``nsys
-stats`` projects ranges (nvtx_gpu_proj_sum). A range has an operation when its launch call lies inside the range on
-the range's own thread.
+What belongs to a range: GPU time of ranges is what the calls inside a range launched took on the
+GPU, as ``nsys stats`` projects ranges (nvtx_gpu_proj_sum). A range has an operation when its launch
+call lies inside the range on the range's own thread.
 
-Layers of the kernels that CUDA graphs replayed come from the ranges that were open when their nodes were created.
-With --cuda-graph-trace=node a kernel of a graph names its node, which is a copy: cudaGraphInstantiate copies the
-nodes that the stream capture created. CUDA_GRAPH_NODE_EVENTS has both, each with the thread and the time of its
-creation, and the copy with the node that it was made from (``originalGraphNodeId``). So a kernel leads to its copy,
-from there to the node of the capture, and from there to the innermost range around that node's creation on its
-thread.
+Layers of the kernels that CUDA graphs replayed come from the ranges that were open when their nodes
+were created. With --cuda-graph-trace=node a kernel of a graph names its node, which is a copy:
+cudaGraphInstantiate copies the nodes that the stream capture created. CUDA_GRAPH_NODE_EVENTS has
+both, each with the thread and the time of its creation, and the copy with the node that it was made
+from (``originalGraphNodeId``). So a kernel leads to its copy, from there to the node of the
+capture, and from there to the innermost range around that node's creation on its thread.
 """
 
 from __future__ import annotations
@@ -54,6 +54,17 @@ PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
 CHUNK = 1024
 
+PAYLOADS = (
+    "uint64Value",
+    "int64Value",
+    "doubleValue",
+    "uint32Value",
+    "int32Value",
+    "floatValue",
+    "jsonText",
+)
+"""Columns of a range's payload, of which a range has at most one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RangeTable:
@@ -76,7 +87,8 @@ class RangeTable:
     """Where the ranges are PyTorch's operators, with their shapes."""
 
     def label_of(self, field: str) -> Objects:
-        """One field of RangeName for every range, and None at the end, where index NOBODY finds it."""
+        """One field of RangeName for every range, and None at the end, where index NOBODY
+        finds it."""
         import numpy as np
 
         values = objects([*(getattr(label, field) for label in self.labels), None])
@@ -87,15 +99,19 @@ class RangeTable:
         return int((self.spans.end == NEVER).sum())
 
     def records(self, gpu: Times | None = None) -> Columns[Range]:
-        """One Range a range, numbered from 0 in this order; a parent comes before its children. ``gpu``: GPU time and span
-        of each."""
-        return Columns(Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind))))
+        """One Range a range, numbered from 0 in this order; a parent comes before its children.
+        ``gpu``: GPU time and span of each."""
+        return Columns(
+            Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind)))
+        )
 
     def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
         steps, phases = self.label_of("step"), self.label_of("phase")
-        layers, directions = ([getattr(label, field) for label in self.labels] for field in ("layer", "direction"))
+        layers, directions = (
+            [getattr(label, field) for label in self.labels] for field in ("layer", "direction")
+        )
         spans = self.spans
         never = (spans.end == NEVER) | (self.kind == MARK)
         for first in range(0, len(self.kind), CHUNK):
@@ -116,7 +132,11 @@ class RangeTable:
                 steps[step_range[part]].tolist(),
                 phases[phase_range[part]].tolist(),
                 *(column[part] for column in gpu),
-                *([list(map(self.payloads.get, range(first, first + len(names))))] if self.payloads else []),
+                *(
+                    [list(map(self.payloads.get, range(first, first + len(names))))]
+                    if self.payloads
+                    else []
+                ),
             )
 
     def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
@@ -137,9 +157,13 @@ def load(database: Database) -> RangeTable:
     texts = database.texts(NVTX, _text(database), where=wanted)
     name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
-        raise sqlite3.DatabaseError(f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts")
+        raise sqlite3.DatabaseError(
+            f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
+        )
     order = np.lexsort((np.negative(columns[1]), columns[0]))
-    start, end, kind, thread, domain, one_thread, name = (column[order] for column in (*columns, name))
+    start, end, kind, thread, domain, one_thread, name = (
+        column[order] for column in (*columns, name)
+    )
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
     names, labels = list(codes), [read_range_name(text) for text in codes]
@@ -147,7 +171,9 @@ def load(database: Database) -> RangeTable:
 
     def attribution() -> Attribution:
         said = [
-            np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))[name]
+            np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))[
+                name
+            ]
             for field in ("layer", "step", "phase")
         ]
         return Attribution(spans, on_stack, *said)
@@ -161,11 +187,16 @@ def load(database: Database) -> RangeTable:
     on_one_thread = (kind == START_END) & (one_thread != 0)
     payloads = _payloads(database, wanted, order)
     domains = _domains(database)
-    return RangeTable(spans, kind, domain, name, names, labels, domains, found, on_one_thread, payloads, operators)
+    return RangeTable(
+        spans, kind, domain, name, names, labels, domains, found, on_one_thread, payloads, operators
+    )
 
 
-def _relabelled(name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]) -> Integers:
-    """The ranges' names, after one more for each text and row was added to ``names`` and ``labels``."""
+def _relabelled(
+    name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]
+) -> Integers:
+    """The ranges' names, after one more for each text and row was added to ``names``
+    and ``labels``."""
     changed, numbers = name.copy(), {}
     for index, label in rows.items():
         key = (int(name[index]), label)
@@ -178,7 +209,8 @@ def _relabelled(name: Integers, names: list[str], labels: list[RangeName], rows:
 
 
 def _numbers(database: Database) -> list[Integers]:
-    """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread where it began."""
+    """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread
+    where it began."""
     import numpy as np
 
     found: list[list[Integers]] = []
@@ -193,11 +225,11 @@ def _numbers(database: Database) -> list[Integers]:
         same = ~other.where_known() | (other.values == threads)
         columns = (start.values, ends, kind.values, threads, domain.values, same.astype(np.int64))
         found.append([column[chosen] for column in columns])
-    return list(map(np.concatenate, zip(*found, strict=True))) if found else [np.empty(0, np.int64)] * 6
-
-
-PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue", "jsonText")
-"""Columns of a range's payload, of which a range has at most one."""
+    return (
+        list(map(np.concatenate, zip(*found, strict=True)))
+        if found
+        else [np.empty(0, np.int64)] * 6
+    )
 
 
 def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:
@@ -206,9 +238,13 @@ def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str
     if not names or not database.holds(NVTX, *names):
         return {}
     value = f"coalesce({', '.join(f'CAST({name} AS TEXT)' for name in names)})"
-    rows = database.connection.execute(f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid")
+    rows = database.connection.execute(
+        f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid"
+    )
     texts = [text for (text,) in rows]
-    return {number: texts[row] for number, row in enumerate(order.tolist()) if texts[row] is not None}
+    return {
+        number: texts[row] for number, row in enumerate(order.tolist()) if texts[row] is not None
+    }
 
 
 def _text(database: Database) -> str:
@@ -222,7 +258,8 @@ def _domains(database: Database) -> dict[tuple[int, int], str]:
     if not database.has(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
-        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_text(database)} FROM {NVTX} WHERE eventType = {DOMAIN_CREATE}"
+        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_text(database)} FROM {NVTX} WHERE "
+        f"eventType = {DOMAIN_CREATE}"
     )
     return {(process, domain): name for process, domain, name in rows if name}
 
@@ -247,37 +284,48 @@ def blanked(values: Integers, blank: Flags) -> list[int | None]:
 
 
 class GpuTime:
-    """Sums and extremes of the GPU operations of every range; ``add`` all of them, then ``times``."""
+    """Sums and extremes of the GPU operations of every range; ``add`` all of them,
+    then ``times``."""
 
     def __init__(self, ranges: RangeTable) -> None:
         import numpy as np
 
         count = len(ranges.kind)
         self._ranges = ranges
-        self._sum = np.zeros(count + 1, np.int64)  # the last of each is for operations outside of every range
+        # the last of each is for operations outside of every range
+        self._sum = np.zeros(count + 1, np.int64)
         self._first = np.full(count + 1, FIRST)
         self._last = np.full(count + 1, LAST)
         self._parent, _ = ranges.attribution.tree()
-        on_thread = ((ranges.kind == PUSH_POP) | ranges.on_one_thread) & (ranges.spans.thread != NOBODY)
-        self._nest = None if self._is_tree(on_thread & (ranges.kind != MARK)) else self._nest_of(on_thread)
+        on_thread = ((ranges.kind == PUSH_POP) | ranges.on_one_thread) & (
+            ranges.spans.thread != NOBODY
+        )
+        self._nest = (
+            None if self._is_tree(on_thread & (ranges.kind != MARK)) else self._nest_of(on_thread)
+        )
 
     @property
     def keeps_calls(self) -> bool:
-        """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which ones are around a call."""
+        """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which
+        ones are around a call."""
         return self._nest is not None
 
     def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
-        """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside the other or they share
-        no moment."""
+        """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside
+        the other or they share no moment."""
         import numpy as np
 
         chosen = np.flatnonzero(on_thread)
         if (self._ranges.kind[chosen] != PUSH_POP).any():
             return False
         spans = self._ranges.spans
-        chosen = chosen[np.lexsort((spans.start[chosen], self._parent[chosen], spans.thread[chosen]))]
+        chosen = chosen[
+            np.lexsort((spans.start[chosen], self._parent[chosen], spans.thread[chosen]))
+        ]
         before, after = chosen[:-1], chosen[1:]
-        siblings = (self._parent[before] == self._parent[after]) & (spans.thread[before] == spans.thread[after])
+        siblings = (self._parent[before] == self._parent[after]) & (
+            spans.thread[before] == spans.thread[after]
+        )
         return not (siblings & (spans.end[before] > spans.start[after])).any()
 
     def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
@@ -288,12 +336,23 @@ class GpuTime:
         return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
 
     def add(
-        self, innermost: npt.NDArray[Any], call: Integers, calls: Spans | None, start: Integers, length: Integers
+        self,
+        innermost: npt.NDArray[Any],
+        call: Integers,
+        calls: Spans | None,
+        start: Integers,
+        length: Integers,
     ) -> None:
-        """Operations: the innermost range around each, the number of its launch call, when it began and how long it took."""
+        """Operations: the innermost range around each, the number of its launch call, when it began
+        and how long it took."""
         if (length < 0).any():  # of these nobody knows when they ran
             timed = length >= 0
-            innermost, call, start, length = innermost[timed], call[timed], start[timed], length[timed]
+            innermost, call, start, length = (
+                innermost[timed],
+                call[timed],
+                start[timed],
+                length[timed],
+            )
         if self._nest is None or calls is None:
             self._add(innermost, start, length)
             return
@@ -310,7 +369,8 @@ class GpuTime:
         np.maximum.at(self._last, of_range, start + length)
 
     def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
-        """(time of its operations added up, from the first start to the last end) of every range. Call it once, last."""
+        """(time of its operations added up, from the first start to the last end) of every range.
+        Call it once, last."""
         import numpy as np
 
         count = len(self._ranges.kind)
@@ -343,12 +403,14 @@ class Created(NamedTuple):
     nodes: Calls
     """By process and id."""
     layers: Integers
-    """Of each: the range that names the layer in which it, or what it was copied from, was captured; NOBODY for none."""
+    """Of each: the range that names the layer in which it, or what it was copied from, was
+    captured; NOBODY for none."""
     is_captured: Flags
     """Whether that first creation is in the report."""
 
     def find(self, process: Integers, node: Integers) -> tuple[Integers, Flags]:
-        """Of kernels with these nodes: the layer's range, NOBODY for none; and whether the capture of the node is known."""
+        """Of kernels with these nodes: the layer's range, NOBODY for none; and whether the capture
+        of the node is known."""
         import numpy as np
 
         at = np.where(node == NOBODY, NOBODY, self.nodes.find(process, node))
@@ -370,7 +432,8 @@ def created(database: Database, ranges: RangeTable) -> Created | None:
     if not pieces:
         return None
     joined = [np.concatenate(column) for column in zip(*pieces, strict=True)]
-    order = np.argsort(joined[0], kind="stable")  # of several events of a node, the first is its creation
+    # of several events of a node, the first is its creation
+    order = np.argsort(joined[0], kind="stable")
     begins, threads, ids, copied = (column[order] for column in joined)
     processes = threads & PROCESS_BITS
     nodes = Calls(processes, ids)
@@ -388,9 +451,15 @@ def created(database: Database, ranges: RangeTable) -> Created | None:
 
 
 def launches(
-    process: Integers, correlation: Integers, length: Integers, steps: Integers, in_graph: Flags, is_captured: Flags
+    process: Integers,
+    correlation: Integers,
+    length: Integers,
+    steps: Integers,
+    in_graph: Flags,
+    is_captured: Flags,
 ) -> Iterator[GraphLaunch]:
-    """One record a launch of a graph, in the order of its first kernel. ``length``: negative where it is not known."""
+    """One record a launch of a graph, in the order of its first kernel. ``length``: negative where
+    it is not known."""
     import numpy as np
 
     rows = np.flatnonzero(in_graph)
@@ -411,7 +480,13 @@ def launches(
         mine, some = int(kernels[at]), int(matched[at])
         took, took_matched = (None, None) if untimed[at] else (int(times[at]), int(of_matched[at]))
         yield GraphLaunch(
-            int(correlation[row]), None if steps[row] == NOBODY else int(steps[row]), mine, took,
-            CREATION if some else None, some, took_matched if some else None,
-            "node" if some else None, some / mine if some else None,
-        )  # fmt: skip
+            int(correlation[row]),
+            None if steps[row] == NOBODY else int(steps[row]),
+            mine,
+            took,
+            CREATION if some else None,
+            some,
+            took_matched if some else None,
+            "node" if some else None,
+            some / mine if some else None,
+        )

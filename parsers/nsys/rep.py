@@ -1,6 +1,6 @@
-"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them to SQLite in a
-private folder, which is removed with the last record. nsys refuses reports that are newer than itself; then the version
-that wrote the file is named."""
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them
+to SQLite in a private folder, which is removed with the last record. nsys refuses reports that are
+newer than itself; then the version that wrote the file is named."""
 
 from __future__ import annotations
 
@@ -43,15 +43,21 @@ Names = Callable[[Iterable[object]], Mapping[object, str | None]]
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is an nsys report or stream: by its first bytes, else by its suffix, to report a damaged one as such."""
+    """Return whether it is an nsys report or stream: by its first bytes, else by its suffix, to
+    report a damaged one as such."""
     if head.startswith(REPORT_MAGIC) or STREAM_MAGIC in head[:64]:
         return True
-    return bool(head) and path.suffix.lower() in _SUFFIXES and not head.startswith((_LFS, b"SQLite format 3"))
+    return (
+        bool(head)
+        and path.suffix.lower() in _SUFFIXES
+        and not head.startswith((_LFS, b"SQLite format 3"))
+    )
 
 
 def parse(path: Path) -> Report:
-    """Export it and read the export. Raises ReportError when there is no nsys, when it refuses the file (saying which
-    version wrote it), when it takes longer than TIMEOUT_S, and when the export cannot be read."""
+    """Export it and read the export. Raises ReportError when there is no nsys, when it refuses the
+    file (saying which version wrote it), when it takes longer than TIMEOUT_S, and when the export
+    cannot be read."""
     nsys = shutil.which("nsys")
     if nsys is None:
         version = _version(path)
@@ -82,7 +88,9 @@ class _Keeper:
 class _Held(Generic[Record]):
     """Records that are read from the export while they are iterated; keeps it there until then."""
 
-    def __init__(self, records: Callable[[], Iterable[Record]], keeper: _Keeper, path: Path) -> None:
+    def __init__(
+        self, records: Callable[[], Iterable[Record]], keeper: _Keeper, path: Path
+    ) -> None:
         self._records, self._keeper, self._path = records, keeper, path
 
     def __call__(self) -> Iterator[Record]:
@@ -117,26 +125,48 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
-    """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never the file's own name."""
-    stream, report, database = (folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite"))
-    with readable(path, TOOL, "Check its permissions and the free space in TMPDIR", "it cannot be exported"):
+    """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never
+    the file's own name."""
+    stream, report, database = (
+        folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite")
+    )
+    with readable(
+        path, TOOL, "Check its permissions and the free space in TMPDIR", "it cannot be exported"
+    ):
         if _is_stream(source):
             stream.symlink_to(source)
             importer = _importer(nsys, path)
-            _run([importer, "--input-file", str(stream), "--output-file", str(report)], folder, report, path)
+            _run(
+                [importer, "--input-file", str(stream), "--output-file", str(report)],
+                folder,
+                report,
+                path,
+            )
         else:
             report.symlink_to(source)
-        _run([nsys, "export", "--type", "sqlite", "--output", str(database), str(report)], folder, database, path)
+        _run(
+            [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)],
+            folder,
+            database,
+            path,
+        )
     return database
 
 
 def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
-    """Run a tool in its own process group, and end what it leaves running. Raises ReportError unless it writes ``made``."""
+    """Run a tool in its own process group, and end what it leaves running. Raises ReportError
+    unless it writes ``made``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
     output = folder / "output.txt"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=folder, env=environment, start_new_session=True
+            command,
+            stdin=DEVNULL,
+            stdout=log,
+            stderr=STDOUT,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
         )
         code: int | None = None
         try:
@@ -148,9 +178,13 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
             process.wait()
     if code is None:
         reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
-        raise ReportError(path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE")
+        raise ReportError(
+            path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE"
+        )
     if code != 0 or not made.is_file():  # a failed export may leave a database of 2 tables behind
-        raise ReportError(path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path))
+        raise ReportError(
+            path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path)
+        )
 
 
 def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
@@ -162,14 +196,20 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
         reason = f"{by}, and the installed nsys{_installed(tool)} refuses reports newer than itself"
         return reason, _elsewhere(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
-    reason = f"nsys could not export it: {lines[-1][:300]}" if lines else f"nsys could not export it (exit code {code})"
+    reason = (
+        f"nsys could not export it: {lines[-1][:300]}"
+        if lines
+        else f"nsys could not export it (exit code {code})"
+    )
     return reason, "It may be cut off or damaged: copy it again from where it was recorded"
 
 
 def _installed(tool: str) -> str:
     """ " (2022.4.2)", or "" when it does not say."""
     try:
-        done = subprocess.run([tool, "--version"], capture_output=True, timeout=20, check=False, stdin=DEVNULL)
+        done = subprocess.run(
+            [tool, "--version"], capture_output=True, timeout=20, check=False, stdin=DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = _INSTALLED.search(done.stdout.decode("utf-8", "replace"))
@@ -179,11 +219,21 @@ def _installed(tool: str) -> str:
 def _importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
     folders = (*Path(nsys).parents[:4], *Path(nsys).resolve().parents[:4])
-    beside = (one for folder in folders for one in sorted(folder.glob("host-linux-*/QdstrmImporter")))
-    found = shutil.which("QdstrmImporter") or next((str(one) for one in beside if one.is_file()), None)
+    beside = (
+        one for folder in folders for one in sorted(folder.glob("host-linux-*/QdstrmImporter"))
+    )
+    found = shutil.which("QdstrmImporter") or next(
+        (str(one) for one in beside if one.is_file()), None
+    )
     if not found:
-        reason = "it is a stream that was never converted to a report, and the installed nsys has no QdstrmImporter"
-        remedy = "Run 'QdstrmImporter -i FILE' on a machine with all of Nsight Systems and pass the .nsys-rep it writes"
+        reason = (
+            "it is a stream that was never converted to a report, and the installed nsys has no "
+            "QdstrmImporter"
+        )
+        remedy = (
+            "Run 'QdstrmImporter -i FILE' on a machine with all of Nsight Systems and pass the "
+            ".nsys-rep it writes"
+        )
         raise ReportError(path, TOOL, reason, remedy)
     return found
 
@@ -194,8 +244,9 @@ def _is_stream(path: Path) -> bool:
 
 
 def _version(path: Path) -> str | None:
-    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent. A
-    report's beginning holds the process environment, whose versions are those of other things: it is not looked at."""
+    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report;
+    None when absent. A report's beginning holds the process environment, whose versions are those
+    of other things: it is not looked at."""
     found: list[bytes] = []
     with contextlib.suppress(OSError), path.open("rb") as file:
         head = file.read(128)
@@ -208,4 +259,7 @@ def _version(path: Path) -> str | None:
 
 def _elsewhere(version: str | None) -> str:
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
-    return f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite file it writes"
+    return (
+        f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite "
+        "file it writes"
+    )

@@ -1,6 +1,6 @@
-"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen). Kernels and
-copies are read while they are iterated, each from a connection of its own, or copied by SQL; which range and layer they
-belong to is worked out in ``parse``. GPU metrics that
+"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were
+seen). Kernels and copies are read while they are iterated, each from a connection of its own, or
+copied by SQL; which range and layer they belong to is worked out in ``parse``. GPU metrics that
 nsys sampled, page faults of unified memory and CUDA graphs are read in the same way.
 """
 
@@ -60,6 +60,77 @@ COUNTED = {
 GPU_BITS = 0xFF
 """Of typeId: which GPU."""
 
+NEWEST_SCHEMA = "3.24"
+"""Of nsys 2026.1.1."""
+_LAYOUTS = ("1.", "2.", "3.")
+"""Schemas with these majors differ in tables and columns, not in meaning."""
+OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
+"""Known by name. Those without a reader hold what perfctl does not show (samples, system calls,
+sums that ``nsys stats`` left in the file)."""
+OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
+"""Beginnings of tables of other interfaces than CUDA and NVTX, and of enumerations."""
+
+READ = {
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    GRAPH,
+    tables.NVTX,
+    STRINGS,
+    tables.OSRT,
+    tables.SYNC,
+    tables.GPU_METRICS,
+    *calls.OF_LIBRARIES,
+    *calls.OF_MPI,
+    *COUNTED,
+    "MemcpyOperationStrings",
+    "DomainStrings",
+}
+"""Tables whose rows are in the report's records, one by one or summed."""
+NUMBERED = (READ | {"EXPORT_META_DATA", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"}) - {
+    STRINGS,
+    "MemcpyOperationStrings",
+}
+"""Tables whose rows nsys numbers from 1 on."""
+NAMING = (
+    STRINGS,
+    "MemcpyOperationStrings",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_CUDA_GPU",
+    "TARGET_INFO_CUDA_DEVICE",
+    "ThreadNames",
+    "ANALYSIS_DETAILS",
+    "TARGET_INFO_SESSION_START_TIME",
+    "DIAGNOSTIC_EVENT",
+)
+"""Further tables that are read."""
+BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
+BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
+"""Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
+
+MARKERS = {
+    "ProcessStreams",
+    "NVTX_EVENTS",
+    "ThreadNames",
+    "EXPORT_META_DATA",
+    "META_DATA_EXPORT",
+    "ANALYSIS_DETAILS",
+}
+"""StringIds and any one of these make an SQLite file an nsys export."""
+
+MEMORY_KINDS = {
+    "pageable": "pageable",
+    "pinned": "pinned",
+    "device": "device",
+    "array": "device",
+    "managed": "managed",
+    "device static": "device",
+    "managed static": "managed",
+}
+"""Kind of memory as nsys spells it, in lower case -> the word of the record; CUDA arrays and
+__device__ variables are memory of the device."""
+
 
 def _metrics(database: Database) -> dict[tuple[int, int], str]:
     """(type, number) -> name of a metric, as in "SMs Active [Throughput %]"."""
@@ -72,7 +143,8 @@ def _metrics(database: Database) -> dict[tuple[int, int], str]:
 
 
 def samples(path: Path, database: Database) -> Iterable[Sample]:
-    """One Sample a reading of a GPU: its utilisation and clock. The means of all metrics are summaries."""
+    """One Sample a reading of a GPU: its utilisation and clock. The means of all metrics
+    are summaries."""
     names = _metrics(database)
     active = {key for key, name in names.items() if name.startswith(ACTIVE)}
     clock: dict[int, tuple[int, int]] = {}
@@ -83,9 +155,14 @@ def samples(path: Path, database: Database) -> Iterable[Sample]:
     return _readings(path, active, set(clock.values()))
 
 
-def _readings(path: Path, active: set[tuple[int, int]], clock: set[tuple[int, int]]) -> Iterator[Sample]:
+def _readings(
+    path: Path, active: set[tuple[int, int]], clock: set[tuple[int, int]]
+) -> Iterator[Sample]:
     numbers = ", ".join(str(number) for number in sorted({number for _, number in active | clock}))
-    query = f"SELECT timestamp, typeId, metricId, value FROM {GPU_METRICS} WHERE metricId IN ({numbers}) ORDER BY 1, 2"
+    query = (
+        f"SELECT timestamp, typeId, metricId, value FROM {GPU_METRICS} WHERE metricId IN "
+        f"({numbers}) ORDER BY 1, 2"
+    )
     with opened(path) as database:
         for (at, kind), rows in groupby(database.connection.execute(query), itemgetter(0, 1)):
             busy = hertz = None
@@ -106,7 +183,10 @@ def _means(database: Database) -> Iterator[Summary]:
     if not database.filled(GPU_METRICS):
         return
     names = _metrics(database)
-    query = f"SELECT typeId, metricId, avg(value), max(value) FROM {GPU_METRICS} GROUP BY 1, 2 ORDER BY 1, 2"
+    query = (
+        f"SELECT typeId, metricId, avg(value), max(value) FROM {GPU_METRICS} GROUP BY 1, 2 ORDER "
+        "BY 1, 2"
+    )
     rows = database.connection.execute(query).fetchall()
     several = len({kind & GPU_BITS for kind, *_ in rows}) > 1
     for kind, number, mean, highest in rows:
@@ -134,7 +214,9 @@ def _graph_launches(database: Database) -> Iterator[Summary]:
     """Graphs that were recorded whole, without their kernels."""
     if not database.filled(GRAPH):
         return
-    launches, time = database.connection.execute(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
+    launches, time = database.connection.execute(
+        f"SELECT count(*), sum(end - start) FROM {GRAPH}"
+    ).fetchone()
     yield Summary("CUDA graphs: launches recorded whole", launches, None)
     yield Summary("CUDA graphs: GPU time of these", time, "ns")
 
@@ -143,10 +225,16 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
     """Yield one Gap per reason."""
     count = len(kernels.around.innermost)
     if versions(database)[0] is None:
-        yield Gap("profiler_version", "not_available", "nsys exports up to 2021.3 do not state the version")
+        yield Gap(
+            "profiler_version",
+            "not_available",
+            "nsys exports up to 2021.3 do not state the version",
+        )
     yield from _kernel_gaps(database, count)
     if not len(ranges.kind):
-        reason = "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
+        reason = (
+            "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
+        )
         yield Gap("range", "not_collected", f"{reason} (nsys profile --trace=nvtx,...)")
     if unended := ranges.unended():
         reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
@@ -164,12 +252,16 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     traced, reason = database.filled(RUNTIME), ""
     if database.filled(GRAPH):
-        reason = "CUDA graphs were recorded as a whole, without their kernels: record with --cuda-graph-trace=node"
+        reason = (
+            "CUDA graphs were recorded as a whole, without their kernels: record with "
+            "--cuda-graph-trace=node"
+        )
     elif not count and traced:
         reason = "CUDA calls were traced, but no kernel ran during the capture"
     elif not count:
         reason = (
-            "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or the tracing failed"
+            "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
+            "the tracing failed"
         )
         reason += " (see the messages of nsys)"
     if reason:
@@ -182,23 +274,33 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
     if not database.filled(RUNTIME):
         reason = (
-            "CUDA calls were not recorded, so no kernel can be assigned to a range (nsys profile --trace=cuda,nvtx)"
+            "CUDA calls were not recorded, so no kernel can be assigned to a range (nsys profile "
+            "--trace=cuda,nvtx)"
         )
         yield Gap("layer", "not_collected", reason)
         return
     if unlaunched:
-        yield Gap("layer", "not_available", f"{unlaunched} of {count} kernels have no launch call in the report")
+        yield Gap(
+            "layer",
+            "not_available",
+            f"{unlaunched} of {count} kernels have no launch call in the report",
+        )
     if not (ranges.kind == PUSH_POP).any():
         reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
         yield Gap("layer", "not_collected", reason)
     elif not any(label.layer for label in ranges.labels):
-        reason = 'no range names a layer as perfctl does ("conv2:forward"): record the program with perfctl'
+        reason = (
+            'no range names a layer as perfctl does ("conv2:forward"): record the program with '
+            "perfctl"
+        )
         yield Gap("layer", "not_collected", reason)
     elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
         reason = f"{outside} of {count} kernels were launched outside of every layer's range"
         yield Gap("layer", "not_available", f"{reason}{_of_graphs(database, kernels)}")
     if not any(label.step is not None for label in ranges.labels):
-        yield Gap("step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")')
+        yield Gap(
+            "step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")'
+        )
 
 
 def _of_graphs(database: Database, kernels: Launched) -> str:
@@ -206,30 +308,26 @@ def _of_graphs(database: Database, kernels: Launched) -> str:
     if kernels.graphs:
         lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
     elif database.has(KERNEL, "graphNodeId"):
-        (lost,) = database.connection.execute(f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId > 0").fetchone()
+        (lost,) = database.connection.execute(
+            f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId > 0"
+        ).fetchone()
     else:
         lost = 0
     what = "which were captured before the recording began: record the capture, too"
     return f"; {lost} of all are of CUDA graphs, {what}" if lost else ""
 
 
-NEWEST_SCHEMA = "3.24"
-"""Of nsys 2026.1.1."""
-_LAYOUTS = ("1.", "2.", "3.")
-"""Schemas with these majors differ in tables and columns, not in meaning."""
-
 COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
-OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
-"""Known by name. Those without a reader hold what perfctl does not show (samples, system calls, sums that ``nsys stats``
-left in the file)."""
-OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
-"""Beginnings of tables of other interfaces than CUDA and NVTX, and of enumerations."""
 
 
 def unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
     of_no_list = others(database.tables, COLUMNS, OTHER_TABLES)
-    new = [table for table in of_no_list if not table.startswith(OTHER_FAMILIES) and database.holds(table)]
+    new = [
+        table
+        for table in of_no_list
+        if not table.startswith(OTHER_FAMILIES) and database.holds(table)
+    ]
     columns = [
         f"{table}.{column}"
         for table, known in COLUMNS.items()
@@ -237,87 +335,97 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
         if database.holds(table, column)
     ]
     version, schema = versions(database)
-    unknown_schema = [schema] if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS) else []
+    unknown_schema = (
+        [schema]
+        if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS)
+        else []
+    )
     warned = not_understood({"schema version": unknown_schema, "tables": new, "columns": columns})
     product = f"nsys {version}, schema" if version else "nsys schema"
     return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
 
 
-READ = {
-    KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH, tables.NVTX, STRINGS, tables.OSRT, tables.SYNC, tables.GPU_METRICS,
-    *calls.OF_LIBRARIES, *calls.OF_MPI, *COUNTED, "MemcpyOperationStrings", "DomainStrings",
-}  # fmt: skip
-"""Tables whose rows are in the report's records, one by one or summed."""
-NUMBERED = (READ | {"EXPORT_META_DATA", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"}) - {
-    STRINGS,
-    "MemcpyOperationStrings",
-}
-"""Tables whose rows nsys numbers from 1 on."""
-NAMING = (STRINGS, "MemcpyOperationStrings", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU", "TARGET_INFO_CUDA_DEVICE", "ThreadNames",
-          "ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "DIAGNOSTIC_EVENT")  # fmt: skip
-"""Further tables that are read."""
 NAMED = [
     (table, column, STRINGS)
     for table, columns in {
-        KERNEL: ("demangledName", "shortName"), RUNTIME: ("nameId",), tables.NVTX: ("textId",), tables.OSRT: ("nameId",),
-    }.items() for column in columns
-]  # fmt: skip
+        KERNEL: ("demangledName", "shortName"),
+        RUNTIME: ("nameId",),
+        tables.NVTX: ("textId",),
+        tables.OSRT: ("nameId",),
+    }.items()
+    for column in columns
+]
 """Columns with the id of a string."""
-BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
-BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
-"""Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
 
 
 def unread(database: Database) -> Iterator[Gap]:
     """One Gap for each table with rows that are not read."""
     for table in sorted(database.tables.keys() - READ):
-        if table in BOOKKEEPING or table.startswith(BOOKKEEPING_FAMILIES) or not (count := database.count(table)):
+        if (
+            table in BOOKKEEPING
+            or table.startswith(BOOKKEEPING_FAMILIES)
+            or not (count := database.count(table))
+        ):
             continue
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
         yield Gap(f"table:{table}", "not_available", f"{table}: {rows} not read")
 
 
-ALWAYS: dict[str, frozenset[str]] = {table: words(names) for table, names in KNOWN["sqlite"]["always"].items()}
+ALWAYS: dict[str, frozenset[str]] = {
+    table: words(names) for table, names in KNOWN["sqlite"]["always"].items()
+}
 """Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
 
 
 def always_there(database: Database) -> dict[str, frozenset[str]]:
-    """What must be there: columns of the tables that this export has, since nsys leaves out tables without rows."""
-    return {STRINGS: ALWAYS[STRINGS]} | {table: names for table, names in ALWAYS.items() if table in database.tables}
-
-
-MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
-"""StringIds and any one of these make an SQLite file an nsys export."""
+    """What must be there: columns of the tables that this export has, since nsys leaves out tables
+    without rows."""
+    return {STRINGS: ALWAYS[STRINGS]} | {
+        table: names for table, names in ALWAYS.items() if table in database.tables
+    }
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is an nsys export: by its tables, or by table names in the head of a damaged file."""
+    """Return whether it is an nsys export: by its tables, or by table names in the head of a
+    damaged file."""
     if not is_sqlite(head):
         return False
     try:
         with closing(connect(path)) as connection:
-            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except (sqlite3.Error, OSError, UnicodeError):  # the message about a damaged schema may not be UTF-8
+            rows = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall()
+    except (sqlite3.Error, OSError, UnicodeError):
+        # the message about a damaged schema may not be UTF-8
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     names = {name for (name,) in rows}
-    return STRINGS in names and any(name in MARKERS or name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
+    return STRINGS in names and any(
+        name in MARKERS or name.startswith("CUPTI_ACTIVITY_KIND_") for name in names
+    )
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it is cut off, damaged, or the rest of a failed export."""
+    """Read the file. Raises ReportError when it is cut off, damaged, or the rest of a
+    failed export."""
     with readable(path, TOOL, "Check its permissions"):
         check_whole(path, TOOL, EXPORT_AGAIN)
     with opened(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
             reason = "the export failed: it holds no table but the strings"
-            newer = "nsys refuses reports newer than itself: export again with an nsys at least as new as the report"
+            newer = (
+                "nsys refuses reports newer than itself: export again with an nsys at least as new "
+                "as the report"
+            )
             raise ReportError(path, TOOL, reason, newer)
         damage = tuple(check(database, NUMBERED, NAMING, always_there(database), NAMED))
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
         work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET, GRAPH), ranges)
-        kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
+        kernels, copies = (
+            work.launched[KERNEL],
+            {table: work.launched[table].around for table in (MEMCPY, MEMSET)},
+        )
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
         copied = sum(len(found.innermost) for found in copies.values())
@@ -326,7 +434,9 @@ def parse(path: Path) -> Report:
         return Report(
             tool=TOOL,
             path=path,
-            form=f"nsys SQLite, schema {schema}" if schema else "nsys SQLite, without a schema version (up to 2021.3)",
+            form=f"nsys SQLite, schema {schema}"
+            if schema
+            else "nsys SQLite, without a schema version (up to 2021.3)",
             tool_version=version,
             devices=devices,
             environment={**machine.environment(database), **operators.environment},
@@ -336,7 +446,9 @@ def parse(path: Path) -> Report:
             samples=samples(path, database),
             summaries=summaries(database),
             api_calls=api_calls,
-            threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
+            threads=machine.threads(
+                database, work.threads | nsys_launches.different(ranges.spans.thread)
+            ),
             ops=operators.ops,
             op_calls=calls.waits(path, database, ranges),
             graph_launches=kernels.graphs,
@@ -357,8 +469,14 @@ def parse(path: Path) -> Report:
 def _operators(ranges: RangeTable, kernels: Launched) -> Operators:
     if ranges.operators is not None:
         innermost = kernels.around.innermost
-        return ranges.operators.collect(innermost[innermost != NOBODY].tolist() if len(innermost) else None)
-    gap = None if any(label.layer for label in ranges.labels) else nsys_operators.without_sizes(ranges.names)
+        return ranges.operators.collect(
+            innermost[innermost != NOBODY].tolist() if len(innermost) else None
+        )
+    gap = (
+        None
+        if any(label.layer for label in ranges.labels)
+        else nsys_operators.without_sizes(ranges.names)
+    )
     return Operators(gaps=() if gap is None else (gap,))
 
 
@@ -372,15 +490,35 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
             names = ("bytes", "start", "end", "deviceId", "streamId")
             size, start, end, *place = (database.integers_of(table, name) for name in names)
             target = "dstKind" if table == MEMCPY else "memKind"
-            more = (database.integers_of(table, name) for name in ("srcKind", target, "srcDeviceId", "dstDeviceId"))
-            columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *more, *place]
-            rows = database.connection.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
+            more = (
+                database.integers_of(table, name)
+                for name in ("srcKind", target, "srcDeviceId", "dstDeviceId")
+            )
+            columns = [
+                database.column(table, "copyKind", "'memset'"),
+                size,
+                start,
+                f"{end} - {start}",
+                *more,
+                *place,
+            ]
+            rows = database.connection.execute(
+                f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED"
+            )
             for row, layer in zip(rows, found[table].layer.tolist(), strict=True):
                 code, size, start, length, of, to, source, target, device, stream = row
                 yield Copy(
-                    words.get(code, str(code)), size, start, length, layers[layer], device, stream,
-                    kinds.get(of), kinds.get(to), _peer(device, source, target),
-                )  # fmt: skip
+                    words.get(code, str(code)),
+                    size,
+                    start,
+                    length,
+                    layers[layer],
+                    device,
+                    stream,
+                    kinds.get(of),
+                    kinds.get(to),
+                    _peer(device, source, target),
+                )
 
 
 def _peer(device: object, source: object, target: object) -> int | None:
@@ -398,13 +536,12 @@ def _copy_words(database: Database) -> dict[object, str]:
     return words
 
 
-MEMORY_KINDS = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device", "managed": "managed",
-                "device static": "device", "managed static": "managed"}  # fmt: skip
-"""Kind of memory as nsys spells it, in lower case -> the word of the record; CUDA arrays and __device__ variables are
-memory of the device."""
-
-
 def _memory_words(database: Database) -> dict[object, str]:
-    """srcKind, dstKind, memKind -> word. nsys numbers them as in ENUM_CUDA_MEM_KIND (3.0.0 on) in all versions seen."""
+    """srcKind, dstKind, memKind -> word. nsys numbers them as in ENUM_CUDA_MEM_KIND (3.0.0 on) in
+    all versions seen."""
     labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or list(enumerate(MEMORY_KINDS))
-    return {number: MEMORY_KINDS[str(label).lower()] for number, label in labels if str(label).lower() in MEMORY_KINDS}
+    return {
+        number: MEMORY_KINDS[str(label).lower()]
+        for number, label in labels
+        if str(label).lower() in MEMORY_KINDS
+    }

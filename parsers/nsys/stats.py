@@ -1,6 +1,6 @@
-"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019. The
-file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again
-while they are iterated, as often as asked."""
+"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report
+names since 2019. The file is read once for its sums, number format and gaps; kernels, copies and
+ranges of traces are read from it again while they are iterated, as often as asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perfctl.parsers.nsys.stats_columns import (
     columns_of,
     figures_of,
     unknown_labels,
-)  # fmt: skip
+)
 from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
 from perfctl.parsers.nsys.tables import TOOL
 from perfctl.parsers.text.doubts import contradictions, newer, not_understood, repeated, several
@@ -35,23 +35,64 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
 _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
-"""Sums of calls without a title all have the same columns: only a name that two of them share makes them one report."""
+"""Sums of calls without a title all have the same columns: only a name that two of them share makes
+them one report."""
+
+_ABOUT = {
+    "cuda_gpu_kern_sum": "kernel",
+    GPU_TRACE: "kernel",
+    KERNEL_TRACE: "kernel",
+    "cuda_gpu_mem_size_sum": "copy",
+    "cuda_gpu_mem_time_sum": "copy",
+    "nvtx_sum": "range",
+    "nvtx_pushpop_sum": "range",
+    RANGE_TRACE: "range",
+}
+"""Report -> what the capture has none of when the report has no rows."""
+_QUANTITIES = {
+    "CUDA kernel": "kernel",
+    "GPU memory": "copy",
+    "NVTX": "range",
+    "CUDA trace": "operation:cuda_api_sum",
+}
+_SINGLE = (
+    ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
+    ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
+    ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
+)
+
+NEWEST = "2025.1"
+_LINE = re.compile(
+    r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ "
+    r"\([a-z0-9_:]+\):|\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
+    re.MULTILINE,
+)
+_MOST_DEVICES = 1000
+_TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
+Record = TypeVar("Record")
+Make = Callable[[rows.Cells, int], Record | None]
 
 
 def _check_once(path: Path, found: Found) -> None:
-    """Raise ReportError, naming the lines, when the file holds several runs: a report again, or another recording."""
+    """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
+    another recording."""
     sums = [(start, _names(start, kept)) for start, kept in found.tables]
     tables = [(start.line, start.report, names) for start, names in sums]
     tables += [(start.line, start.report, frozenset[str]()) for start in found.begun]
     with_table, named = {line for line, *_ in tables}, {line for line, _ in found.trouble.announced}
-    others = [(line, report, frozenset[str]()) for line, report in found.trouble.announced if line not in with_table]
+    others = [
+        (line, report, frozenset[str]())
+        for line, report in found.trouble.announced
+        if line not in with_table
+    ]
     recordings = [(line, "", frozenset[str]()) for line in found.trouble.recordings]
     starts: list[int] = []
     again: str | None = None
     recorded: int | None = None
     seen: dict[str, tuple[int, frozenset[str]]] = {}
     last = ""
-    """The report named last, while it has no table: nsys may name one twice before its table, in a line and a title."""
+    """The report named last, while it has no table: nsys may name one twice before its table, in a
+    line and a title."""
     for line, report, names in sorted(tables + others + recordings, key=lambda one: one[:2]):
         if not report:
             recorded = line if recorded is None else recorded
@@ -80,21 +121,6 @@ def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
     return frozenset() if at is None else frozenset(row[at] for row in rows)
 
 
-_ABOUT = {
-    "cuda_gpu_kern_sum": "kernel", GPU_TRACE: "kernel", KERNEL_TRACE: "kernel", "cuda_gpu_mem_size_sum": "copy",
-    "cuda_gpu_mem_time_sum": "copy", "nvtx_sum": "range", "nvtx_pushpop_sum": "range", RANGE_TRACE: "range",
-}  # fmt: skip
-"""Report -> what the capture has none of when the report has no rows."""
-_QUANTITIES = {
-    "CUDA kernel": "kernel", "GPU memory": "copy", "NVTX": "range", "CUDA trace": "operation:cuda_api_sum",
-}  # fmt: skip
-_SINGLE = (
-    ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
-    ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
-    ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
-)
-
-
 def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     missing = set()
@@ -108,14 +134,22 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
     for quantity, needed, what, report in _SINGLE:
         if not found.traces.keys() & needed and quantity not in missing:
-            reason = f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report itself"
+            reason = (
+                f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report "
+                "itself"
+            )
             yield Gap(quantity, "not_available", reason)
     yield from _unread(found, summaries)
     if any(start.report == UNKNOWN for start, _ in found.tables):
         reason = "a table does not name its nsys report, so its figures are kept as summaries"
         yield Gap("operation", "not_available", reason)
-    for report in dict.fromkeys(start.report for start, _ in found.tables if start.report not in REPORTS):
-        reason = f"nsys has no report '{report}' that perfctl knows, so its figures are kept as summaries"
+    for report in dict.fromkeys(
+        start.report for start, _ in found.tables if start.report not in REPORTS
+    ):
+        reason = (
+            f"nsys has no report '{report}' that perfctl knows, so its figures are kept as "
+            "summaries"
+        )
         yield Gap("operation", "not_available", reason)
     if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
@@ -123,49 +157,84 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         yield Gap("operation", "unreadable", holes)
     if found.trouble.closed and (unclosed := found.trouble.unclosed):
         tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
-        reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"
+        reason = (
+            f"{tables} without the blank line that nsys prints below each: rows may be missing "
+            "there"
+        )
         yield Gap("operation", "unreadable", reason)
     if len(found.trouble.folders) > 1:
         folders = len(found.trouble.folders)
-        reason = f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be lost"
+        reason = (
+            f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be "
+            "lost"
+        )
         yield Gap("operation", "ambiguous", reason)
     if untitled := found.trouble.untitled:
         what = "1 table has" if untitled == 1 else f"{untitled} tables have"
-        yield Gap("operation", "ambiguous", f"{what} no line with a name, as others have: lines before may be lost")
-    if found.trouble.processed and (alone := [*found.trouble.titled.keys() - found.trouble.processed.keys()]):
+        yield Gap(
+            "operation",
+            "ambiguous",
+            f"{what} no line with a name, as others have: lines before may be lost",
+        )
+    if found.trouble.processed and (
+        alone := [*found.trouble.titled.keys() - found.trouble.processed.keys()]
+    ):
         names = ", ".join(sorted(alone))
-        reason = f"no line 'Processing ...' stands before {names}, as before other reports: lines there may be lost"
+        reason = (
+            f"no line 'Processing ...' stands before {names}, as before other reports: lines there "
+            "may be lost"
+        )
         yield Gap("operation", "ambiguous", reason)
     if lost := stats_agreement.left_out(list(found.trouble.processed)):
-        reason = f"nsys runs these reports between others that are there: {lost}. They were not asked for, or their lines are lost"
+        reason = (
+            f"nsys runs these reports between others that are there: {lost}. They were not asked "
+            "for, or their lines are lost"
+        )
         yield Gap("operation", "ambiguous", reason)
     if found.trouble.unended:
-        yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
+        yield Gap(
+            "operation.name",
+            "ambiguous",
+            "the last line has no line end, so the last name may be cut off",
+        )
 
 
 def _quantity(note: Note) -> str:
     """Which table of the store stays empty for it."""
     if note.report:
         return _ABOUT.get(note.report, f"operation:{note.report}")
-    return next((quantity for part, quantity in _QUANTITIES.items() if part in note.text), "operation")
+    return next(
+        (quantity for part, quantity in _QUANTITIES.items() if part in note.text), "operation"
+    )
 
 
 def _unread(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
-    """Gaps for figures without a value: rounded to a large unit, as nsys does by default, ambiguous, or clipped."""
+    """Gaps for figures without a value: rounded to a large unit, as nsys does by default,
+    ambiguous, or clipped."""
     if found.rounded_sizes:
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
-        yield Gap("copy.bytes", "not_available", f"sizes with fewer than three digits were left out; {reason}")
+        yield Gap(
+            "copy.bytes",
+            "not_available",
+            f"sizes with fewer than three digits were left out; {reason}",
+        )
         yield Gap("kernel.static_shared_bytes", "not_available", reason)
         yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
     texts = [one.text for one in summaries if one.value is None and one.text]
-    clipped, rounded = sum(text.endswith("…") for text in texts), sum(not text.strip("0.,") for text in texts)
+    clipped, rounded = (
+        sum(text.endswith("…") for text in texts),
+        sum(not text.strip("0.,") for text in texts),
+    )
     if rounded:
         reason = (
-            f"{rounded} figures are printed as 0 in a large unit and may not be 0: use '--format csv:mem=B,time=ns'"
+            f"{rounded} figures are printed as 0 in a large unit and may not be 0: use '--format "
+            "csv:mem=B,time=ns'"
         )
         yield Gap("summary", "not_available", reason)
     if found.style is DecimalStyle.UNDECIDED and (ambiguous := len(texts) - clipped - rounded):
-        reason = f"{ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
+        reason = (
+            f"{ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
+        )
         yield Gap("summary", "ambiguous", reason)
     unread = len(texts) - clipped - rounded - sum(text.startswith("0x") for text in texts)
     if found.style is not DecimalStyle.UNDECIDED and unread > 0:
@@ -176,44 +245,45 @@ def _unread(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
 
 
 def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
-    """Warnings and errors of nsys, warnings about figures that may be wrong, and about what is not known."""
+    """Warnings and errors of nsys, warnings about figures that may be wrong, and about what is
+    not known."""
     for note in dict.fromkeys(found.notes):
         if note.kind in ("warning", "error"):
             yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
     if found.clipped:
         advice = "use '--format csv' for whole ones"
-        text = f"{found.clipped} names or figures were clipped by nsys to the width of their column: {advice}"
+        text = (
+            f"{found.clipped} names or figures were clipped by nsys to the width of their column: "
+            f"{advice}"
+        )
         yield Diagnostic("warning", "perfctl", text)
-    tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
+    tables = [
+        f"{note.report} ({' '.join(note.text.split())[:60]})"
+        for note in found.notes
+        if note.kind == "unknown"
+    ]
     yield from not_understood({"tables": tables, "columns": found.unknown})
     yield from newer("nsys", found.version, NEWEST)
     yield from contradictions([*found.contradictions, *_steps(found.trouble.steps)])
 
 
 def _steps(steps: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Reports are the last steps of nsys ("[7/8] Executing ..."): none of them is left out, from the first to the last."""
+    """Reports are the last steps of nsys ("[7/8] Executing ..."): none of them is left out, from
+    the first to the last."""
     every = {count for _, count in steps}
-    lost = {number for count in every for number in range(min(step for step, _ in steps), count + 1)} - {
-        one for one, _ in steps
-    }
+    lost = {
+        number for count in every for number in range(min(step for step, _ in steps), count + 1)
+    } - {one for one, _ in steps}
     if len(every) == 1 and lost:
-        yield f"nsys took {max(every)} steps, of which {', '.join(map(str, sorted(lost)[:8]))} are not in the file"
-
-
-NEWEST = "2025.1"
-_LINE = re.compile(
-    r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
-    r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
-    re.MULTILINE,
-)
-_MOST_DEVICES = 1000
-_TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
-Record = TypeVar("Record")
-Make = Callable[[rows.Cells, int], Record | None]
+        yield (
+            f"nsys took {max(every)} steps, of which {', '.join(map(str, sorted(lost)[:8]))} are "
+            "not in the file"
+        )
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's output, at the end."""
+    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's
+    output, at the end."""
     return any(map(_is_stats, ends_of(path, head)))
 
 
@@ -257,13 +327,24 @@ class Found:
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says why there is none."""
+    """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
+    why there is none."""
     with readable(path, TOOL):
         found = _survey(path)
-    if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
-        errors = (f"nsys stats stopped with an error: {note.text}" for note in found.notes if note.kind == "error")
+    if (
+        not found.tables
+        and not found.traces
+        and not any(note.kind in ("skipped", "empty") for note in found.notes)
+    ):
+        errors = (
+            f"nsys stats stopped with an error: {note.text}"
+            for note in found.notes
+            if note.kind == "error"
+        )
         reason = next(errors, "it holds no complete table of nsys stats")
-        remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
+        remedy = (
+            "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
+        )
         raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
     operations, summaries = _sums(found)
     _check_once(path, found)
@@ -309,7 +390,9 @@ def _survey(path: Path) -> Found:
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)
                 found.begun.append(event)
-                sizes = [column.unit for column in event.columns if column.label in ("Bytes", "StcSMem")]
+                sizes = [
+                    column.unit for column in event.columns if column.label in ("Bytes", "StcSMem")
+                ]
                 found.rounded_sizes |= any(unit is not None and unit.scale > 1 for unit in sizes)
             else:
                 found.tables.append((event, kept))
@@ -338,17 +421,24 @@ def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> 
 
 
 def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
-    """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum of them."""
+    """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum
+    of them."""
     operations: list[Operation] = []
     summaries: list[Summary] = []
     style, tables = found.style, dict[str, list[rows.Cells]]()
     for number, (start, kept) in enumerate(found.tables):
         read = list(map(rows.Shape(start.columns, style).of, kept))
         is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
-        report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
+        report = (
+            rows.api_report(start.report, {row.text("Name") for row in read})
+            if is_of_calls
+            else start.report
+        )
         found.tables[number] = (start._replace(report=report), kept)
         if not read:
-            found.contradictions.append(f"{report}: a header stands without rows, which nsys never prints")
+            found.contradictions.append(
+                f"{report}: a header stands without rows, which nsys never prints"
+            )
         found.contradictions += stats_agreement.contradictions(report, read)
         tables.setdefault(report, []).extend(read)
         for row in read:
@@ -376,8 +466,11 @@ def _api_calls(found: Found) -> Iterator[Operation]:
 class _Rows(Generic[Record]):
     """Records of one trace, read from the file each time they are iterated."""
 
-    def __init__(self, path: Path, report: str, found: Found, begin: Callable[[], Make[Record]]) -> None:
-        """``begin`` gives what makes a record, or None, of a row and of how many records there are so far."""
+    def __init__(
+        self, path: Path, report: str, found: Found, begin: Callable[[], Make[Record]]
+    ) -> None:
+        """``begin`` gives what makes a record, or None, of a row and of how many records there are
+        so far."""
         self._path, self._report, self._style, self._begin = path, report, found.style, begin
 
     def __iter__(self) -> Iterator[Record]:
@@ -386,7 +479,15 @@ class _Rows(Generic[Record]):
         with readable(self._path, TOOL, reason="it can no longer be read"):
             for event in events(self._path, Trouble()):
                 if isinstance(event, Start):
-                    shape = rows.Shape(event.columns, self._style) if event.report == self._report else None
-                elif shape is not None and isinstance(event, list) and (one := make(shape.of(event), number)):
+                    shape = (
+                        rows.Shape(event.columns, self._style)
+                        if event.report == self._report
+                        else None
+                    )
+                elif (
+                    shape is not None
+                    and isinstance(event, list)
+                    and (one := make(shape.of(event), number))
+                ):
                     number += 1
                     yield one

@@ -1,6 +1,6 @@
-"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns. Names here are those of nsys 2023.1
-and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to 2020 there were only
-titles ("CUDA Kernel Statistics (nanoseconds)")."""
+"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns. Names here are
+those of nsys 2023.1 and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the
+like, and up to 2020 there were only titles ("CUDA Kernel Statistics (nanoseconds)")."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from perfctl.parsers.text.numbers import Unit, base_unit
 
 _KNOWN = KNOWN["stats"]
 OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
-"""Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1 list themselves."""
+"""Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1
+list themselves."""
 
 DEVICE_SUMS = frozenset({"cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum"})
 HOST_SUMS = words(
-    "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum osrt_sum syscall_sum"
-    " vulkan_api_sum"
+    "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum "
+    "osrt_sum syscall_sum vulkan_api_sum"
 )
 MIXED_SUM = "cuda_api_gpu_sum"
 """Sums whose column Category says GPU or host."""
@@ -39,9 +40,19 @@ _TITLES = (
     (r"NVTX (?:Range )?Statistics", "nvtx_sum"),
 )
 REPORTS = frozenset(
-    (*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE,
-     API_TRACE, UNKNOWN)
-)  # fmt: skip
+    (
+        *OLD_NAMES.values(),
+        *DEVICE_SUMS,
+        *HOST_SUMS,
+        MIXED_SUM,
+        GPU_TRACE,
+        KERNEL_TRACE,
+        RANGE_TRACE,
+        PROJECTED_TRACE,
+        API_TRACE,
+        UNKNOWN,
+    )
+)
 """Reports whose rows are understood, or known to be kept as summaries."""
 _UNITS: dict[str, str] = _KNOWN["units"]
 _LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
@@ -51,10 +62,15 @@ TEXTS = frozenset((*NAMES, *_KNOWN["texts"]))
 """Columns that identify a row; all others are figures."""
 _FIGURES = frozenset((*COUNTS, *_KNOWN["figures"]))
 NOT_USED = frozenset(_KNOWN["not_used"])
-"""Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used of traces."""
+"""Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used
+of traces."""
 _STATISTICS = ("Avg", "Med", "Min", "Max", "StdDev")
 _LEAST_KNOWN = 3
 _LONGEST_HEADER = 4000
+
+_SHAPES = [(name, set(columns)) for name, columns in _KNOWN["shapes"]]
+"""Columns that only one report has; a table of API calls is told from one of system calls by
+its rows."""
 
 
 class Column(NamedTuple):
@@ -73,8 +89,9 @@ def new_name(name: str) -> str:
 
 
 def of_title(title: str) -> tuple[str, str] | None:
-    """(report, unit of its figures) of a title from before reports had names; None for any other line. The unit stands
-    in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is ""."""
+    """(report, unit of its figures) of a title from before reports had names; None for any other
+    line. The unit stands in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"),
+    else it is ""."""
     for pattern, name in _TITLES:
         if len(title) < 100 and re.fullmatch(rf"\s*{pattern}.*", title):
             unit = re.search(r"\((?:by \w+ in )?(nanoseconds|KiB|bytes)\)", title)
@@ -83,18 +100,26 @@ def of_title(title: str) -> tuple[str, str] | None:
 
 
 def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
-    """The columns of a header row; None when it is no header of nsys. ``unit`` is the one in the title."""
+    """The columns of a header row; None when it is no header of nsys. ``unit`` is the one in
+    the title."""
     if sum(map(len, cells)) > _LONGEST_HEADER:
         return None
     found = [_column(cell.strip(), unit) for cell in cells]
     known = sum(column.label in _FIGURES or column.label in TEXTS for column in found)
     if found and found[0].label == "Metric Name":  # a summary of ncu
         return None
-    if known < _LEAST_KNOWN or known * 2 < len(found) or _FIGURES.isdisjoint(column.label for column in found):
+    if (
+        known < _LEAST_KNOWN
+        or known * 2 < len(found)
+        or _FIGURES.isdisjoint(column.label for column in found)
+    ):
         return None
     total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
     # without a unit up to 2021.1: that of the total
-    return [column._replace(unit=column.unit or total) if column.label in _STATISTICS else column for column in found]
+    return [
+        column._replace(unit=column.unit or total) if column.label in _STATISTICS else column
+        for column in found
+    ]
 
 
 def figures_of(columns: Sequence[Column]) -> list[int]:
@@ -117,19 +142,17 @@ def _column(text: str, unit: str) -> Column:
 
 
 def unit_of(text: str) -> Unit:
-    """The base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are 2**20 [nsys stats --help-formats]."""
+    """The base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are 2**20
+    [nsys stats --help-formats]."""
     return base_unit(_UNITS.get(text, text))
 
 
 def guess(columns: list[Column], file_name: str) -> str:
-    """The report of a table that is not announced: from the end of its file's name, else from its columns."""
+    """The report of a table that is not announced: from the end of its file's name, else from
+    its columns."""
     stem = file_name.rpartition(".")[0]
     for old, new in OLD_NAMES.items():
         if stem.endswith((f"_{old}", f"_{new}")) or stem in (old, new):
             return new
     labels = {column.label for column in columns}
     return next((name for name, needed in _SHAPES if needed <= labels), UNKNOWN)
-
-
-_SHAPES = [(name, set(columns)) for name, columns in _KNOWN["shapes"]]
-"""Columns that only one report has; a table of API calls is told from one of system calls by its rows."""

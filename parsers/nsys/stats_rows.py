@@ -1,6 +1,7 @@
-"""Rows of ``nsys stats`` tables as records. Sums become operations (category: the report's name) and, figure by figure,
-summaries named "<report>:<row>:<column>", but for Time (%), a share of the table. Traces become kernels, copies and
-ranges. A figure that is printed as 0.000 of a large unit is not known to be 0."""
+"""Rows of ``nsys stats`` tables as records. Sums become operations (category: the report's name)
+and, figure by figure, summaries named "<report>:<row>:<column>", but for Time (%), a share of the
+table. Traces become kernels, copies and ranges. A figure that is printed as 0.000 of a large unit
+is not known to be 0."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from perfctl.parsers.nsys.stats_columns import COUNTS, DEVICE_SUMS, HOST_SUMS, MIXED_SUM, NAMES, TEXTS, UNKNOWN, Column
+from perfctl.parsers.nsys.stats_columns import (
+    COUNTS,
+    DEVICE_SUMS,
+    HOST_SUMS,
+    MIXED_SUM,
+    NAMES,
+    TEXTS,
+    UNKNOWN,
+    Column,
+)
 from perfctl.parsers.nsys.tables import COPY_LABELS
 from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, read_number, to_base
 from perfctl.records.ranges import read_range_name
@@ -46,7 +56,8 @@ class Cells(NamedTuple):
     shape: Shape
 
     def text(self, *labels: str) -> str:
-        """The cell of the first of these columns that there is; "" for none and where nsys prints None."""
+        """The cell of the first of these columns that there is; "" for none and where nsys
+        prints None."""
         for label in labels:
             at = self.shape.at.get(label)
             if at is not None:
@@ -54,7 +65,8 @@ class Cells(NamedTuple):
         return ""
 
     def number(self, *labels: str) -> int | float | None:
-        """That cell in base units; None where it is empty, no number, ambiguous, or rounded away to 0."""
+        """That cell in base units; None where it is empty, no number, ambiguous, or rounded away
+        to 0."""
         for label in labels:
             at = self.shape.at.get(label)
             if at is not None:
@@ -68,17 +80,22 @@ class Cells(NamedTuple):
         return unit is not None and unit.scale != 1
 
     def whole(self, *labels: str) -> int | None:
-        """That number rounded to an integer of at most 64 bits; None for a larger one, which no report has."""
+        """That number rounded to an integer of at most 64 bits; None for a larger one, which no
+        report has."""
         return whole(self.number(*labels))
 
     def size(self, label: str) -> int | None:
         """A number of bytes, None where too few digits of it are printed."""
-        if self.is_scaled(label) and len(re.sub(r"[^0-9]", "", self.text(label)).lstrip("0")) < _FEWEST_DIGITS:
+        if (
+            self.is_scaled(label)
+            and len(re.sub(r"[^0-9]", "", self.text(label)).lstrip("0")) < _FEWEST_DIGITS
+        ):
             return None
         return self.whole(label)
 
     def exact(self, label: str) -> int | None:
-        """A number that must not be rounded: None where its column is in a larger unit than its base unit."""
+        """A number that must not be rounded: None where its column is in a larger unit than its
+        base unit."""
         return None if self.is_scaled(label) else self.whole(label)
 
     def triple(self, label: str, *parts: str) -> tuple[int | None, int | None, int | None]:
@@ -117,7 +134,8 @@ def is_broken(row: Cells) -> bool:
 
 
 def operation(report: str, row: Cells) -> Operation | None:
-    """The row of a sum; None for a report whose side is not known, and where the count cannot be read."""
+    """The row of a sum; None for a report whose side is not known, and where the count cannot
+    be read."""
     if report == MIXED_SUM:
         on_device = row.text("Category") != _HOST_CATEGORY
     elif report in DEVICE_SUMS or report in HOST_SUMS:
@@ -132,10 +150,13 @@ def operation(report: str, row: Cells) -> Operation | None:
 
 
 def merged(operations: list[Operation]) -> list[Operation]:
-    """One operation a name and report: up to 2022.4 kernels stand once for each grid. Clipped names are not joined."""
+    """One operation a name and report: up to 2022.4 kernels stand once for each grid. Clipped names
+    are not joined."""
     found: dict[object, Operation] = {}
     for number, one in enumerate(operations):
-        key: object = number if one.name.endswith("…") else (one.name, one.category, one.cpu_ns is None)
+        key: object = (
+            number if one.name.endswith("…") else (one.name, one.category, one.cpu_ns is None)
+        )
         if old := found.get(key):
             calls = min(old.calls + one.calls, _LARGEST)
             cpu, device = _sum(old.cpu_ns, one.cpu_ns), _sum(old.device_ns, one.device_ns)
@@ -151,7 +172,9 @@ def _sum(first: int | None, second: int | None) -> int | None:
 def summaries(report: str, row: Cells) -> Iterator[Summary]:
     """Every figure of the row but its share."""
     name = row.text(*NAMES)
-    others = [label for label in row.shape.at if label in TEXTS and label not in NAMES and row.text(label)]
+    others = [
+        label for label in row.shape.at if label in TEXTS and label not in NAMES and row.text(label)
+    ]
     shown = {"GridXYZ": "grid", "BlockXYZ": "block"}
     extra = [f"{shown.get(label, label)} {' '.join(row.text(label).split())}" for label in others]
     about = " ".join([name, *(f"({part})" for part in extra)])
@@ -173,7 +196,22 @@ def kernel(row: Cells, launch: int) -> Kernel | None:
     name, place = row.text("Kernel Name", "Name"), (device_index(row), row.whole("Strm"))
     registers, shared = row.whole("Reg/Trd"), (row.exact("StcSMem"), row.exact("DymSMem"))
     times = (row.whole("Kernel Start", "Start"), row.whole("Kernel Dur", "Duration"))
-    return Kernel(launch, name, None, None, None, None, None, None, *place, *grid, *block, registers, *shared, *times)
+    return Kernel(
+        launch,
+        name,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        *place,
+        *grid,
+        *block,
+        registers,
+        *shared,
+        *times,
+    )
 
 
 def copy(row: Cells) -> Copy | None:
@@ -181,9 +219,17 @@ def copy(row: Cells) -> Copy | None:
     match = _OPERATION.fullmatch(row.text("Name"))
     if match is None:
         return None
-    kind = "memset" if match[1] == "memset" else COPY_LABELS.get(match[2] or "", match[2] or match[1])
+    kind = (
+        "memset" if match[1] == "memset" else COPY_LABELS.get(match[2] or "", match[2] or match[1])
+    )
     return Copy(
-        kind, row.size("Bytes"), row.whole("Start"), row.whole("Duration"), None, device_index(row), row.whole("Strm")
+        kind,
+        row.size("Bytes"),
+        row.whole("Start"),
+        row.whole("Duration"),
+        None,
+        device_index(row),
+        row.whole("Strm"),
     )
 
 
@@ -200,7 +246,8 @@ def device_name(row: Cells) -> str | None:
 
 
 def nvtx_range(row: Cells, number: int, numbers: dict[str, int]) -> Range | None:
-    """A row of nvtx_pushpop_trace or nvtx_gpu_proj_trace; ``numbers`` maps RangeId to the numbers given so far."""
+    """A row of nvtx_pushpop_trace or nvtx_gpu_proj_trace; ``numbers`` maps RangeId to the numbers
+    given so far."""
     start = row.whole("Orig Start", "Start")
     if start is None:
         return None
@@ -218,4 +265,6 @@ def api_report(report: str, names: set[str]) -> str:
     """cuda_api_sum or osrt_sum for an unannounced table of calls, whose columns are the same."""
     if report != UNKNOWN:
         return report
-    return "cuda_api_sum" if any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in names) else "osrt_sum"
+    return (
+        "cuda_api_sum" if any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in names) else "osrt_sum"
+    )

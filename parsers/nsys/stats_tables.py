@@ -1,6 +1,7 @@
-"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time. CSV and
-console tables of any number of reports may follow each other, between progress bars, the program's output and lines
-that say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory."""
+"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a
+time. CSV and console tables of any number of reports may follow each other, between progress bars,
+the program's output and lines that say why a report is missing. Nothing is held but the row being
+read, so a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -14,22 +15,56 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.nsys.stats_columns import NAMES, Column, columns_of, figures_of, guess, new_name, of_title
+from perfctl.parsers.nsys.stats_columns import (
+    NAMES,
+    Column,
+    columns_of,
+    figures_of,
+    guess,
+    new_name,
+    of_title,
+)
 from perfctl.parsers.text.lines import Lines, Log, open_text
 
 _RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
 _BOX = re.compile(r"\+(?:-+\+){2,}")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?")
 _FIGURES_IN_NAME = re.compile(
-    r"(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?: +\d(?:[\d,]*\d)?(?:\.\d+)?){3} |\d\.\d(?:,\d+(?:\.\d+)?){4},"
+    r"(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?: +\d(?:[\d,]*\d)?(?:\.\d+)?){3} "
+    r"|\d\.\d(?:,\d+(?:\.\d+)?){4},"
 )
-"""Figures of a row, with blanks or commas between; names of kernels and calls have none but for "<128, 64, 32>"."""
+"""Figures of a row, with blanks or commas between; names of kernels and calls have none but for
+"<128, 64, 32>"."""
 _ROW_IN_RANGE = re.compile(r"\d\.\d(?:(?:,\d+(?:\.\d+)?){5},|(?: +\d[\d.,]*){5} )")
 """A share and five figures more; names of ranges may hold a few figures of their own."""
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _NAMES_WITH_NEWLINES = "nvtx"
 Spans = tuple[tuple[int, int], ...]
+
+_LONGEST = 1 << 20
+"""Characters that one object may have; nsys's longest are below ten thousand."""
+_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+
+_PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
+_EXECUTING = re.compile(
+    r"\[(?P<step>\d{1,4})/(?P<steps>\d{1,4})\] Executing '(?P<report>[\w:-]+)' stats report\s*"
+)
+_NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
+_SKIPPED = re.compile(r"SKIPPED: (.*)")
+_CONTAINS = re.compile(r".* does not contain (.*)")
+_EMPTY = "Report was successfully run, but no data was returned."
+_NO_ROWS = "nsys stats ran this report and got no rows"
+_ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
+_WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
+_VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
+"""Printed once a recording by nsys profile --stats=true, before its tables."""
+_HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
+_ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")
+"""The beginning of a row of sums: its share and six figures. Outside of a table it lacks
+its header."""
+_PIECE_LIMIT = 4000
 
 
 def ruler_spans(text: str) -> Spans:
@@ -44,11 +79,15 @@ def box_spans(text: str) -> Spans:
     text = text.strip()
     if not text.startswith("+-") or len(text) > _LONGEST_RULER or not _BOX.fullmatch(text):
         return ()
-    return tuple((left + 1, right) for left, right in pairwise(match.start() for match in re.finditer(r"\+", text)))
+    return tuple(
+        (left + 1, right)
+        for left, right in pairwise(match.start() for match in re.finditer(r"\+", text))
+    )
 
 
 class _Table(ABC):
-    """Base of the three forms: counts rows that do not fit, and handles a last row that may be cut off."""
+    """Base of the three forms: counts rows that do not fit, and handles a last row that may be
+    cut off."""
 
     def __init__(self) -> None:
         self.broken = 0
@@ -77,7 +116,10 @@ class _Table(ABC):
             self._row = cells
             self.unended = int(not line.endswith("\n"))
         elif (
-            self._may_go_on and self._row is not None and len(self._row[-1]) < _LONGEST_NAME and not self._was_row(line)
+            self._may_go_on
+            and self._row is not None
+            and len(self._row[-1]) < _LONGEST_NAME
+            and not self._was_row(line)
         ):
             self._row[-1] += "\n" + line.rstrip()
             self.unended = int(not line.endswith("\n"))
@@ -85,8 +127,11 @@ class _Table(ABC):
             self.broken += 1
 
     def _was_row(self, line: str) -> bool:
-        """Does a line that is no row have half of a row's figures, so that it does not go on with the name above?"""
-        cells = line.split("," if line.count(",") >= len(self._figures) // 2 else None, self._columns)
+        """Does a line that is no row have half of a row's figures, so that it does not go on with
+        the name above?"""
+        cells = line.split(
+            "," if line.count(",") >= len(self._figures) // 2 else None, self._columns
+        )
         numbers = sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells)
         return numbers >= max(3, len(self._figures) // 2)
 
@@ -120,8 +165,12 @@ class _Table(ABC):
 
 
 def _is_whole(name: str) -> bool:
-    """Is every bracket and quote of the name closed? (One that was clipped by nsys ends with the mark of that.)"""
-    closed = all(name.count(left) == name.count(right) for left, right in ("()", "[]")) and name.count('"') % 2 == 0
+    """Is every bracket and quote of the name closed? (One that was clipped by nsys ends with the
+    mark of that.)"""
+    closed = (
+        all(name.count(left) == name.count(right) for left, right in ("()", "[]"))
+        and name.count('"') % 2 == 0
+    )
     return name.endswith("…") or (bool(name) and closed)
 
 
@@ -149,7 +198,9 @@ class CsvTable(_Table):
     def know(self, columns: list[Column], report: str) -> None:
         """See the base class."""
         super().know(columns, report)
-        self._name_is_last = self._is_named_last and not any(column.label in NAMES for column in columns[:-1])
+        self._name_is_last = self._is_named_last and not any(
+            column.label in NAMES for column in columns[:-1]
+        )
 
     def _split_row(self, line: str) -> list[str] | None:
         text = line.rstrip("\r\n")
@@ -242,11 +293,6 @@ class BoxTable(_Table):
         return cells if self._is_row(cells) else None
 
 
-_LONGEST = 1 << 20
-"""Characters that one object may have; nsys's longest are below ten thousand."""
-_DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
-
-
 def begins(line: str) -> bool:
     """Return whether an array of objects may begin with this line."""
     text = line.strip().lstrip("\ufeff")
@@ -298,14 +344,22 @@ class JsonRows:
 
 def _text(value: Any) -> str:
     """A value as the CSV prints it."""
-    return (value or "") if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return (
+        (value or "")
+        if value is None or isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False)
+    )
 
 
 def has_table(text: str) -> bool:
-    """Return whether a table of a report, or an array whose first object has the columns of one, is in the text."""
+    """Return whether a table of a report, or an array whose first object has the columns of one, is
+    in the text."""
     if begins(text[:2000].strip().partition("\n")[0]):
         rows = JsonRows()
-        first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
+        first = next(
+            (row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)),
+            None,
+        )
         if first is not None and columns_of(list(first)):
             return True
     before = ""
@@ -313,30 +367,16 @@ def has_table(text: str) -> bool:
         spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
         if spans and columns_of([before[left:right] for left, right in spans]):
             return True
-        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
+        if (
+            ("(ns)" in line or "(%)" in line or "(MB)" in line)
+            and "," in line
+            and CsvTable.header_cells(line)
+        ):
             return True
         if "\t" in line and TsvTable.header_cells(line.rstrip()):
             return True
         before = line
     return False
-
-
-_PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
-_EXECUTING = re.compile(r"\[(?P<step>\d{1,4})/(?P<steps>\d{1,4})\] Executing '(?P<report>[\w:-]+)' stats report\s*")
-_NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
-_SKIPPED = re.compile(r"SKIPPED: (.*)")
-_CONTAINS = re.compile(r".* does not contain (.*)")
-_EMPTY = "Report was successfully run, but no data was returned."
-_NO_ROWS = "nsys stats ran this report and got no rows"
-_ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
-_WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
-_VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
-_RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
-"""Printed once a recording by nsys profile --stats=true, before its tables."""
-_HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
-_ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")
-"""The beginning of a row of sums: its share and six figures. Outside of a table it lacks its header."""
-_PIECE_LIMIT = 4000
 
 
 class Start(NamedTuple):
@@ -347,15 +387,16 @@ class Start(NamedTuple):
     columns: list[Column]
     form: str
     line: int
-    """Where it, or the words that announce it, stands in the file, from 1; of an array, where that begins."""
+    """Where it, or the words that announce it, stands in the file, from 1; of an array, where
+    that begins."""
 
 
 class Note(NamedTuple):
     """A line that says something about a report instead of a table."""
 
     kind: str
-    """skipped, empty, error, warning, input (text: the file that was read), version, unknown (text: the header of a
-    table that was not understood)."""
+    """skipped, empty, error, warning, input (text: the file that was read), version, unknown (text:
+    the header of a table that was not understood)."""
     report: str | None
     text: str
 
@@ -378,7 +419,8 @@ class Trouble:
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(number of a step, how many there are), where nsys runs a report."""
     processed: dict[str, None] = field(default_factory=dict)
-    """Reports that nsys says it runs, in a line "Processing [...] with [...]"; likewise ``titled``, in titles of tables."""
+    """Reports that nsys says it runs, in a line "Processing [...] with [...]"; likewise ``titled``,
+    in titles of tables."""
     titled: dict[str, None] = field(default_factory=dict)
     untitled: int = 0
     """Tables that no line names, though lines name others."""
@@ -394,7 +436,8 @@ Event = Start | Note | list[str]
 
 
 def events(path: Path, trouble: Trouble) -> Iterator[Event]:
-    """Tables and notes in the order of the file; a list is a row of the table that started last. Raises OSError."""
+    """Tables and notes in the order of the file; a list is a row of the table that started last.
+    Raises OSError."""
     with open_text(path) as file:
         yield from _Scan(path.name, trouble).run(Lines(file, trouble.log))
 
@@ -426,11 +469,14 @@ class _Scan:
                     yield from self._table.take(line)
                     continue
                 self._trouble.closed += not line.strip()
-                self._trouble.unclosed += control and not line.startswith(("Generating ", "SKIPPED: "))
+                self._trouble.unclosed += control and not line.startswith(
+                    ("Generating ", "SKIPPED: ")
+                )
                 yield from self._end_table()
             yield from self._outside(line)
         yield from self._end_table()
-        self._trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))  # the blanks before a row
+        # the blanks before a row
+        self._trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if self._json is not None:
             self._end_json(self._json)
 
@@ -475,13 +521,16 @@ class _Scan:
 
     @staticmethod
     def _is_control(line: str) -> bool:
-        return line.startswith(("Processing [", "SKIPPED: ", "[", " ** ", "** ", "Generating ")) and (
+        return line.startswith(
+            ("Processing [", "SKIPPED: ", "[", " ** ", "** ", "Generating ")
+        ) and (
             any(pattern.match(line) for pattern in (_PROCESSING, _EXECUTING, _NAMED, _SKIPPED))
             or line.startswith("Generating CUDA")
         )
 
     def _outside(self, line: str) -> Iterator[Event]:
-        """One line that is not inside a table; a progress bar's pieces, parted by CR, count each."""
+        """One line that is not inside a table; a progress bar's pieces, parted by CR,
+        count each."""
         start = self._start(line)
         if isinstance(start, Start):
             yield start
@@ -496,7 +545,8 @@ class _Scan:
                 self._before = piece
 
     def _start(self, line: str) -> Start | None:
-        """Does a table begin with this line? A console table does with its ruler, whose header was the line before."""
+        """Does a table begin with this line? A console table does with its ruler, whose header was
+        the line before."""
         text = line.rstrip()
         if self._table is None and (spans := ruler_spans(text)):
             header = ColumnTable(spans, self._before)
@@ -504,7 +554,11 @@ class _Scan:
         if text.startswith("| ") and (box := box_spans(self._before)):
             table = BoxTable(box, self._before)
             return self._begin(table.split(text), table)
-        if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
+        if (
+            "," in text
+            and (text[:1].isalpha() or text[:1] in '"\ufeff')
+            and (cells := CsvTable.header_cells(text))
+        ):
             return self._begin(cells, CsvTable())
         if "\t" in text and (cells := TsvTable.header_cells(text)):
             return self._begin(cells, TsvTable())
@@ -523,7 +577,8 @@ class _Scan:
         return Start(report, columns, _FORMS.get(type(table), "console text"), at)
 
     def _begun_at(self) -> int:
-        """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
+        """The line at which the table that begins now was announced, or stands; lines that were too
+        long count too."""
         return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
 
     def _announce(self, report: str) -> Iterator[Note]:
@@ -533,7 +588,8 @@ class _Scan:
         self._trouble.announced.append((self._line + self._trouble.log.cut_rows, report))
 
     def _end_report(self) -> Iterator[Note]:
-        """What was announced is over; a report that nothing followed had no rows (nsys profile then prints nothing)."""
+        """What was announced is over; a report that nothing followed had no rows (nsys profile then
+        prints nothing)."""
         if self._report is not None:
             yield Note("empty", self._report, _NO_ROWS)
         self._report = None

@@ -1,5 +1,6 @@
-"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading. nsys leaves out a table
-that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen)."""
+"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading. nsys
+leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1
+were seen)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,14 @@ from perfctl.parsers.text import sqlite
 from perfctl.parsers.text.sqlite import Database
 
 TOOL = "nsys"
-KNOWN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
-"""Names of tables and columns in exports, and of reports and columns of nsys stats, of all versions that were seen."""
+KNOWN: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("known.json").read_text(encoding="utf-8")
+)
+"""Names of tables and columns in exports, and of reports and columns of nsys stats, of all versions
+that were seen."""
 EXPORT_AGAIN = (
-    "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
+    "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true "
+    "REPORT.nsys-rep"
 )
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -30,9 +35,12 @@ NODES = "CUDA_GRAPH_NODE_EVENTS"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 COPY_LABELS = {
-    "Host-to-Device": "HtoD", "Device-to-Host": "DtoH", "Device-to-Device": "DtoD", "Host-to-Host": "HtoH",
+    "Host-to-Device": "HtoD",
+    "Device-to-Host": "DtoH",
+    "Device-to-Device": "DtoD",
+    "Host-to-Host": "HtoH",
     "Peer-to-Peer": "PtoP",
-}  # fmt: skip
+}
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
@@ -55,17 +63,24 @@ class Strings(dict[object, str | None]):
         for first in range(0, len(numbers), _TOGETHER):
             some = numbers[first : first + _TOGETHER]
             marks = ", ".join("?" * len(some))
-            rows = self._connection.execute(f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some)
+            rows = self._connection.execute(
+                f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some
+            )
             self.update((number, str(text)) for number, text in rows if text is not None)
 
     def __missing__(self, key: object) -> str | None:
         row = None
         if self._known and isinstance(key, int):
-            row = self._connection.execute(f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)).fetchone()
-        self[key] = f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
+            row = self._connection.execute(
+                f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)
+            ).fetchone()
+        self[key] = (
+            f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
+        )
         return self[key]
 
 
 def opened(path: Path) -> AbstractContextManager[Database]:
-    """Open the export at ``path`` read-only. Raises ReportError for every SQLite error inside the block."""
+    """Open the export at ``path`` read-only. Raises ReportError for every SQLite error inside
+    the block."""
     return sqlite.opened(path, TOOL, EXPORT_AGAIN)

@@ -15,7 +15,8 @@ KEY, VERSION = "perfctl_bench", 1
 
 
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
-    """Read the points of a file. Raises ReportError when it is another file, cut off, or from a newer perfctl."""
+    """Read the points of a file. Raises ReportError when it is another file, cut off, or from a
+    newer perfctl."""
     content = read_whole(path, "bench", "Export it again")
     if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
         raise ReportError(path, "bench", f"no field {KEY}", "Create it with perfctl bench export")
@@ -26,10 +27,14 @@ def read_points(path: Path) -> tuple[BenchPoint, ...]:
         machines = [BenchMachine(**row) for row in content["machines"]]
         return tuple(_point(row, machines, content["layers"]) for row in content["points"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ReportError(path, "bench", f"a field is missing or wrong ({error!r})", "Export it again") from error
+        raise ReportError(
+            path, "bench", f"a field is missing or wrong ({error!r})", "Export it again"
+        ) from error
 
 
-def _point(row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, list[str]]) -> BenchPoint:
+def _point(
+    row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, list[str]]
+) -> BenchPoint:
     names = layers[row["model"]]
     median, low, high = row["step_ns"]
     return BenchPoint(
@@ -50,7 +55,11 @@ def _point(row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, 
 
 
 def _by_name(names: list[str], values: list[float | None]) -> dict[str, int]:
-    return {name: round(value * 1000) for name, value in zip(names, values, strict=bool(values)) if value is not None}
+    return {
+        name: round(value * 1000)
+        for name, value in zip(names, values, strict=bool(values))
+        if value is not None
+    }
 
 
 def as_json(points: list[BenchPoint]) -> str:
@@ -60,15 +69,30 @@ def as_json(points: list[BenchPoint]) -> str:
     for point in points:
         names = layers.get(point.model, [])
         layers[point.model] = list(dict.fromkeys((*names, *point.forward_ns, *point.backward_ns)))
-    rows = [json.dumps(_row(point, machines, layers[point.model]), separators=(",", ":")) for point in points]
-    named = [f"{json.dumps(model)}:{json.dumps(names, separators=(',', ':'))}" for model, names in layers.items()]
-    seen = [json.dumps({name: getattr(one, name) for name in BenchMachine.__slots__}) for one in machines]
+    rows = [
+        json.dumps(_row(point, machines, layers[point.model]), separators=(",", ":"))
+        for point in points
+    ]
+    named = [
+        f"{json.dumps(model)}:{json.dumps(names, separators=(',', ':'))}"
+        for model, names in layers.items()
+    ]
+    seen = [
+        json.dumps({name: getattr(one, name) for name in BenchMachine.__slots__})
+        for one in machines
+    ]
     lists = ",\n".join(seen), ",\n".join(named), ",\n".join(rows)
-    return '{"%s":%d,\n"machines":[\n%s],\n"layers":{\n%s},\n"points":[\n%s]}\n' % (KEY, VERSION, *lists)  # noqa: UP031
+    return '{"%s":%d,\n"machines":[\n%s],\n"layers":{\n%s},\n"points":[\n%s]}\n' % (  # noqa: UP031
+        KEY,
+        VERSION,
+        *lists,
+    )
 
 
 def _in_order(times: Mapping[str, int], names: list[str]) -> list[float | None]:
-    return [round(times[name] / 1000, 1) if name in times else None for name in names] if times else []
+    return (
+        [round(times[name] / 1000, 1) if name in times else None for name in names] if times else []
+    )
 
 
 def _row(point: BenchPoint, machines: list[BenchMachine], names: list[str]) -> dict[str, Any]:
@@ -85,5 +109,8 @@ def _row(point: BenchPoint, machines: list[BenchMachine], names: list[str]) -> d
         "memory_bytes": dict(point.memory_bytes),
         "forward_us": _in_order(point.forward_ns, names),
         "backward_us": _in_order(point.backward_ns, names),
-        "features": {name: int(value) if value == int(value) else value for name, value in point.features.items()},
+        "features": {
+            name: int(value) if value == int(value) else value
+            for name, value in point.features.items()
+        },
     }

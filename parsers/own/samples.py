@@ -1,6 +1,7 @@
-"""``samples.csv``: readings of GPUs and processes that perfctl took during a run; with nvidia-smi's log beside it,
-where that read the GPUs. Lines that begin with "#" say how readings were taken and what was not available. A file of a
-killed run lacks the last of them, and the row that was being written."""
+"""``samples.csv``: readings of GPUs and processes that perfctl took during a run; with nvidia-smi's
+log beside it, where that read the GPUs. Lines that begin with "#" say how readings were taken and
+what was not available. A file of a killed run lacks the last of them, and the row that was
+being written."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ TOOL, AGAIN = "sampler", "Run this batch size again"
 MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
-_REALS = ("gpu_utilisation", "power_w", "temperature_c", "energy_j", "process_utilisation", "host_cpu")
+_REALS = (
+    "gpu_utilisation",
+    "power_w",
+    "temperature_c",
+    "energy_j",
+    "process_utilisation",
+    "host_cpu",
+)
 _NOT_READ = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
 _GPU_FIELDS = tuple(name for name in Sample._fields if name not in _NOT_READ and "host" not in name)
 
@@ -41,7 +49,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read the file, and nvidia-smi's log of the same run. Raises ReportError when it is damaged or of a newer perfctl."""
+    """Read the file, and nvidia-smi's log of the same run. Raises ReportError when it is damaged or
+    of a newer perfctl."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             found = _read(file, path)
@@ -55,10 +64,14 @@ def parse(path: Path) -> Report:
         gaps += why
     source = Diagnostic("info", TOOL, f"readings of GPUs: {found.facts.get('gpu', '')}")
     return Report(
-        tool=TOOL, path=path, form=f"perfctl samples, version {VERSION}", samples=found.samples,
-        summaries=tuple(_summaries(found)), gaps=tuple(gaps),
+        tool=TOOL,
+        path=path,
+        form=f"perfctl samples, version {VERSION}",
+        samples=found.samples,
+        summaries=tuple(_summaries(found)),
+        gaps=tuple(gaps),
         diagnostics=(source, *not_understood({"columns": others(found.columns, Sample._fields)})),
-    )  # fmt: skip
+    )
 
 
 def _read(lines: Iterable[str], path: Path) -> _Read:
@@ -98,12 +111,24 @@ def _note(found: _Read, line: str, number: int, path: Path) -> None:
 
 
 def _sample(
-    cells: list[str], names: list[str], readers: list[Callable[[str], object]], number: int, path: Path
+    cells: list[str],
+    names: list[str],
+    readers: list[Callable[[str], object]],
+    number: int,
+    path: Path,
 ) -> Sample:
     if len(cells) != len(names):
-        raise ReportError(path, TOOL, f"line {number}: {len(cells)} cells for {len(names)} columns", "Run it again")
+        raise ReportError(
+            path,
+            TOOL,
+            f"line {number}: {len(cells)} cells for {len(names)} columns",
+            "Run it again",
+        )
     try:
-        values = {name: read(cell) if cell else None for name, read, cell in zip(names, readers, cells, strict=True)}
+        values = {
+            name: read(cell) if cell else None
+            for name, read, cell in zip(names, readers, cells, strict=True)
+        }
     except ValueError as error:
         raise ReportError(path, TOOL, f"line {number}: {error}", AGAIN) from error
     if values["at_ns"] is None:
@@ -126,27 +151,48 @@ def _real(cell: str) -> float:
 
 def _gaps(found: _Read) -> list[Gap]:
     source = found.facts.get("gpu", "")
-    notes = {key.removeprefix("missing "): value for key, value in found.facts.items() if key.startswith("missing ")}
-    gaps = [Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in notes.items()]
+    notes = {
+        key.removeprefix("missing "): value
+        for key, value in found.facts.items()
+        if key.startswith("missing ")
+    }
+    gaps = [
+        Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in notes.items()
+    ]
     if source.startswith("none"):
         reason = f"no GPU was read: {source.removeprefix('none, ')}"
         gaps.append(Gap("sample.gpu_utilisation", "not_collected", reason))
     stated = found.facts.get("rows", "")
     if stated.isdecimal() and int(stated) != found.rows:
         gaps.append(
-            Gap("sample", "unreadable", f"the file has {found.rows} rows of readings, and says that it has {stated}")
+            Gap(
+                "sample",
+                "unreadable",
+                f"the file has {found.rows} rows of readings, and says that it has {stated}",
+            )
         )
     elif found.facts.get(checksum.FIELD) not in (None, found.checksum):
         gaps.append(
-            Gap("sample", "unreadable", "the readings are not as perfctl wrote them: they were edited or damaged")
+            Gap(
+                "sample",
+                "unreadable",
+                "the readings are not as perfctl wrote them: they were edited or damaged",
+            )
         )
     if found.is_cut or "readings" not in found.facts:
-        gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings from the end of the run are missing"))
+        gaps.append(
+            Gap(
+                "sample",
+                "unreadable",
+                "sampling was cut off: readings from the end of the run are missing",
+            )
+        )
     return gaps
 
 
 def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], list[Gap]]:
-    """Samples of the log on the run's clock: its timestamps are local time, shifted by when the first one arrived."""
+    """Samples of the log on the run's clock: its timestamps are local time, shifted by when the
+    first one arrived."""
     try:
         report = parse_report(log)
         samples = list(report.samples)
@@ -155,18 +201,32 @@ def _from_nvidia_smi(log: Path, first_ns: str | None) -> tuple[list[Sample], lis
     gaps = [gap for gap in report.gaps if gap.quantity != "sample.at_ns"]
     seen = {gap.quantity for gap in gaps}
     for name in _GPU_FIELDS:
-        if f"sample.{name}" not in seen and all(getattr(sample, name) is None for sample in samples):
+        if f"sample.{name}" not in seen and all(
+            getattr(sample, name) is None for sample in samples
+        ):
             gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not asked for it"))
     if first_ns is None or not first_ns.isdecimal():
-        return [], [*gaps, Gap("sample", "ambiguous", "nvidia-smi's times cannot be converted to the run's clock")]
+        return [], [
+            *gaps,
+            Gap("sample", "ambiguous", "nvidia-smi's times cannot be converted to the run's clock"),
+        ]
     shift = int(first_ns) - samples[0].at_ns
-    order = {number: place for place, number in enumerate(dict.fromkeys(sample.device_index for sample in samples))}
-    moved = [sample._replace(at_ns=sample.at_ns + shift, device_index=order[sample.device_index]) for sample in samples]
+    order = {
+        number: place
+        for place, number in enumerate(dict.fromkeys(sample.device_index for sample in samples))
+    }
+    moved = [
+        sample._replace(at_ns=sample.at_ns + shift, device_index=order[sample.device_index])
+        for sample in samples
+    ]
     return moved, gaps
 
 
 def _summaries(found: _Read) -> Iterable[Summary]:
     """The cost of sampling itself."""
-    for key, name, unit in (("readings", "sampling: readings", None), ("cost_ns", "sampling: CPU time", "ns")):
+    for key, name, unit in (
+        ("readings", "sampling: readings", None),
+        ("cost_ns", "sampling: CPU time", "ns"),
+    ):
         if found.facts.get(key, "").isdecimal():
             yield Summary(name, float(found.facts[key]), unit)

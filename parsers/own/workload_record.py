@@ -1,4 +1,5 @@
-"""Reads ``workload.json``, the record that a perfctl workload writes: steps, memory, shapes, environment."""
+"""Reads ``workload.json``, the record that a perfctl workload writes: steps, memory, shapes,
+environment."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from perfctl.parsers.text.json import read_whole, typed
 from perfctl.records import checksum
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
-from perfctl.records.report import Device, Diagnostic, Gap, LayerTime, MemoryFigure, Report, Step, Summary
+from perfctl.records.report import (
+    Device,
+    Diagnostic,
+    Gap,
+    LayerTime,
+    MemoryFigure,
+    Report,
+    Step,
+    Summary,
+)
 
 KEY = "perfctl_workload_record"
 VERSION = 1
@@ -25,10 +35,12 @@ _OF_ROWS: dict[str, Collection[str]] = {
     "ops": [item.name for item in fields(OpShape)],
 }
 _FIELDS = frozenset(_OF_ROWS) | words(
-    f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
-    f" duration_ns clock parameters {checksum.FIELD}"
+    f"{KEY} workload batch_size mode precision seed status reason variant options environment "
+    f"device started_at duration_ns clock parameters {checksum.FIELD}"
 )
-CHANGED = Diagnostic("warning", SOURCE, "the record is not as perfctl wrote it: it was edited, scrubbed or damaged")
+CHANGED = Diagnostic(
+    "warning", SOURCE, "the record is not as perfctl wrote it: it was edited, scrubbed or damaged"
+)
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options between perfctl and the workload, which are not facts about the run."""
 
@@ -48,7 +60,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
+    """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks
+    a field."""
     record = load(path)
     changed = record.get(checksum.FIELD) not in (None, checksum.of_json(record))
     try:
@@ -65,8 +78,13 @@ def parse(path: Path) -> Report:
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
             gaps=tuple(typed(Gap, row) for row in record["gaps"]),
-            diagnostics=(*not_understood({"fields": unknown_fields}), *((CHANGED,) if changed else ())),
-            **typed(_RunFields, {name: record[name] for name in _RunFields._fields if name in record})._asdict(),
+            diagnostics=(
+                *not_understood({"fields": unknown_fields}),
+                *((CHANGED,) if changed else ()),
+            ),
+            **typed(
+                _RunFields, {name: record[name] for name in _RunFields._fields if name in record}
+            )._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = f"a field is missing or wrong ({error})"
@@ -81,7 +99,9 @@ def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         rows = record[name] if isinstance(record.get(name), list) else []
         if unknown := others(dict.fromkeys(key for row in rows for key in row), known):
             unknown_fields += [f"{name}.{key}" for key in unknown]
-            found[name] = [{key: value for key, value in row.items() if key in known} for row in rows]
+            found[name] = [
+                {key: value for key, value in row.items() if key in known} for row in rows
+            ]
     return found, unknown_fields
 
 
@@ -89,7 +109,9 @@ def load(path: Path) -> dict[str, Any]:
     """The JSON object, checked for kind and version."""
     record = read_whole(path, "workload", "The workload was stopped while writing: run it again")
     if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
-        raise ReportError(path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload")
+        raise ReportError(
+            path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload"
+        )
     if record[KEY] > VERSION:
         reason = f"record version {record[KEY]}, this perfctl reads {VERSION}"
         raise ReportError(path, "workload", reason, "Install a newer perfctl")
@@ -98,7 +120,17 @@ def load(path: Path) -> dict[str, Any]:
 
 def _environment(record: dict[str, Any]) -> dict[str, str]:
     """Facts about software, with the workload's own options and what timed its steps."""
-    facts = {str(key): str(value) for key, value in record.get("environment", {}).items() if value is not None}
+    facts = {
+        str(key): str(value)
+        for key, value in record.get("environment", {}).items()
+        if value is not None
+    }
     given = record.get("options", {}).items()
-    facts |= {f"option:{key}": str(value) for key, value in given if value is not None and key not in PLUMBING}
-    return facts | {key: str(record[key]) for key in ("seed", "clock") if record.get(key) is not None}
+    facts |= {
+        f"option:{key}": str(value)
+        for key, value in given
+        if value is not None and key not in PLUMBING
+    }
+    return facts | {
+        key: str(record[key]) for key in ("seed", "clock") if record.get(key) is not None
+    }

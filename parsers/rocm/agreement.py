@@ -1,5 +1,6 @@
-"""What AMD's reports say more than once: numbers of launches, names beside numbers of kernels, sums beside means, times in two
-units. Where these disagree the report was damaged, edited or filtered; its rows are read as they are."""
+"""What AMD's reports say more than once: numbers of launches, names beside numbers of kernels, sums
+beside means, times in two units. Where these disagree the report was damaged, edited or filtered;
+its rows are read as they are."""
 
 from __future__ import annotations
 
@@ -15,16 +16,18 @@ from perfctl.records.report import Diagnostic
 
 _FILTERED = "left out by a filter of the profiler, or lost"
 _ALL, _LAST_DIGIT, _FLOATS = 100.0, 1.01, 1e-9
-"""Percentages add up to the first; by how much of its last printed digit each may be off, and by how much their sum, since
-they are worked out as floats, of which rocprof prints all digits."""
+"""Percentages add up to the first; by how much of its last printed digit each may be off, and by
+how much their sum, since they are worked out as floats, of which rocprof prints all digits."""
 _ROUNDED = 1.0
-"""By how much a whole mean may be off, which is cut or rounded; one call has the sum as its mean."""
+"""By how much a whole mean may be off, which is cut or rounded; one call has the sum as
+its mean."""
 _FLOAT_TIMES = 1e-12
 """By how much a sum of times may be off, as a share of it."""
 
 
 class Repeats:
-    """What a trace says more than once of its launches: numbers of kernels with their names, and times in order."""
+    """What a trace says more than once of its launches: numbers of kernels with their names, and
+    times in order."""
 
     def __init__(self) -> None:
         self.dispatches: list[int] = []
@@ -50,8 +53,11 @@ class Repeats:
             self._sets[launch] = [name]
 
     def diagnostics(self, *, ordered: bool) -> Iterator[Diagnostic]:
-        """``ordered``: the file has its launches in the order of their numbers, as files of counters do."""
-        yield from numbering("launches with the dispatch IDs", self.dispatches, why=_FILTERED, ordered=ordered)
+        """``ordered``: the file has its launches in the order of their numbers, as files of
+        counters do."""
+        yield from numbering(
+            "launches with the dispatch IDs", self.dispatches, why=_FILTERED, ordered=ordered
+        )
         found = [
             f"kernel {number} is called {self._names[number][:80]}, and {other[:80]}"
             for number, other in self._other_names.items()
@@ -65,13 +71,25 @@ class Repeats:
         usual = Tally(tuple(names) for names in self._sets.values()).most_common(1)
         for launch, names in self._sets.items():
             if tuple(names) != usual[0][0] and usual[0][1] > 1:
-                yield f"launch {launch} has {len(names)} values of counters, the others {len(usual[0][0])}, or in another order"
+                yield (
+                    f"launch {launch} has {len(names)} values of counters, the others "
+                    f"{len(usual[0][0])}, or in another order"
+                )
 
 
-def sums_disagree(name: str, calls: float | None, total: float | None, mean: float | None, low: float | None,
-                  high: float | None, *, all_digits: bool) -> Iterator[str]:  # fmt: skip
-    """What to say of a row of sums (ns) whose figures do not agree; None: the file does not state it. ``all_digits``: the sum
-    and the mean are printed as whole numbers, so only the mean is rounded."""
+def sums_disagree(
+    name: str,
+    calls: float | None,
+    total: float | None,
+    mean: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    all_digits: bool,
+) -> Iterator[str]:
+    """What to say of a row of sums (ns) whose figures do not agree; None: the file does not state
+    it. ``all_digits``: the sum and the mean are printed as whole numbers, so only the mean
+    is rounded."""
     if (
         calls is not None
         and total is not None
@@ -86,23 +104,35 @@ def sums_disagree(name: str, calls: float | None, total: float | None, mean: flo
     if min(known, default=0.0) < 0 or (total or 0.0) < 0:
         yield f"{name[:80]}: a time is less than 0"
     elif (
-        calls and calls > 0 and low is not None and mean is not None and high is not None and low <= mean <= high
+        calls
+        and calls > 0
+        and low is not None
+        and mean is not None
+        and high is not None
+        and low <= mean <= high
         and not is_mean(calls, low, mean, high, 2 * _ROUNDED)
-    ):  # fmt: skip
-        yield f"{name[:80]}: {calls:,.0f} calls of {known[0]:,.0f} to {known[2]:,.0f} ns do not have the mean {known[1]:,.1f}"
+    ):
+        yield (
+            f"{name[:80]}: {calls:,.0f} calls of {known[0]:,.0f} to {known[2]:,.0f} ns do not have "
+            f"the mean {known[1]:,.1f}"
+        )
     if calls is not None and calls <= 0:
         yield f"{name[:80]}: it was called {calls:,.0f} times"
 
 
 def shares_disagree(shares: Sequence[str], totals: Sequence[float]) -> Iterator[str]:
-    """The same of the percentages of a table as printed, which add up to 100, and its times. Each percentage says of which
-    whole its row's time is a part, the more exactly the more digits it has."""
+    """The same of the percentages of a table as printed, which add up to 100, and its times. Each
+    percentage says of which whole its row's time is a part, the more exactly the more digits
+    it has."""
     known = [float(number) for share in shares if (number := exact(share)) is not None]
     if not any(totals) or any(share == "" or share.startswith("<") for share in shares):
         return
     if len(known) < len(shares):
         some = next(share for share in shares if exact(share) is None)
-        yield f"{len(shares) - len(known)} of {len(shares)} percentages are no numbers, as '{some[:40]}'"
+        yield (
+            f"{len(shares) - len(known)} of {len(shares)} percentages are no numbers, as "
+            f"'{some[:40]}'"
+        )
         return
     off = [_last_digit(share) for share in shares]
     if min(known) < 0 or abs(sum(known) - _ALL) > sum(off) + _FLOATS:
@@ -110,7 +140,10 @@ def shares_disagree(shares: Sequence[str], totals: Sequence[float]) -> Iterator[
         return
     wholes = list(zip(known, totals, off, strict=True))
     least = max(_ALL * total / (share + half) for share, total, half in wholes if share + half)
-    most = min((_ALL * total / (share - half) for share, total, half in wholes if share > half), default=inf)
+    most = min(
+        (_ALL * total / (share - half) for share, total, half in wholes if share > half),
+        default=inf,
+    )
     slack = _FLOAT_TIMES * sum(totals) + 1
     if not least - slack <= sum(totals) <= most + slack:
         yield "percentages are not those of the times"
@@ -125,22 +158,38 @@ def _last_digit(printed: str) -> float:
 
 
 def of_sums(
-    rows: Sequence[Cells], name: str, calls: str, total: str, mean: str, share: str, low: str = "", high: str = ""
+    rows: Sequence[Cells],
+    name: str,
+    calls: str,
+    total: str,
+    mean: str,
+    share: str,
+    low: str = "",
+    high: str = "",
 ) -> tuple[Diagnostic, ...]:
-    """One warning about a table of sums, given the names of its columns; rows that stand twice included."""
+    """One warning about a table of sums, given the names of its columns; rows that stand
+    twice included."""
     found = list[str]()
     totals = list[float]()
     seen: Tally[tuple[str, ...]] = Tally(tuple(row.row) for row in rows)
-    found += [f"{cells[0][:80]}: the row stands {times} times" for cells, times in seen.items() if times > 1]
+    found += [
+        f"{cells[0][:80]}: the row stands {times} times"
+        for cells, times in seen.items()
+        if times > 1
+    ]
     for row in rows:
         count, whole_time, average, least, largest = (
             _number(row, column) for column in (calls, total, mean, low, high)
         )
         all_digits = row.text(total).isdecimal() and row.text(mean).isdecimal()
-        found += sums_disagree(row.text(name), count, whole_time, average, least, largest, all_digits=all_digits)
+        found += sums_disagree(
+            row.text(name), count, whole_time, average, least, largest, all_digits=all_digits
+        )
         figures = [column for column in (calls, total, mean, low, high) if column in row.at]
         found += [
-            f"{row.text(name)[:80]}: {column} is no number" for column in figures if exact(row.text(column)) is None
+            f"{row.text(name)[:80]}: {column} is no number"
+            for column in figures
+            if exact(row.text(column)) is None
         ]
         totals.append(whole_time or 0.0)
     return contradictions([*found, *shares_disagree([row.text(share) for row in rows], totals)])

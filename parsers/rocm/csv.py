@@ -1,9 +1,11 @@
-"""CSV files of rocprofv3: ``[PREFIX_]kernel_trace.csv``, ``counter_collection``, ``memory_copy_trace``, ``hip_api_trace`` and
-the traces of other interfaces, ``agent_info``, ``*_stats``. Files of one prefix in one folder are one report, read from its
-first file in the order of KINDS.
+"""CSV files of rocprofv3: ``[PREFIX_]kernel_trace.csv``, ``counter_collection``,
+``memory_copy_trace``, ``hip_api_trace`` and the traces of other interfaces, ``agent_info``,
+``*_stats``. Files of one prefix in one folder are one report, read from its first file in the order
+of KINDS.
 
-``counter_collection`` has one row for each launch and counter, with the launch's times on each. Its launches and those of
-``kernel_trace`` are the same only where dispatch and name agree, as in files of one process. Seen: ROCm 6.2 to 7.1.
+``counter_collection`` has one row for each launch and counter, with the launch's times on each. Its
+launches and those of ``kernel_trace`` are the same only where dispatch and name agree, as in files
+of one process. Seen: ROCm 6.2 to 7.1.
 """
 
 from __future__ import annotations
@@ -45,16 +47,33 @@ from perfctl.parsers.rocm.records import (
 )
 from perfctl.parsers.text.doubts import numbering
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
+from perfctl.records.report import (
+    Copy,
+    Counter,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    Operation,
+    Range,
+    Report,
+    Summary,
+)
 
 R = TypeVar("R")
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
 """The first columns of sums; MinNs, MaxNs and StdDev follow."""
 KINDS: dict[str, frozenset[str]] = {
     "kernel_trace": frozenset(("Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X")),
-    "counter_collection": frozenset(("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")),
-    "memory_copy_trace": frozenset(("Kind", "Direction", "Source_Agent_Id", "Destination_Agent_Id")),
-    "api_trace": frozenset(("Domain", "Function", "Process_Id", "Start_Timestamp", "End_Timestamp")),
+    "counter_collection": frozenset(
+        ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
+    ),
+    "memory_copy_trace": frozenset(
+        ("Kind", "Direction", "Source_Agent_Id", "Destination_Agent_Id")
+    ),
+    "api_trace": frozenset(
+        ("Domain", "Function", "Process_Id", "Start_Timestamp", "End_Timestamp")
+    ),
     "memory_allocation_trace": frozenset(("Kind", "Operation", "Allocation_Size")),
     "scratch_memory_trace": frozenset(("Kind", "Operation", "Alloc_Flags")),
     "stats": frozenset((*STATS, "MinNs", "MaxNs")),
@@ -66,9 +85,10 @@ _NOT_READ = {
     "scratch_memory_trace": "allocations of scratch memory",
 }
 _SUFFIX = re.compile(
-    r"(?P<prefix>(?:.*_)?)(?:kernel_trace|counter_collection|memory_copy_trace|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg|ompt)_api_trace"
-    r"|memory_allocation_trace|scratch_memory_trace|agent_info"
-    r"|(?:kernel|domain|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg)_api)_stats)\.csv\Z"
+    "(?P<prefix>(?:.*_)?)(?:kernel_trace|counter_collection|memory_copy_trace|(?:hip|hsa|marker|"
+    "rccl|rocdecode|rocjpeg|ompt)_api_trace|memory_allocation_trace|scratch_memory_trace|agent_info"
+    "|(?:kernel|domain|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg)"
+    r"_api)_stats)\.csv\Z"
 )
 _API_NAME = re.compile(r"(__)?hip[A-Z]\w*\Z|hsa_\w+\Z|roctx\w+\Z|nccl[A-Z]\w*\Z|rccl\w*\Z")
 _AGENT = re.compile(r"(?:(?P<kind>Agent|GPU|CPU) )?(?P<number>\d{1,6})\Z")
@@ -85,7 +105,8 @@ def kind_of(header: list[str]) -> str | None:
 
 
 def leader(path: Path) -> Path:
-    """The file from which the report is read that ``path`` is part of: itself where it stands alone."""
+    """The file from which the report is read that ``path`` is part of: itself where it
+    stands alone."""
     files = _members(path)
     return next((one for kind in KINDS for one in files.get(kind, ())), path)
 
@@ -96,7 +117,11 @@ def _members(path: Path) -> dict[str, list[Path]]:
     beside = [path]
     if named:
         others = ((one, _SUFFIX.match(one.name)) for one in sorted(path.parent.iterdir()))
-        beside = [one for one, other in others if other and other["prefix"] == named["prefix"] and one.is_file()]
+        beside = [
+            one
+            for one, other in others
+            if other and other["prefix"] == named["prefix"] and one.is_file()
+        ]
     found: dict[str, list[Path]] = {}
     for one in beside:
         if kind := kind_of(read_header(one)):
@@ -117,7 +142,8 @@ class _Agents:
     """What ``ordinal`` gave."""
 
     def ordinal(self, text: str) -> int | None:
-        """Of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that were seen are counted from 0."""
+        """Of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that were seen are
+        counted from 0."""
         if text not in self.known:
             self.known[text] = self._ordinal(text)
         return self.known[text]
@@ -141,7 +167,9 @@ class _Agents:
     def report(self) -> tuple[Device, ...]:
         """The GPUs, those that ran kernels first."""
         used = {self.ordinal(f"Agent {number}") for number in self.seen}
-        found = self.devices or {place: Device(None, "gpu", place) for place in range(len(self.seen))}
+        found = self.devices or {
+            place: Device(None, "gpu", place) for place in range(len(self.seen))
+        }
         return tuple(sorted(found.values(), key=lambda one: (one.index not in used, one.index)))
 
 
@@ -162,7 +190,8 @@ def _agents(files: list[Path]) -> _Agents:
 
 
 class _Launches:
-    """The launches of a report: of ``kernel_trace``, else of ``counter_collection``. One pass checks all rows."""
+    """The launches of a report: of ``kernel_trace``, else of ``counter_collection``. One pass
+    checks all rows."""
 
     def __init__(self, trace: Path | None, counts: Path | None, agents: _Agents) -> None:
         self.trace, self.counts, self.agents = trace, counts, agents
@@ -177,7 +206,9 @@ class _Launches:
         """(dispatch, name) -> launch; of counters alone (process, dispatch) -> launch."""
         for row in self._rows(self.repeats):
             begin, end = row.text("Start_Timestamp"), row.text("End_Timestamp")
-            self.repeats.launch(row.text("Dispatch_Id"), row.text("Kernel_Id"), row.text("Kernel_Name"), begin, end)
+            self.repeats.launch(
+                row.text("Dispatch_Id"), row.text("Kernel_Id"), row.text("Kernel_Name"), begin, end
+            )
             start, duration = span(begin, end)
             if start is not None:
                 self.begin = min(start, self.begin if self.begin is not None else start)
@@ -195,7 +226,8 @@ class _Launches:
             self.unmatched = sum(self._launch(row) is None for row in rows_of(counts))
 
     def _rows(self, repeats: Repeats | None = None) -> Iterator[Cells]:
-        """One row a launch. ``repeats``: gets the counters of each, where only they name the launches."""
+        """One row a launch. ``repeats``: gets the counters of each, where only they name
+        the launches."""
         if self.trace:
             yield from rows_of(self.trace)
         elif self.counts:
@@ -209,7 +241,9 @@ class _Launches:
 
     def _launch(self, row: Cells) -> int | None:
         second = "Kernel_Name" if self.trace else "Dispatch_Id"
-        return self._numbers.get((row.text("Dispatch_Id" if self.trace else "Process_Id"), row.text(second)))
+        return self._numbers.get(
+            (row.text("Dispatch_Id" if self.trace else "Process_Id"), row.text(second))
+        )
 
     def kernels(self) -> Iterator[Kernel]:
         if not self.trace:
@@ -218,18 +252,26 @@ class _Launches:
             if self.trace:
                 block = [whole(row.text(f"Workgroup_Size_{axis}")) for axis in "XYZ"]
                 grid = [
-                    groups(whole(row.text(f"Grid_Size_{axis}")), size) for axis, size in zip("XYZ", block, strict=True)
+                    groups(whole(row.text(f"Grid_Size_{axis}")), size)
+                    for axis, size in zip("XYZ", block, strict=True)
                 ]
             else:
                 size = whole(row.text("Workgroup_Size"))
-                block, grid = [size, None, None], [groups(whole(row.text("Grid_Size")), size), None, None]
+                block, grid = (
+                    [size, None, None],
+                    [groups(whole(row.text("Grid_Size")), size), None, None],
+                )
             yield launched(
-                launch, row.text("Kernel_Name"),
-                self.agents.ordinal(row.text("Agent_Id")), whole(row.text("Stream_Id", "Queue_Id")), *grid, *block,
+                launch,
+                row.text("Kernel_Name"),
+                self.agents.ordinal(row.text("Agent_Id")),
+                whole(row.text("Stream_Id", "Queue_Id")),
+                *grid,
+                *block,
                 registers(whole(row.text("VGPR_Count")), whole(row.text("Accum_VGPR_Count"))),
                 *shared(whole(row.text("LDS_Block_Size", "Group_Segment_Size"))),
                 *span(row.text("Start_Timestamp"), row.text("End_Timestamp")),
-            )  # fmt: skip
+            )
 
     def counters(self) -> Iterator[Counter]:
         if not self.trace:
@@ -251,13 +293,20 @@ class _Launches:
             yield ONE_SIZE
         if not self.counts:
             yield Gap(
-                "counter", "not_collected", "no counter_collection.csv is here: rocprofv3 ran without counters (--pmc)"
+                "counter",
+                "not_collected",
+                "no counter_collection.csv is here: rocprofv3 ran without counters (--pmc)",
             )
         if self.unmatched:
-            reason = f"{self.unmatched} rows of counters are of launches that the trace does not have"
+            reason = (
+                f"{self.unmatched} rows of counters are of launches that the trace does not have"
+            )
             yield Gap("counter", "not_available", reason)
         if not self.agents.devices:
-            reason = "no agent_info.csv is here, so agents are counted from 0; name the GPU with perfctl ingest --device-name"
+            reason = (
+                "no agent_info.csv is here, so agents are counted from 0; name the GPU with "
+                "perfctl ingest --device-name"
+            )
             yield Gap("device.name", "not_available", reason)
 
 
@@ -272,17 +321,22 @@ class _Rows(Generic[R]):
 
 
 def parse(path: Path) -> Report:
-    """Read the file and those of its prefix beside it. Raises ReportError when one is cut off or damaged."""
+    """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
+    or damaged."""
     files = _members(path)
     if leader(path) != path:
         files = {kind: [path] for kind in [kind_of(read_header(path))] if kind}
     if not files:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
     agents = _agents(files.get("agent_info", []))
-    trace, counts = (next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection"))
+    trace, counts = (
+        next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection")
+    )
     launches = _Launches(trace, counts, agents)
     calls, ranges, graphs = Calls(), list[Range](), set[str]()
-    of_calls = [said for one in files.get("api_trace", []) for said in _calls(one, calls, ranges, graphs)]
+    of_calls = [
+        said for one in files.get("api_trace", []) for said in _calls(one, calls, ranges, graphs)
+    ]
     operations, figures = list(calls.operations()), list[Summary]()
     doubts = [*launches.repeats.diagnostics(ordered=trace is None), *of_calls]
     if not launches.count and not operations:
@@ -295,13 +349,17 @@ def parse(path: Path) -> Report:
         devices=agents.report(),
         kernels=_Rows(launches.kernels),
         counters=_Rows(launches.counters),
-        copies=[copy for one in files.get("memory_copy_trace", []) for copy in _copies(one, agents)],
+        copies=[
+            copy for one in files.get("memory_copy_trace", []) for copy in _copies(one, agents)
+        ],
         ranges=ranges,
         operations=operations,
         summaries=tuple(figures),
         gaps=(*launches.gaps(), *_gaps(files, launches.count, ranges)),
         diagnostics=(*_diagnostics(launches, graphs), *doubts),
-        duration_ns=None if launches.begin is None or launches.end is None else launches.end - launches.begin,
+        duration_ns=None
+        if launches.begin is None or launches.end is None
+        else launches.end - launches.begin,
     )
 
 
@@ -320,7 +378,9 @@ def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> I
             raise ReportError(path, ROCPROFV3, f"a call of {name[:60]} has no times", AGAIN)
         if "MARKER" in domain:
             thread = whole(row.text("Thread_Id"))
-            ranges.append(Range(len(ranges), name, "roctx", start, round(duration), thread, None, None))
+            ranges.append(
+                Range(len(ranges), name, "roctx", start, round(duration), thread, None, None)
+            )
             continue
         calls.add(api_domain(domain), name, round(duration))
         if (number := whole(row.text("Correlation_Id"))) is not None:
@@ -333,14 +393,18 @@ def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> I
 def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
     for row in rows_of(path):
         start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
-        target, source = (agents.ordinal(row.text(f"{end}_Agent_Id")) for end in ("Destination", "Source"))
+        target, source = (
+            agents.ordinal(row.text(f"{end}_Agent_Id")) for end in ("Destination", "Source")
+        )
         place = target if target is not None else source
         length = None if duration is None else round(duration)
         size, stream = whole(row.text("Size", "Bytes")), whole(row.text("Stream_Id"))
         yield Copy(copy_kind(row.text("Direction")), size, start, length, None, place, stream)
 
 
-def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> Iterator[Diagnostic]:
+def _sums(
+    files: list[Path], operations: list[Operation], figures: list[Summary]
+) -> Iterator[Diagnostic]:
     """Add the rows of the files of sums; yield what contradicts itself."""
     for one in files:
         if one.name.endswith("domain_stats.csv") and len(files) > 1:
@@ -351,22 +415,37 @@ def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]
             name = kernel_name(row.text("Name"))
             calls, total = whole(row.text("Calls")), whole(row.text("TotalDurationNs"))
             if calls is None or total is None:
-                raise ReportError(one, ROCPROFV3, f"the row of {name[:60]} has no whole number of calls or ns", AGAIN)
+                raise ReportError(
+                    one,
+                    ROCPROFV3,
+                    f"the row of {name[:60]} has no whole number of calls or ns",
+                    AGAIN,
+                )
             host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
             operations.append(Operation(name, kind, calls, host, None, on_gpu, None, None))
             for column, label in (("MinNs", "Min"), ("MaxNs", "Max"), ("StdDev", "StdDev")):
                 if column in row.at:
                     with suppress(ValueError):
-                        figures.append(Summary(f"{kind}:{name}:{label}", float(row.text(column)), "ns"))
-        yield from of_sums(rows, "Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs")
+                        figures.append(
+                            Summary(f"{kind}:{name}:{label}", float(row.text(column)), "ns")
+                        )
+        yield from of_sums(
+            rows, "Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs"
+        )
 
 
 def _stats_kind(path: Path, names: Iterable[str]) -> str:
     """ "hip_api", "copy" or "kernel" of a table of sums."""
     stem = path.name.lower().removesuffix(".csv").replace(".", "_")
-    if found := re.search(r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats", stem):
+    if found := re.search(
+        r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats", stem
+    ):
         return f"{found[1]}_api"
-    for kind, ending in (("copy", "copy_stats"), ("domain", "domain_stats"), ("allocation", "allocation_stats")):
+    for kind, ending in (
+        ("copy", "copy_stats"),
+        ("domain", "domain_stats"),
+        ("allocation", "allocation_stats"),
+    ):
         if stem.endswith(ending):
             return kind
     listed = list(names)
@@ -377,12 +456,21 @@ def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> I
     if launches:
         yield no_layers(bool(ranges))
     if "memory_copy_trace" in files:
-        if not any("Size" in read_header(one) or "Bytes" in read_header(one) for one in files["memory_copy_trace"]):
+        if not any(
+            "Size" in read_header(one) or "Bytes" in read_header(one)
+            for one in files["memory_copy_trace"]
+        ):
             yield Gap(
-                "copy.bytes", "not_available", "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
+                "copy.bytes",
+                "not_available",
+                "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does",
             )
     else:
-        yield Gap("copy", "not_collected", "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)")
+        yield Gap(
+            "copy",
+            "not_collected",
+            "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)",
+        )
     for kind, what in _NOT_READ.items():
         for one in files.get(kind, []):
             count = sum(1 for _ in rows_of(one))
@@ -394,5 +482,8 @@ def _diagnostics(launches: _Launches, graphs: set[str]) -> Iterator[Diagnostic]:
         yield SERIAL
     of_graphs = sum(launches.calls[call] for call in graphs)
     if launches.trace and of_graphs:
-        text = f"{of_graphs:,} of {launches.count:,} launches were launched by hipGraphLaunch (calls: {len(graphs)})"
+        text = (
+            f"{of_graphs:,} of {launches.count:,} launches were launched by hipGraphLaunch (calls: "
+            f"{len(graphs)})"
+        )
         yield Diagnostic("info", "perfctl", text)

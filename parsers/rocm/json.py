@@ -1,8 +1,10 @@
-"""``results.json`` of rocprofv3 (``--output-format json``), by the layout that its documentation and tests describe.
+"""``results.json`` of rocprofv3 (``--output-format json``), by the layout that its documentation
+and tests describe.
 
-One object a process below "rocprofiler-sdk-tool": ``agents``, ``kernel_symbols`` and ``counters`` explain the numbers in
-``buffer_records`` (kernel_dispatch, memory_copy, ..._api) and ``callback_records`` (counter_collection). Of ``metadata``
-only times are read. The file is read whole, so long recordings belong into CSV or ``results.db``.
+One object a process below "rocprofiler-sdk-tool": ``agents``, ``kernel_symbols`` and ``counters``
+explain the numbers in ``buffer_records`` (kernel_dispatch, memory_copy, ..._api) and
+``callback_records`` (counter_collection). Of ``metadata`` only times are read. The file is read
+whole, so long recordings belong into CSV or ``results.db``.
 """
 
 from __future__ import annotations
@@ -38,16 +40,20 @@ Json = dict[str, Any]
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether its first member is rocprofv3's."""
-    return not path.is_dir() and peek(head[:4096]).lstrip()[:200].replace(" ", "").replace("\n", "").startswith(
-        '{"' + ROOT
-    )
+    return not path.is_dir() and peek(head[:4096]).lstrip()[:200].replace(" ", "").replace(
+        "\n", ""
+    ).startswith('{"' + ROOT)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, too long, or has no process."""
     content = read_whole(path, ROCPROFV3, _SMALLER)
     processes = content.get(ROOT) if isinstance(content, dict) else None
-    processes = [one for one in (processes if isinstance(processes, list) else [processes]) if isinstance(one, dict)]
+    processes = [
+        one
+        for one in (processes if isinstance(processes, list) else [processes])
+        if isinstance(one, dict)
+    ]
     if not processes:
         raise ReportError(path, ROCPROFV3, f'"{ROOT}" holds no process', _SMALLER)
     found = [_Process(one) for one in processes]
@@ -80,12 +86,18 @@ class _Process:
 
     def __init__(self, record: Json) -> None:
         self.record = record
-        self.buffered, self.called = (_object(record.get(f"{kind}_records")) for kind in ("buffer", "callback"))
+        self.buffered, self.called = (
+            _object(record.get(f"{kind}_records")) for kind in ("buffer", "callback")
+        )
         gpus = [agent for agent in _objects(record.get("agents")) if whole(agent.get("type")) == 2]
         self.gpus = sorted(gpus, key=lambda agent: whole(agent.get("node_id")) or 0)
         self.ordinals = {_handle(agent.get("id")): place for place, agent in enumerate(self.gpus)}
-        self.symbols = {whole(one.get("kernel_id")): one for one in _objects(record.get("kernel_symbols"))}
-        self.names = {_handle(one.get("id")): str(one.get("name")) for one in _objects(record.get("counters"))}
+        self.symbols = {
+            whole(one.get("kernel_id")): one for one in _objects(record.get("kernel_symbols"))
+        }
+        self.names = {
+            _handle(one.get("id")): str(one.get("name")) for one in _objects(record.get("counters"))
+        }
         self.counted = _objects(self.called.get("counter_collection"))
 
     def devices(self) -> Iterator[Device]:
@@ -104,29 +116,56 @@ class _Process:
                 number = self._launch(data, row, numbers, kernels, counters)
             values: dict[str, float] = {}
             for one in _objects(row.get("records")):
-                name = self.names.get(_handle(one.get("counter_id")), str(_handle(one.get("counter_id"))))
-                if isinstance(value := one.get("value"), int | float):  # instances are summed, as in the CSV
+                name = self.names.get(
+                    _handle(one.get("counter_id")), str(_handle(one.get("counter_id")))
+                )
+                # instances are summed, as in the CSV
+                if isinstance(value := one.get("value"), int | float):
                     values[name] = values.get(name, 0) + value
             counters += [counter(number, name, value) for name, value in values.items()]
 
     def _launch(
-        self, data: Json, row: Json, numbers: dict[int | None, int], kernels: list[Kernel], counters: list[Counter]
+        self,
+        data: Json,
+        row: Json,
+        numbers: dict[int | None, int],
+        kernels: list[Kernel],
+        counters: list[Counter],
     ) -> int:
         info, launch = _object(data.get("dispatch_info")), len(kernels)
         symbol = self.symbols.get(whole(info.get("kernel_id")), {})
-        name = symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name")
-        grid, block = (
-            [whole(_object(info.get(f"{what}_size")).get(axis)) for axis in "xyz"] for what in ("grid", "workgroup")
+        name = (
+            symbol.get("formatted_kernel_name")
+            or symbol.get("demangled_kernel_name")
+            or symbol.get("kernel_name")
         )
-        static, total = whole(symbol.get("group_segment_size")), whole(info.get("group_segment_size"))
-        dynamic = total - static if total is not None and static is not None and total >= static else None
-        kernels.append(launched(
-            launch, str(name or "(no name in the file)"),
-            self.ordinals.get(_handle(info.get("agent_id"))), _handle(row.get("stream_id", info.get("queue_id"))),
-            *map(groups, grid, block), *block,
-            registers(whole(symbol.get("arch_vgpr_count")), whole(symbol.get("accum_vgpr_count"))), static, dynamic,
-            *span(data.get("start_timestamp"), data.get("end_timestamp")),
-        ))  # fmt: skip
+        grid, block = (
+            [whole(_object(info.get(f"{what}_size")).get(axis)) for axis in "xyz"]
+            for what in ("grid", "workgroup")
+        )
+        static, total = (
+            whole(symbol.get("group_segment_size")),
+            whole(info.get("group_segment_size")),
+        )
+        dynamic = (
+            total - static if total is not None and static is not None and total >= static else None
+        )
+        kernels.append(
+            launched(
+                launch,
+                str(name or "(no name in the file)"),
+                self.ordinals.get(_handle(info.get("agent_id"))),
+                _handle(row.get("stream_id", info.get("queue_id"))),
+                *map(groups, grid, block),
+                *block,
+                registers(
+                    whole(symbol.get("arch_vgpr_count")), whole(symbol.get("accum_vgpr_count"))
+                ),
+                static,
+                dynamic,
+                *span(data.get("start_timestamp"), data.get("end_timestamp")),
+            )
+        )
         counters += scratch(launch, whole(info.get("private_segment_size")))
         numbers[whole(info.get("dispatch_id"))] = launch
         return launch
@@ -134,10 +173,14 @@ class _Process:
     def copies(self) -> Iterator[Copy]:
         for row in _objects(self.buffered.get("memory_copy")):
             start, duration = span(row.get("start_timestamp"), row.get("end_timestamp"))
-            target, source = (self.ordinals.get(_handle(row.get(f"{end}_agent_id"))) for end in ("dst", "src"))
+            target, source = (
+                self.ordinals.get(_handle(row.get(f"{end}_agent_id"))) for end in ("dst", "src")
+            )
             length = None if duration is None else round(duration)
             place = target if target is not None else source
-            yield Copy(copy_kind(self._operation(row)), whole(row.get("bytes")), start, length, None, place)
+            yield Copy(
+                copy_kind(self._operation(row)), whole(row.get("bytes")), start, length, None, place
+            )
 
     def calls(self, calls: Calls) -> None:
         for domain in ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api"):
@@ -147,11 +190,16 @@ class _Process:
                     calls.add(domain, self._operation(row), round(duration))
 
     def _operation(self, row: Json) -> str:
-        """Name of a record's operation, by ``strings``: its kind, and the number of the operation in it."""
+        """Name of a record's operation, by ``strings``: its kind, and the number of the operation
+        in it."""
         strings = _object(self.record.get("strings")).get("buffer_records")
         kinds = strings if isinstance(strings, list) else []
         kind, number = whole(row.get("kind")), whole(row.get("operation"))
-        names = _object(kinds[kind]).get("operations") if kind is not None and 0 <= kind < len(kinds) else None
+        names = (
+            _object(kinds[kind]).get("operations")
+            if kind is not None and 0 <= kind < len(kinds)
+            else None
+        )
         if isinstance(names, list) and number is not None and 0 <= number < len(names):
             return str(names[number])
         return f"operation {number} of kind {kind}"
@@ -177,7 +225,9 @@ def _gaps(found: list[_Process], kernels: list[Kernel], copies: list[Copy]) -> I
     yield no_layers(ranges=False) if kernels else no_kernels("the file holds no launch")
     if not copies:
         yield Gap(
-            "copy", "not_collected", "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"
+            "copy",
+            "not_collected",
+            "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace",
         )
     if not any(one.counted for one in found):
         yield Gap("counter", "not_collected", "rocprofv3 ran without counters (--pmc)")

@@ -1,9 +1,11 @@
-"""What the reports of AMD's profilers share: grids in work-groups, agents as devices, units of counters, sums of API calls.
+"""What the reports of AMD's profilers share: grids in work-groups, agents as devices, units of
+counters, sums of API calls.
 
-HIP and HSA state a grid in work-items, not in work-groups (CUDA's blocks): each size is divided by that of the work-group
-and rounded up, since a grid need not be a multiple of it. Registers are vector registers of a work-item (VGPRs) with the
-accumulation registers (AccVGPRs), which share one file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have
-SMs, and their gfx name ("gfx942") stands where NVIDIA's compute capability does.
+HIP and HSA state a grid in work-items, not in work-groups (CUDA's blocks): each size is divided by
+that of the work-group and rounded up, since a grid need not be a multiple of it. Registers are
+vector registers of a work-item (VGPRs) with the accumulation registers (AccVGPRs), which share one
+file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have SMs, and their gfx name
+("gfx942") stands where NVIDIA's compute capability does.
 
 CSV files are read as rows of named cells, one at a time.
 """
@@ -36,15 +38,18 @@ _EXACT = 2**53
 """Floats below it hold every integer."""
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}\Z")
 _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
-"""Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024 (metrics.xml,
-counter_defs.yaml: ``FETCH_SIZE``, "the total kilobytes fetched from the video memory")."""
+"""Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024
+(metrics.xml, counter_defs.yaml: ``FETCH_SIZE``, "the total kilobytes fetched from the
+video memory")."""
 _PERCENT = words(
-    "L2CacheHit OccupancyPercent MemUnitBusy MemUnitStalled WriteUnitStalled LDSBankConflict ALUStalledByLDS GPUBusy"
-    " GPU_UTIL CU_UTILIZATION CU_OCCUPANCY MfmaUtil VALUUtilization VALUBusy SALUBusy ValuPipeIssueUtil SIMD_UTILIZATION"
+    "L2CacheHit OccupancyPercent MemUnitBusy MemUnitStalled WriteUnitStalled LDSBankConflict "
+    "ALUStalledByLDS GPUBusy GPU_UTIL CU_UTILIZATION CU_OCCUPANCY MfmaUtil VALUUtilization "
+    "VALUBusy SALUBusy ValuPipeIssueUtil SIMD_UTILIZATION"
 )
 _ENDING = re.compile(r"(?: \[clone )?[ (]?\.kd[\])]?\Z")
 _COPY = re.compile(
-    r"(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|DEVICE|Host|Device)"
+    "(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|"
+    "DEVICE|Host|Device)"
 )
 _API = (
     ("HIP", "hip_api"),
@@ -54,10 +59,29 @@ _API = (
     ("ROCJPEG", "rocjpeg_api"),
 )
 
+ONE_SIZE = Gap(
+    "kernel.grid_y",
+    "not_available",
+    "the file gives only the product of a grid's three sizes: grid_x is the number of work-groups "
+    "in all, block_x that of work-items in one",
+)
+SERIAL = Diagnostic(
+    "info",
+    "perfctl",
+    "times may be of passes that collect counters, in which kernels run one by one: a run without "
+    "counters may differ",
+)
+LDS = Gap(
+    "kernel.dynamic_shared_bytes",
+    "ambiguous",
+    "the file gives static and dynamic LDS as one sum, which stands in static_shared_bytes",
+)
+
 
 @lru_cache(maxsize=4096)
 def kernel_name(text: str) -> str:
-    """Without the mark of a kernel descriptor: "vecCopy(...) [clone .kd]", "vecCopy(...) (.kd)", "fill.kd"."""
+    """Without the mark of a kernel descriptor: "vecCopy(...) [clone .kd]", "vecCopy(...)
+    (.kd)", "fill.kd"."""
     return _ENDING.sub("", text).strip()
 
 
@@ -70,7 +94,8 @@ def whole(value: object) -> int | None:
 
 
 def exact(value: object) -> Decimal | None:
-    """A number without rounding to a float first; None for anything that is none, is not finite or exceeds 64 bits."""
+    """A number without rounding to a float first; None for anything that is none, is not finite or
+    exceeds 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     text = str(value).strip()
@@ -153,11 +178,16 @@ def gfx(name: object) -> str | None:
 
 
 def device(index: int, name: object, product: object, facts: Mapping[str, object]) -> Device:
-    """A GPU from an agent of rocprofv3: ``name`` is its gfx name, ``facts`` are the agent's own (HSA's and the KFD's)."""
+    """A GPU from an agent of rocprofv3: ``name`` is its gfx name, ``facts`` are the agent's own
+    (HSA's and the KFD's)."""
     memory = facts.get("mem_banks")
     banks = [bank for bank in memory if isinstance(bank, dict)] if isinstance(memory, list) else []
     # the KFD's heap types 1 and 2 are public and private memory of the device itself
-    own = [whole(bank.get("size_in_bytes", bank.get("size"))) or 0 for bank in banks if bank.get("heap_type") in (1, 2)]
+    own = [
+        whole(bank.get("size_in_bytes", bank.get("size"))) or 0
+        for bank in banks
+        if bank.get("heap_type") in (1, 2)
+    ]
     mhz = whole(facts.get("max_engine_clk_fcompute"))
     return Device(
         name=str(product) if product else None,
@@ -172,7 +202,9 @@ def device(index: int, name: object, product: object, facts: Mapping[str, object
 
 def api_domain(category: str) -> str:
     """ "hip_api" of "HIP_RUNTIME_API_EXT"; other domains in lower case."""
-    return next((domain for start, domain in _API if category.upper().startswith(start)), category.lower())
+    return next(
+        (domain for start, domain in _API if category.upper().startswith(start)), category.lower()
+    )
 
 
 class Calls:
@@ -197,7 +229,10 @@ class Calls:
 
 def no_layers(ranges: bool) -> Gap:
     """The gap of every report with kernels; ``ranges``: whether ROCTx ranges were recorded."""
-    reason = "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 --marker-trace)"
+    reason = (
+        "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 "
+        "--marker-trace)"
+    )
     if ranges:
         reason = "kernels are not assigned to the ROCTx ranges of this format"
     return Gap("kernel.layer", "not_available", reason)
@@ -205,22 +240,9 @@ def no_layers(ranges: bool) -> Gap:
 
 def no_kernels(what: str) -> Gap:
     """``what`` says what the report has instead."""
-    return Gap("kernel", "not_collected", f"{what}: run rocprofv3 --kernel-trace for single launches")
-
-
-ONE_SIZE = Gap(
-    "kernel.grid_y", "not_available",
-    "the file gives only the product of a grid's three sizes: grid_x is the number of work-groups in all, block_x that of "
-    "work-items in one",
-)  # fmt: skip
-SERIAL = Diagnostic(
-    "info", "perfctl",
-    "times may be of passes that collect counters, in which kernels run one by one: a run without counters may differ",
-)  # fmt: skip
-LDS = Gap(
-    "kernel.dynamic_shared_bytes", "ambiguous",
-    "the file gives static and dynamic LDS as one sum, which stands in static_shared_bytes",
-)  # fmt: skip
+    return Gap(
+        "kernel", "not_collected", f"{what}: run rocprofv3 --kernel-trace for single launches"
+    )
 
 
 def shared(lds: int | None) -> tuple[int | None, int | None]:
@@ -229,7 +251,8 @@ def shared(lds: int | None) -> tuple[int | None, int | None]:
 
 
 def scratch(launch: int, size: int | None) -> Iterator[Counter]:
-    """Scratch memory of a work-item, for which a kernel has no field; nothing where it is 0 or unknown."""
+    """Scratch memory of a work-item, for which a kernel has no field; nothing where it is 0
+    or unknown."""
     if size:
         yield Counter(launch, "Scratch_Size", size, "byte")
 
@@ -265,13 +288,17 @@ def read_header(path: Path) -> list[str]:
 
 
 def rows_of(path: Path) -> Iterator[Cells]:
-    """Every row below the header. Raises ReportError, with the line, for a row that does not fit the header."""
+    """Every row below the header. Raises ReportError, with the line, for a row that does not fit
+    the header."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     with readable(path, ROCPROFV3), path.open("rb") as raw:
         encoding = encoding_of(raw.read(4096))
         raw.seek(-1, 2)
         whole = raw.read() in (b"\n", b"\r", b'"', b"\0")
-    with readable(path, ROCPROFV3), path.open(encoding=encoding, errors="replace", newline="") as file:
+    with (
+        readable(path, ROCPROFV3),
+        path.open(encoding=encoding, errors="replace", newline="") as file,
+    ):
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
@@ -282,7 +309,10 @@ def rows_of(path: Path) -> Iterator[Cells]:
                 if len(row) != len(header):
                     if not any(cell.strip() for cell in row):
                         continue
-                    reason = f"line {reader.line_num} has {len(row)} of {len(header)} columns: the file is cut off or damaged"
+                    reason = (
+                        f"line {reader.line_num} has {len(row)} of {len(header)} columns: the file "
+                        "is cut off or damaged"
+                    )
                     raise ReportError(path, ROCPROFV3, reason, AGAIN)
                 if row == header:
                     raise repeated(path, ROCPROFV3, "the header", reader.line_num)
@@ -291,5 +321,8 @@ def rows_of(path: Path) -> Iterator[Cells]:
                 reason = f"line {reader.line_num}, the last, has no end: the file is cut off"
                 raise ReportError(path, ROCPROFV3, reason, AGAIN)
         except csv.Error as error:
-            reason = f"line {reader.line_num} is no complete CSV ({error}): the file is cut off or damaged"
+            reason = (
+                f"line {reader.line_num} is no complete CSV ({error}): the file is cut off or "
+                "damaged"
+            )
             raise ReportError(path, ROCPROFV3, reason, AGAIN) from error

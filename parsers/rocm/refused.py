@@ -1,7 +1,9 @@
-"""Recognize reports of AMD's older profilers, which perfctl no longer reads, and refuse them by name.
+"""Recognize reports of AMD's older profilers, which perfctl no longer reads, and refuse them
+by name.
 
-rocprof v1 writes ``*.stats.csv``, ``results.csv``, ``results.db`` and ``results.json`` (a Chrome trace). rocprof-compute,
-formerly Omniperf, writes a folder with ``pmc_perf.csv``, ``sysinfo.csv``, ``timestamps.csv`` and others.
+rocprof v1 writes ``*.stats.csv``, ``results.csv``, ``results.db`` and ``results.json`` (a Chrome
+trace). rocprof-compute, formerly Omniperf, writes a folder with ``pmc_perf.csv``, ``sysinfo.csv``,
+``timestamps.csv`` and others.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from perfctl.records.sqlite_header import is_sqlite
 ROCPROF, COMPUTE = "rocprof v1", "rocprof-compute"
 REMEDY = "Record with rocprofv3, or install perfctl==1.0.0"
 _OF_A_FOLDER = re.compile(
-    r"(?P<prefix>.*?)(?:sysinfo|timestamps|pmc_kernel_top|pmc_dispatch_info|roofline|SQ\w*_LEVEL\w*)\.csv\Z"
+    "(?P<prefix>.*?)(?:sysinfo|timestamps|pmc_kernel_top|pmc_dispatch_info|roofline|"
+    r"SQ\w*_LEVEL\w*)\.csv\Z"
 )
 """Names of the files that rocprof-compute writes next to ``pmc_perf.csv``."""
 
@@ -33,7 +36,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def leader(path: Path) -> Path:
-    """Return ``pmc_perf.csv`` for the files next to it, so that a folder of rocprof-compute is refused once."""
+    """Return ``pmc_perf.csv`` for the files next to it, so that a folder of rocprof-compute is
+    refused once."""
     named = _OF_A_FOLDER.match(path.name)
     first = path.with_name(f"{named['prefix']}pmc_perf.csv") if named else path
     return first if first.is_file() else path
@@ -43,7 +47,9 @@ def parse(path: Path) -> NoReturn:
     """Raise ReportError with the release that reads the file."""
     with path.open("rb") as file:
         tool = _writer(path, file.read(1 << 16)) or ROCPROF
-    raise ReportError(path, tool, f"a report of {tool}, which perfctl 1.0.0 was the last release to read", REMEDY)
+    raise ReportError(
+        path, tool, f"a report of {tool}, which perfctl 1.0.0 was the last release to read", REMEDY
+    )
 
 
 def _writer(path: Path, head: bytes) -> str | None:
@@ -56,9 +62,17 @@ def _writer(path: Path, head: bytes) -> str | None:
     if columns == list(STATS):
         return ROCPROF
     names = {name.strip() for name in columns}
-    if names >= {"gpu_model", "gpu_arch", "cu_per_gpu"} or names >= {"Kernel_Name", "Count", "Sum(ns)"}:
+    if names >= {"gpu_model", "gpu_arch", "cu_per_gpu"} or names >= {
+        "Kernel_Name",
+        "Count",
+        "Sum(ns)",
+    }:
         return COMPUTE
-    if names & {"Kernel_Name", "KernelName"} and names & {"Grid_Size", "grd"} and names & {"Workgroup_Size", "wgr"}:
+    if (
+        names & {"Kernel_Name", "KernelName"}
+        and names & {"Grid_Size", "grd"}
+        and names & {"Workgroup_Size", "wgr"}
+    ):
         return ROCPROF if "Index" in names else COMPUTE if "Dispatch_ID" in names else None
     return None
 
@@ -66,7 +80,12 @@ def _writer(path: Path, head: bytes) -> str | None:
 def _is_database(path: Path, head: bytes) -> bool:
     try:
         with closing(connect(path)) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            names = {
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
+            }
             if not names >= {"OPS", "COPY", "HIP"}:
                 return False
             columns = {row[1] for row in connection.execute('PRAGMA table_info("OPS")')}

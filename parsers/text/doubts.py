@@ -1,9 +1,10 @@
-"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are read as far
-as their columns allow. Each parser has a list of what it reads and one of what it knows and skips; anything in neither
-is named in the warning.
+"""Warns about parts of a report that its parser does not know, once per file: formats newer than
+known are read as far as their columns allow. Each parser has a list of what it reads and one of
+what it knows and skips; anything in neither is named in the warning.
 
-Also says where a report contradicts itself: numbers that should count up, figures that are stated twice, readings that
-should follow each other. Such a report was damaged, edited, or exported in part; its rows are kept as they are."""
+Also says where a report contradicts itself: numbers that should count up, figures that are stated
+twice, readings that should follow each other. Such a report was damaged, edited, or exported in
+part; its rows are kept as they are."""
 
 from __future__ import annotations
 
@@ -23,16 +24,25 @@ SHOWN, _LINES_SHOWN = 8, 5
 _EXAMPLES = 3
 _LONGEST = 80
 
+LOST = "left out when it was exported, or lost"
 
-def not_understood(found: Mapping[str, Iterable[str]], effect: str = "left out") -> tuple[Diagnostic, ...]:
-    """Return one warning that names everything in ``found``, or nothing. ``found``: kind ("columns") -> names in order."""
+
+def not_understood(
+    found: Mapping[str, Iterable[str]], effect: str = "left out"
+) -> tuple[Diagnostic, ...]:
+    """Return one warning that names everything in ``found``, or nothing. ``found``: kind
+    ("columns") -> names in order."""
     parts = []
     for what, names in found.items():
         if distinct := list(dict.fromkeys(names)):
             shown = ", ".join(map(_shown, distinct[:SHOWN]))
             more = f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else ""
             parts.append(f"{what} {shown}{more}")
-    return (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),) if parts else ()
+    return (
+        (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),)
+        if parts
+        else ()
+    )
 
 
 def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
@@ -46,12 +56,19 @@ def words(text: str) -> frozenset[str]:
 
 
 def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
-    """One note when ``version`` is newer than the newest that was tested; as many parts count as ``newest`` has."""
+    """One note when ``version`` is newer than the newest that was tested; as many parts count as
+    ``newest`` has."""
     found, tested = _parts(version or ""), _parts(newest)
     if found[: len(tested)] <= tested:
         return ()
     newer_than = f"is newer than the newest that was tested ({newest})"
-    return (Diagnostic("info", SOURCE, f"{what} {_shown(version or '')} {newer_than}: all known parts were read"),)
+    return (
+        Diagnostic(
+            "info",
+            SOURCE,
+            f"{what} {_shown(version or '')} {newer_than}: all known parts were read",
+        ),
+    )
 
 
 def _parts(version: str) -> list[int]:
@@ -64,40 +81,58 @@ def _shown(name: str) -> str:
 
 
 class Joined(ReportError):
-    """The file holds the outputs of several runs: ``perfctl.parsers.reports`` reads them one by one.
+    """The file holds the outputs of several runs: ``perfctl.parsers.reports`` reads them one
+    by one.
 
-    ``starts``: the lines, from 1, at which outputs after the first begin; the first of them at least.
+    ``starts``: the lines, from 1, at which outputs after the first begin; the first of them
+    at least.
     """
 
-    def __init__(self, path: Path, tool: str, reason: str, remedy: str, starts: Sequence[int] = ()) -> None:
+    def __init__(
+        self, path: Path, tool: str, reason: str, remedy: str, starts: Sequence[int] = ()
+    ) -> None:
         super().__init__(path, tool, reason, remedy)
         self.args = (path, tool, reason, remedy, starts)
         self.starts = tuple(starts)
 
 
 def repeated(path: Path, tool: str, what: str, line: int, starts: Sequence[int] = ()) -> Joined:
-    """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``: all such lines."""
+    """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
+    all such lines."""
     reason = f"{what} appears twice (again at line {line}); counting both would double the totals"
-    remedy = f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part separately"
+    remedy = (
+        f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part "
+        "separately"
+    )
     return Joined(path, tool, reason, remedy, tuple(starts) or (line,))
 
 
 def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
-    """Return the error for a file that holds several runs, the second of which begins at the first of these lines."""
+    """Return the error for a file that holds several runs, the second of which begins at the first
+    of these lines."""
     reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
-    return Joined(path, tool, reason, "Pass it to perfctl ingest, which reads each as a run of its own", starts)
+    return Joined(
+        path,
+        tool,
+        reason,
+        "Pass it to perfctl ingest, which reads each as a run of its own",
+        starts,
+    )
 
 
 def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
-    """Return a warning where parts that may be separate runs were read as one; they begin at ``lines``."""
+    """Return a warning where parts that may be separate runs were read as one; they begin
+    at ``lines``."""
     if not lines:
         return ()
-    shown = ", ".join(map(str, lines[:_LINES_SHOWN])) + (", ..." if len(lines) > _LINES_SHOWN else "")
-    text = f"{what} begin at line {shown} and were read as one run. If they are separate runs, split the file there"
+    shown = ", ".join(map(str, lines[:_LINES_SHOWN])) + (
+        ", ..." if len(lines) > _LINES_SHOWN else ""
+    )
+    text = (
+        f"{what} begin at line {shown} and were read as one run. If they are separate runs, split "
+        "the file there"
+    )
     return (Diagnostic("warning", SOURCE, text),)
-
-
-LOST = "left out when it was exported, or lost"
 
 
 def numbering(
@@ -109,14 +144,17 @@ def numbering(
     ordered: bool = False,
     gaps: bool = True,
 ) -> tuple[Diagnostic, ...]:
-    """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out, stand twice or, with
-    ``ordered``, go back. ``first``: the number that a whole report begins with; None where that may be any. Where most are
-    missing, a filter chose the others: then it is a note. ``gaps``: whether missing numbers mean anything."""
+    """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out,
+    stand twice or, with ``ordered``, go back. ``first``: the number that a whole report begins
+    with; None where that may be any. Where most are missing, a filter chose the others: then it is
+    a note. ``gaps``: whether missing numbers mean anything."""
     distinct = sorted(set(numbers))
     if not distinct:
         return ()
     before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
-    lost = [(one + 1, two - 1) for one, two in pairwise([before, *distinct]) if gaps and two - one > 1]
+    lost = [
+        (one + 1, two - 1) for one, two in pairwise([before, *distinct]) if gaps and two - one > 1
+    ]
     found = []
     severity = "warning"
     if lost:
@@ -128,7 +166,10 @@ def numbering(
         found.append(f"{what} {shown}: {why}")
     if len(distinct) < len(numbers):
         twice = [number for number, times in Counter(numbers).items() if times > 1]
-        found.append(f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have been copied")
+        found.append(
+            f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have "
+            "been copied"
+        )
     if ordered and len(distinct) == len(numbers) and list(numbers) != distinct:
         found.append(f"{what} do not count up from line to line: the lines may have been moved")
     return tuple(Diagnostic(severity, SOURCE, text) for text in found)
@@ -146,7 +187,8 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def contradictions(found: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """Return one warning about figures that contradict each other ("total of gemm 120, but average 12 times 8 calls")."""
+    """Return one warning about figures that contradict each other ("total of gemm 120, but average
+    12 times 8 calls")."""
     if not found:
         return ()
     shown = "; ".join(map(_whole_shown, found[:_EXAMPLES]))
@@ -159,9 +201,12 @@ def _whole_shown(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())
 
 
-def implied_whole(parts: Iterable[tuple[float, float]], half: float, slack: float = 0.0) -> tuple[float, float]:
-    """Between which figures the whole lies of which the parts are (share in %, figure). Shares are off by at most ``half``,
-    figures by ``slack``. The lower is above the higher where the shares contradict each other."""
+def implied_whole(
+    parts: Iterable[tuple[float, float]], half: float, slack: float = 0.0
+) -> tuple[float, float]:
+    """Between which figures the whole lies of which the parts are (share in %, figure). Shares are
+    off by at most ``half``, figures by ``slack``. The lower is above the higher where the shares
+    contradict each other."""
     least, most = 0.0, inf
     for share, figure in parts:
         least = max(least, 100 * (figure - slack) / (share + half))
@@ -171,8 +216,9 @@ def implied_whole(parts: Iterable[tuple[float, float]], half: float, slack: floa
 
 
 def is_mean(calls: float, low: float, mean: float, high: float, off: float) -> bool:
-    """Can so many calls, of which one took the least time and one the largest, have that mean? One call has all three alike, two
-    have the middle. ``off``: by how much the figures may be off together."""
+    """Can so many calls, of which one took the least time and one the largest, have that mean? One
+    call has all three alike, two have the middle. ``off``: by how much the figures may be
+    off together."""
     return (high - low) / calls <= min(mean - low, high - mean) + off
 
 
@@ -180,19 +226,24 @@ _REGULAR, _FEWEST_READINGS = 0.8, 8
 """Share of intervals near the usual one, and readings, from which a log counts as regular."""
 _NEAR = 0.25
 _EVEN, _SAME, _LONGER = 0.95, 0.05, 1.4
-"""In a log of which so many intervals are that near to the usual one, a pause of 1.4 times the usual interval stands out."""
+"""In a log of which so many intervals are that near to the usual one, a pause of 1.4 times the
+usual interval stands out."""
 _PAUSED = "the tool was late or stopped, or lines were lost"
 
 
 def interrupted(times: Sequence[int]) -> tuple[Diagnostic, ...]:
-    """Return warnings about the times (ns) of readings in the order of the file: where they go back, and where readings
-    are missing in a log that is otherwise regular. A pause below 1.75 times the usual interval is none; below 1.4 times where 95 %
-    of the intervals are within 5 % of the usual one. Times are shown from the first reading on."""
+    """Return warnings about the times (ns) of readings in the order of the file: where they go
+    back, and where readings are missing in a log that is otherwise regular. A pause below 1.75
+    times the usual interval is none; below 1.4 times where 95 % of the intervals are within 5 % of
+    the usual one. Times are shown from the first reading on."""
     steps = [two - one for one, two in pairwise(times)]
     found = []
     if back := [at for at, step in enumerate(steps) if step < 0]:
         place = f"reading {back[0] + 2} of {len(times)}"
-        found.append(f"timestamps go back {len(back)} times, first at {place}: lines were moved, or the clock was set")
+        found.append(
+            f"timestamps go back {len(back)} times, first at {place}: lines were moved, or the "
+            "clock was set"
+        )
     ahead = sorted(step for step in steps if step > 0)
     usual = ahead[len(ahead) // 2] if ahead else 0
     regular = sum(abs(step - usual) <= usual * _NEAR for step in ahead)
@@ -201,11 +252,18 @@ def interrupted(times: Sequence[int]) -> tuple[Diagnostic, ...]:
             found.append(f"{again} readings have the time of the one before: lines stand twice")
         is_even = sum(abs(step - usual) <= usual * _SAME for step in ahead) >= _EVEN * len(ahead)
         longest = usual * (_LONGER if is_even else 2 - _NEAR)
-        missing = [(at, max(round(step / usual) - 1, 1)) for at, step in enumerate(steps) if step > longest]
+        missing = [
+            (at, max(round(step / usual) - 1, 1)) for at, step in enumerate(steps) if step > longest
+        ]
         if missing:
             total, at = sum(count for _, count in missing), missing[0][0]
-            place = f"between {(times[at] - times[0]) / 1e9:.1f} s and {(times[at + 1] - times[0]) / 1e9:.1f} s"
+            place = (
+                f"between {(times[at] - times[0]) / 1e9:.1f} s and "
+                f"{(times[at + 1] - times[0]) / 1e9:.1f} s"
+            )
             place = place if len(missing) == 1 else f"in {len(missing)} pauses, the first {place}"
             lost = "1 reading is" if total == 1 else f"{total} readings are"
-            found.append(f"{lost} missing {place} (one is usual every {usual / 1e9:.3g} s): {_PAUSED}")
+            found.append(
+                f"{lost} missing {place} (one is usual every {usual / 1e9:.3g} s): {_PAUSED}"
+            )
     return tuple(Diagnostic("warning", SOURCE, text) for text in found)

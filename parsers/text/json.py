@@ -17,7 +17,8 @@ from perfctl.records.errors import ReportError
 
 CHUNK_BYTES = 1 << 20
 MAX_VALUE_CHARS = 64 << 20
-"""Largest event or metadata value, in bytes; no profiler comes near it, so more means broken JSON."""
+"""Largest event or metadata value, in bytes; no profiler comes near it, so more means
+broken JSON."""
 MAX_REPAIR_CHARS = 32 << 20
 """Of a longer value nothing is repaired: each backslash takes 0.2 us and 100 bytes."""
 MAX_EXPANSION = 200
@@ -25,17 +26,34 @@ MAX_EXPANSION = 200
 MIN_BOMB_BYTES = 256 << 20
 
 GZIP_MAGIC = b"\x1f\x8b"
-STOPPED = "The profiled program was probably stopped while it wrote the file: run it again, or copy the file again"
-BROKEN = "Record the file again with the profiler; editing or joining files can lose a bracket or a quote"
+STOPPED = (
+    "The profiled program was probably stopped while it wrote the file: run it again, or copy the "
+    "file again"
+)
+BROKEN = (
+    "Record the file again with the profiler; editing or joining files can lose a bracket or a "
+    "quote"
+)
 
 _SPACE = re.compile(r"[ \t\r\n]*").match
 _GAP = re.compile(r"[ \t\r\n,]*").match
 _STRING_OR_BARE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(-?(?:inf|nan)\b)', re.DOTALL)
-"""Possessive: a regular expression that may go back remembers each character, 150 bytes of memory for one of a string."""
+"""Possessive: a regular expression that may go back remembers each character, 150 bytes of memory
+for one of a string."""
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4}|(?:u[0-9a-fA-F]{0,3})?\Z)|\\')
 """A token at the end of the text may continue in the next chunk, so it is not repaired yet."""
 _NEAR_END = 64
 """A fault this near the end of the text may be a token that the next chunk completes."""
+
+Take = Callable[[str, int], tuple[int, int]]
+"""A text and where an element, or the space before it, begins -> where the first begins that was
+not taken, and how many were. Only whole elements may be taken."""
+
+LIMIT = 64 << 20
+"""Largest file in bytes; its objects take some ten times as much memory."""
+
+_LARGEST = 2**63
+R = TypeVar("R")
 
 
 def peek(head: bytes) -> str:
@@ -48,15 +66,10 @@ def peek(head: bytes) -> str:
     return head.decode(encoding_of(head), "replace").removeprefix("\ufeff")
 
 
-Take = Callable[[str, int], tuple[int, int]]
-"""A text and where an element, or the space before it, begins -> where the first begins that was not taken, and how many
-were. Only whole elements may be taken."""
-
-
 class JsonStream:
-    """Iterates over the members of one JSON object; the elements of one array come singly. Numbers with a fraction come
-    out as their text, so that nothing is lost to binary floats. Raises ReportError, naming the event and the byte, when
-    the file is cut off, broken, or a gzip bomb.
+    """Iterates over the members of one JSON object; the elements of one array come singly. Numbers
+    with a fraction come out as their text, so that nothing is lost to binary floats. Raises
+    ReportError, naming the event and the byte, when the file is cut off, broken, or a gzip bomb.
 
     ``take`` may read elements of the array from the text itself, which then do not come out."""
 
@@ -71,13 +84,16 @@ class JsonStream:
         """True when bare inf, nan or lone backslashes had to be repaired to read the file."""
 
     def members(self) -> Iterator[tuple[str, Any]]:
-        """(key, value) of each member; for the array, (key, element) once for each of its elements."""
+        """(key, value) of each member; for the array, (key, element) once for each of
+        its elements."""
         with self._path.open("rb") as file:
             self._chunks = self._read(file)
             first = next(self._chunks, b"")
             self._chunks = chain([first], self._chunks)
             encoding = encoding_of(first)
-            self._decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)("replace")
+            self._decoder = codecs.getincrementaldecoder(
+                "utf-8-sig" if encoding == "utf-8" else encoding
+            )("replace")
             self._expect("{")
             while (mark := self._next(_GAP)) != "}":
                 if mark != '"':
@@ -147,10 +163,15 @@ class JsonStream:
             elif (
                 size > MAX_REPAIR_CHARS or not self._repair()
             ):  # a second repair changes nothing unless more text was read
-                raise self._cut() if unfinished and self._ended else self._broken(f"a value ({fault})")
+                raise (
+                    self._cut()
+                    if unfinished and self._ended
+                    else self._broken(f"a value ({fault})")
+                )
 
     def _may_go_on(self, text: str, end: int) -> bool:
-        """True for a number that may continue in the next chunk: "1" of "12", of "1.5", of "1e-7"."""
+        """True for a number that may continue in the next chunk: "1" of "12", of "1.5",
+        of "1e-7"."""
         return not self._ended and end + 4 > len(text) and text[end - 1] not in '"]}'
 
     def _repair(self) -> bool:
@@ -163,7 +184,8 @@ class JsonStream:
         return True
 
     def _next(self, skip: Any) -> str:
-        """The next character after what ``skip`` passes over, not consumed; "" at the end of a whole file."""
+        """The next character after what ``skip`` passes over, not consumed; "" at the end of a
+        whole file."""
         while True:
             self._at = skip(self._text, self._at).end()
             if self._at < len(self._text):
@@ -199,7 +221,9 @@ class JsonStream:
         try:
             yield from self._unzip(file, data)
         except zlib.error as error:
-            raise self._error(f"the gzip data is damaged{self._position()} ({error})", "Copy the file again") from None
+            raise self._error(
+                f"the gzip data is damaged{self._position()} ({error})", "Copy the file again"
+            ) from None
 
     def _unzip(self, file: Any, data: bytes) -> Iterator[bytes]:
         zipped = zlib.decompressobj(31)
@@ -219,7 +243,9 @@ class JsonStream:
                     yield unpacked_bytes
                 data = zipped.unused_data if zipped.eof else zipped.unconsumed_tail
             data = file.read(1 << 16)
-        while not zipped.eof and (unpacked_bytes := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)):
+        while not zipped.eof and (
+            unpacked_bytes := zipped.decompress(zipped.unconsumed_tail, CHUNK_BYTES)
+        ):
             yield unpacked_bytes
         if not zipped.eof:
             raise self._cut("the gzip data is")
@@ -227,8 +253,13 @@ class JsonStream:
     def _check_expansion(self, packed: int, unpacked: int) -> None:
         if unpacked > MIN_BOMB_BYTES and unpacked > MAX_EXPANSION * packed:
             sizes = f"{unpacked >> 20} MiB from {packed >> 10} KiB so far"
-            reason = f"the gzip data unpacks to more than {MAX_EXPANSION} times its size ({sizes}); no trace does that"
-            raise self._error(reason, "If it is a trace, unpack it with gzip and pass the plain JSON")
+            reason = (
+                f"the gzip data unpacks to more than {MAX_EXPANSION} times its size ({sizes}); no "
+                "trace does that"
+            )
+            raise self._error(
+                reason, "If it is a trace, unpack it with gzip and pass the plain JSON"
+            )
 
     def _position(self) -> str:
         after = f" after {self._elements} complete events," if self._elements else ""
@@ -240,9 +271,12 @@ class JsonStream:
     def _broken(self, wanted: str) -> ReportError:
         if self._ended and self._at >= len(self._text):
             return self._cut()
-        byte = max(0, self._bytes - len(self._text[self._at :].encode("utf-8", "replace")))  # repairs make it longer
+        # repairs make it longer
+        byte = max(0, self._bytes - len(self._text[self._at :].encode("utf-8", "replace")))
         return self._error(
-            f"broken JSON after {self._elements} complete events, at byte {byte}: expected {wanted}", BROKEN
+            f"broken JSON after {self._elements} complete events, at byte {byte}: expected "
+            f"{wanted}",
+            BROKEN,
         )
 
     def _error(self, reason: str, remedy: str) -> ReportError:
@@ -256,30 +290,26 @@ def _mended(found: re.Match[str]) -> str:
     return _ESCAPE.sub(lambda escape: escape[0] if escape[1] is not None else "\\\\", found[0])
 
 
-LIMIT = 64 << 20
-"""Largest file in bytes; its objects take some ten times as much memory."""
-
-
 def read_whole(path: Path, tool: str, remedy: str) -> Any:
-    """Return the content of the file. Raises ReportError with ``remedy`` when it is too long, cut off, or not JSON."""
+    """Return the content of the file. Raises ReportError with ``remedy`` when it is too long, cut
+    off, or not JSON."""
     with readable(path, tool, remedy):
         size = path.stat().st_size
         if size > LIMIT:
             raise ReportError(path, tool, f"{size:,} bytes of JSON are too many", remedy)
         data = path.read_bytes()
     try:
-        return json.loads(data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str)
+        return json.loads(
+            data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str
+        )
     except (ValueError, RecursionError) as error:
         reason = f"it is not complete JSON ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, tool, reason, remedy) from error
 
 
-_LARGEST = 2**63
-R = TypeVar("R")
-
-
 def typed(kind: type[R], row: Mapping[str, Any]) -> R:
-    """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond 64 bits."""
+    """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond
+    64 bits."""
     made = kind(**row)
     for name, wanted in _fields(cast(Any, kind)).items():
         value = getattr(made, name)
@@ -294,4 +324,7 @@ def typed(kind: type[R], row: Mapping[str, Any]) -> R:
 def _fields(kind: type[Any]) -> dict[str, Any]:
     """A whole number stands for a float as well."""
     hints = get_type_hints(kind).items()
-    return {name: hint | int if float in (hint, *getattr(hint, "__args__", ())) else hint for name, hint in hints}
+    return {
+        name: hint | int if float in (hint, *getattr(hint, "__args__", ())) else hint
+        for name, hint in hints
+    }

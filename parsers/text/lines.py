@@ -49,7 +49,8 @@ class Log:
         return f"{lines} NUL bytes, as where a part of the file was never written or was lost"
 
     def add(self, line: str) -> None:
-        """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR, count singly."""
+        """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR,
+        count singly."""
         for part in filter(str.strip, line.split("\r")):
             self.first_line = self.first_line or part[:1000].strip()
             if match := _TOOL_LINE.match(part):
@@ -74,7 +75,8 @@ def encoding_of(head: bytes) -> str:
 
 
 def tail_of(path: Path, head: bytes) -> str:
-    """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is not, or not to be read."""
+    """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is
+    not, or not to be read."""
     tail = b""
     with suppress(OSError), path.open("rb") as file:
         if (size := path.stat().st_size) > len(head):
@@ -84,7 +86,8 @@ def tail_of(path: Path, head: bytes) -> str:
 
 
 def ends_of(path: Path, head: bytes) -> Iterator[str]:
-    """The beginning of a text file and its end, for sniffing: a program may print much before the tool's first line."""
+    """The beginning of a text file and its end, for sniffing: a program may print much before the
+    tool's first line."""
     if head and (encoding_of(head) != "utf-8" or b"\0" not in head[:512]):
         text = head.decode(encoding_of(head), "replace")
         yield with_line_ends(text)
@@ -92,7 +95,8 @@ def ends_of(path: Path, head: bytes) -> Iterator[str]:
 
 
 def has_cr_ends(text: str) -> bool:
-    """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save; not progress bars."""
+    """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save;
+    not progress bars."""
     return "\r" in text and "\n" not in text
 
 
@@ -103,7 +107,10 @@ def with_line_ends(text: str) -> str:
 
 @contextmanager
 def readable(
-    path: Path, tool: str, remedy: str = "Check the path and its permissions", reason: str = "it cannot be read"
+    path: Path,
+    tool: str,
+    remedy: str = "Check the path and its permissions",
+    reason: str = "it cannot be read",
 ) -> Iterator[None]:
     """Raise a ReportError about ``path`` for an OSError inside the block."""
     try:
@@ -114,8 +121,8 @@ def readable(
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Readable]:
-    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r" before it; where its
-    beginning has "\r" alone, that becomes "\n"."""
+    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r"
+    before it; where its beginning has "\r" alone, that becomes "\n"."""
     with path.open("rb", buffering=0) as file:
         head = file.read(HEAD_BYTES)
         encoding = encoding_of(head)
@@ -167,8 +174,8 @@ class Lines:
         return self._lines[at] + "\n"
 
     def run(self, start: str) -> list[str]:
-        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken. []
-        also where the next line is not read yet."""
+        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
+        they are taken. [] also where the next line is not read yet."""
         lines, first, length = self._lines, self._at, len(start)
         at, last = first, len(lines) - 1
         while at < last and lines[at].startswith(start):
@@ -188,7 +195,9 @@ class Lines:
             self._log.null_lines += sum("\0" in line for line in more.split("\n"))
         self._lines, self._at = (left + more).split("\n"), 0
         is_whole = len(self._lines) > 1
-        if len(self._lines[0]) + is_whole > LINE_LIMIT or (not is_whole and len(left) + len(more) >= LINE_LIMIT):
+        if len(self._lines[0]) + is_whole > LINE_LIMIT or (
+            not is_whole and len(left) + len(more) >= LINE_LIMIT
+        ):
             self._log.cut_rows += 1
             self._skip_line()
         return bool(more)

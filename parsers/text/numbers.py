@@ -1,6 +1,7 @@
-"""Numbers and units as profilers print them, in base units: ns, byte, Hz, byte/s, %, inst, ... A *unit* belongs to one
-row or column; a *decimal style* to a whole file: "1.234" of ncu is 1.234 under LC_ALL=C and 1234 under de_DE. Where all
-numbers together do not decide, an ambiguous one raises :class:`AmbiguousNumber` rather than being guessed."""
+"""Numbers and units as profilers print them, in base units: ns, byte, Hz, byte/s, %, inst, ... A
+*unit* belongs to one row or column; a *decimal style* to a whole file: "1.234" of ncu is 1.234
+under LC_ALL=C and 1234 under de_DE. Where all numbers together do not decide, an ambiguous one
+raises :class:`AmbiguousNumber` rather than being guessed."""
 
 from __future__ import annotations
 
@@ -10,6 +11,78 @@ from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
+
+_SPACED = re.compile("(?<=[0-9])[\u00a0\u202f\u2009 '\u2019](?=[0-9]{3})")
+_GROUPED_BY_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}(?:\.([0-9]+))?")
+_GROUPED_BY_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?")
+_POINT = re.compile(r"[+-]?([0-9]*)\.([0-9]+)")
+_COMMA = re.compile(r"[+-]?([0-9]*),([0-9]+)")
+_POINT_NUMBER = re.compile(rf"{_GROUPED_BY_COMMA.pattern}|[+-]?(?:[0-9]*\.([0-9]+)|[0-9]+)")
+_COMMA_NUMBER = re.compile(rf"{_GROUPED_BY_POINT.pattern}|[+-]?(?:[0-9]*,)?[0-9]+")
+_GROUP_BEFORE = re.compile(r"[1-9][0-9]{0,2}")
+_NUMERIC = "0123456789.,+-"
+_POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,2})")
+_RAW_PAGE_DECIMALS = 6
+_ENOUGH = 20000
+"""After so many numbers with a separator the style is settled; one that does not fit is
+then unreadable."""
+
+_HOURS: dict[str | None, int] = {
+    "UTC": 0,
+    "GMT": 0,
+    "Z": 0,
+    "WET": 0,
+    "WEST": 1,
+    "CET": 1,
+    "CEST": 2,
+    "EET": 2,
+    "EEST": 3,
+    "MSK": 3,
+    "SGT": 8,
+    "HKT": 8,
+    "AWST": 8,
+    "JST": 9,
+    "KST": 9,
+    "AEST": 10,
+    "AEDT": 11,
+    "NZST": 12,
+    "NZDT": 13,
+    "EST": -5,
+    "EDT": -4,
+    "CDT": -5,
+    "MST": -7,
+    "MDT": -6,
+    "PST": -8,
+    "PDT": -7,
+    "AKST": -9,
+    "AKDT": -8,
+    "HST": -10,
+}
+_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CLOCK_TIME = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?(?: "
+    "?(?P<half>[AaPp][Mm]))?"
+)
+_ZONE = r"(?: ?(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
+_YEAR_FIRST = re.compile(
+    rf"(?P<year>\d{{4}})[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:[T "
+    rf"]+){_CLOCK_TIME}{_ZONE}\Z"
+)
+_PACKED = re.compile(
+    rf"(?P<year>\d{{4}})(?P<month>\d{{2}})(?P<day>\d{{2}})[T ]+{_CLOCK_TIME}{_ZONE}\Z"
+)
+_YEAR_LAST = re.compile(
+    rf"(?P<one>\d{{1,2}})[-/](?P<two>\d{{1,2}})[-/](?P<year>\d{{4}})[T ]+{_CLOCK_TIME}{_ZONE}\Z"
+)
+_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}},? +(?:(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}})|(?P<day2>\d{{1,2}}) "
+    f"+(?P<name2>[A-Z][a-z]{{2}}))"
+    rf"(?: +(?P<year2>\d{{4}}))? +{_CLOCK_TIME}(?: "
+    rf"+(?P<zone>[A-Z]{{3,5}}|[+-]\d{{2}}:?\d{{2}}))?(?: +(?P<year>\d{{4}}))?\s*\Z"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+YEARS = range(1990, 2200)
+"""Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
 
 
 class DecimalStyle(Enum):
@@ -45,9 +118,15 @@ class Unit(NamedTuple):
 _PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _TIME = {
-    "ns": 1, "nsecond": 1, "us": 10**3, "usecond": 10**3, "ms": 10**6, "msecond": 10**6,
-    "s": 10**9, "second": 10**9,
-}  # fmt: skip
+    "ns": 1,
+    "nsecond": 1,
+    "us": 10**3,
+    "usecond": 10**3,
+    "ms": 10**6,
+    "msecond": 10**6,
+    "s": 10**9,
+    "second": 10**9,
+}
 _COUNTED = ("inst", "sector", "request", "warp", "thread", "block", "cycle", "flop", "FLOP", "pass")
 _SPELLINGS: dict[str, str] = {
     **dict.fromkeys(("byte", "bytes", "B"), "byte"),
@@ -61,9 +140,10 @@ _SURELY_64_BIT = 19
 
 @lru_cache(maxsize=4096)
 def base_unit(text: str) -> Unit:
-    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9). ncu's
-    "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not known stays as
-    printed with scale 1, so that it is never mistaken for a base unit."""
+    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz,
+    10**9). ncu's "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units).
+    A unit that is not known stays as printed with scale 1, so that it is never mistaken for a
+    base unit."""
     text = text.strip()
     if not text:
         return Unit(None, 1)
@@ -72,7 +152,8 @@ def base_unit(text: str) -> Unit:
     if not slash:
         return over
     if bottom in _TIME:
-        # "per nanosecond" is 10**9 "per second"; 10**9 is divisible by every time unit up to the second.
+        # "per nanosecond" is 10**9 "per second"; 10**9 is divisible by every time unit up to
+        # the second.
         per_second = 10**9 // _TIME[bottom]
         name = "Hz" if over.name == "cycle" else f"{over.name}/s"
         return Unit(name, over.scale * per_second)
@@ -93,21 +174,6 @@ def _simple(text: str) -> Unit:
     return Unit(text, 1)
 
 
-_SPACED = re.compile("(?<=[0-9])[\u00a0\u202f\u2009 '\u2019](?=[0-9]{3})")
-_GROUPED_BY_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}(?:\.([0-9]+))?")
-_GROUPED_BY_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?")
-_POINT = re.compile(r"[+-]?([0-9]*)\.([0-9]+)")
-_COMMA = re.compile(r"[+-]?([0-9]*),([0-9]+)")
-_POINT_NUMBER = re.compile(rf"{_GROUPED_BY_COMMA.pattern}|[+-]?(?:[0-9]*\.([0-9]+)|[0-9]+)")
-_COMMA_NUMBER = re.compile(rf"{_GROUPED_BY_POINT.pattern}|[+-]?(?:[0-9]*,)?[0-9]+")
-_GROUP_BEFORE = re.compile(r"[1-9][0-9]{0,2}")
-_NUMERIC = "0123456789.,+-"
-_POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,2})")
-_RAW_PAGE_DECIMALS = 6
-_ENOUGH = 20000
-"""After so many numbers with a separator the style is settled; one that does not fit is then unreadable."""
-
-
 class StyleEvidence:
     """Collects evidence from the numbers of one file for its decimal style."""
 
@@ -123,7 +189,8 @@ class StyleEvidence:
         self._seen.add(_style_of(text if not text.strip(_NUMERIC) else _SPACED.sub("", text)))
 
     def decide(self) -> DecimalStyle:
-        """The style of the file; UNDECIDED when nothing decides or the cells contradict each other."""
+        """The style of the file; UNDECIDED when nothing decides or the cells contradict
+        each other."""
         decided = self._seen - {DecimalStyle.UNDECIDED}
         return decided.pop() if len(decided) == 1 else DecimalStyle.UNDECIDED
 
@@ -139,14 +206,14 @@ def _style_of(text: str) -> DecimalStyle:
         return DecimalStyle.UNDECIDED
     if commas:
         return DecimalStyle.COMMA
-    # ncu 2022.3's raw page prints floats with six decimals and a point under every locale, beside integers
-    # that are grouped by the locale: six decimals say nothing about what "9.860" means.
+    # ncu 2022.3's raw page prints floats with six decimals and a point under every locale, beside
+    # integers that are grouped by the locale: six decimals say nothing about what "9.860" means.
     return DecimalStyle.UNDECIDED if len(single[2]) == _RAW_PAGE_DECIMALS else DecimalStyle.POINT
 
 
 def read_number(text: str, style: DecimalStyle) -> Number | None:
-    """Read one printed number; None when it is not a number. Raises AmbiguousNumber when ``style`` is undecided and the
-    text alone does not decide ("1.234", "1,234")."""
+    """Read one printed number; None when it is not a number. Raises AmbiguousNumber when ``style``
+    is undecided and the text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
     if text.isdigit() and text.isascii():
@@ -169,10 +236,15 @@ def read_number(text: str, style: DecimalStyle) -> Number | None:
 
 
 def read_value(text: str, style: DecimalStyle) -> int | float | None:
-    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not a number."""
+    """``to_base(read_number(text, style))`` with a fast path for usual numbers; None when it is not
+    a number."""
     if len(text) < _SURELY_64_BIT and text.isdigit() and text.isascii():
         return int(text)
-    match = _POINT_NUMBER.fullmatch(text) if style is DecimalStyle.POINT and len(text) <= _LONGEST else None
+    match = (
+        _POINT_NUMBER.fullmatch(text)
+        if style is DecimalStyle.POINT and len(text) <= _LONGEST
+        else None
+    )
     if match:
         ungrouped, fraction = text.replace(",", ""), match[1] or match[2]
         if fraction and fraction.strip("0"):
@@ -198,7 +270,8 @@ def _from_parts(text: str, separator: str) -> Number:
 
 
 def to_base(number: Number, scale: int = 1) -> int | float:
-    """The value in base units: an int when it is whole, else the nearest float. Beyond 64 bits always a float."""
+    """The value in base units: an int when it is whole, else the nearest float. Beyond 64 bits
+    always a float."""
     digits, decimals = number
     value = digits * scale
     if decimals:
@@ -209,34 +282,19 @@ def to_base(number: Number, scale: int = 1) -> int | float:
     return value if -_LARGEST <= value <= _LARGEST else float(value)
 
 
-def scaled(text: str, value: int | float | None, style: DecimalStyle, scale: int) -> int | float | None:
-    """``value``, which ``text`` was read as, times ``scale``: exact where the printed decimals allow it."""
-    number = read_number(text, style) if isinstance(value, float) else None if value is None else Number(value, 0)
+def scaled(
+    text: str, value: int | float | None, style: DecimalStyle, scale: int
+) -> int | float | None:
+    """``value``, which ``text`` was read as, times ``scale``: exact where the printed decimals
+    allow it."""
+    number = (
+        read_number(text, style)
+        if isinstance(value, float)
+        else None
+        if value is None
+        else Number(value, 0)
+    )
     return None if number is None else to_base(number, scale)
-
-
-_HOURS: dict[str | None, int] = {
-    "UTC": 0, "GMT": 0, "Z": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3,
-    "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
-    "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10,
-}  # fmt: skip
-_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CLOCK_TIME = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<half>[AaPp][Mm]))?"
-)
-_ZONE = r"(?: ?(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
-_YEAR_FIRST = re.compile(
-    rf"(?P<year>\d{{4}})[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:[T ]+){_CLOCK_TIME}{_ZONE}\Z"
-)
-_PACKED = re.compile(rf"(?P<year>\d{{4}})(?P<month>\d{{2}})(?P<day>\d{{2}})[T ]+{_CLOCK_TIME}{_ZONE}\Z")
-_YEAR_LAST = re.compile(rf"(?P<one>\d{{1,2}})[-/](?P<two>\d{{1,2}})[-/](?P<year>\d{{4}})[T ]+{_CLOCK_TIME}{_ZONE}\Z")
-_DATE = re.compile(
-    rf"[A-Z][a-z]{{2}},? +(?:(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}})|(?P<day2>\d{{1,2}}) +(?P<name2>[A-Z][a-z]{{2}}))"
-    rf"(?: +(?P<year2>\d{{4}}))? +{_CLOCK_TIME}(?: +(?P<zone>[A-Z]{{3,5}}|[+-]\d{{2}}:?\d{{2}}))?(?: +(?P<year>\d{{4}}))?\s*\Z"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-YEARS = range(1990, 2200)
-"""Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
 
 
 class Stamp(NamedTuple):
@@ -247,9 +305,16 @@ class Stamp(NamedTuple):
 
 
 def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
-    """One timestamp; None when it is none. ``day_first`` decides "03-11-2026" (:func:`day_is_first`)."""
-    if len(text) == 23 and text[4] == text[7] == "/" and text[17:19].isdigit() and text[20:].isdigit():
-        minute = _of_minute(text[:17])  # nvidia-smi's own form, in a loop: sixty readings and more share the minute
+    """One timestamp; None when it is none. ``day_first`` decides "03-11-2026"
+    (:func:`day_is_first`)."""
+    if (
+        len(text) == 23
+        and text[4] == text[7] == "/"
+        and text[17:19].isdigit()
+        and text[20:].isdigit()
+    ):
+        # nvidia-smi's own form, in a loop: sixty readings and more share the minute
+        minute = _of_minute(text[:17])
         if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
             return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
     text = text.strip()
@@ -258,10 +323,17 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
     if match := _YEAR_FIRST.match(text) or _PACKED.match(text):
         return _stamp(match, *match.group("year", "month", "day"))
     if match := _YEAR_LAST.match(text):
-        return _stamp(match, *match.group(*(("year", "two", "one") if day_first else ("year", "one", "two"))))
+        return _stamp(
+            match, *match.group(*(("year", "two", "one") if day_first else ("year", "one", "two")))
+        )
     if (match := _DATE.match(text)) and (year := match["year"] or match["year2"]):
         name = (match["name"] or match["name2"]).lower()
-        return _stamp(match, year, _MONTHS.index(name) if name in _MONTHS else 0, match["day"] or match["day2"])
+        return _stamp(
+            match,
+            year,
+            _MONTHS.index(name) if name in _MONTHS else 0,
+            match["day"] or match["day2"],
+        )
     return None
 
 
@@ -278,20 +350,27 @@ def _of_minute(text: str) -> int | None:
 
 
 def day_is_first(texts: Iterable[str]) -> bool | None:
-    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide. They do when only that
-    makes dates of them, or when only that keeps them in order and closer together. All-digit dates with the year first,
-    and files without such dates, need no decision: False."""
+    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide.
+    They do when only that makes dates of them, or when only that keeps them in order and closer
+    together. All-digit dates with the year first, and files without such dates, need no
+    decision: False."""
     distinct = dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST)
     texts = list(filter(_YEAR_LAST.match, distinct))
     if not texts:
         return False
     spans: dict[bool, tuple[bool, int]] = {}
     for day_first in (False, True):
-        stamps = [stamp.ns for stamp in (read_stamp(text, day_first=day_first) for text in texts) if stamp]
+        stamps = [
+            stamp.ns for stamp in (read_stamp(text, day_first=day_first) for text in texts) if stamp
+        ]
         if len(stamps) == len(texts):
             spans[day_first] = (stamps != sorted(stamps), max(stamps) - min(stamps))
     if len(spans) == 2 and spans[False] == spans[True]:
-        return False if all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts) else None
+        return (
+            False
+            if all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts)
+            else None
+        )
     return min(spans, key=spans.__getitem__, default=False)
 
 
@@ -301,7 +380,9 @@ def iso_utc(ns: int) -> str:
 
 
 def _stamp(match: re.Match[str], *date: str | int) -> Stamp | None:
-    year, month, day, hour, minute, second = map(int, (*date, *match.group("hour", "minute", "second")))
+    year, month, day, hour, minute, second = map(
+        int, (*date, *match.group("hour", "minute", "second"))
+    )
     if year not in YEARS or (match["half"] and not 1 <= hour <= 12):
         return None
     if match["half"]:
@@ -322,4 +403,8 @@ def _offset(zone: str | None) -> timezone | None:
     if not zone or zone[0] not in "+-":
         return None
     minutes = int(zone[1:3]) * 60 + int(zone[-2:])
-    return timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes)) if minutes < 24 * 60 else None
+    return (
+        timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes))
+        if minutes < 24 * 60
+        else None
+    )

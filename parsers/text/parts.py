@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from perfctl.records.report import Report
 
 _MOST_AGAIN = 100
-"""How often the rest of a file may turn out to hold several runs, where a parser only finds where the second begins."""
+"""How often the rest of a file may turn out to hold several runs, where a parser only finds where
+the second begins."""
 _A_DATE = 946_684_800 * 10**9
 """1 January 2000, in ns: a reading before it has no date."""
 
@@ -32,7 +33,8 @@ class Part:
     is_of_several: bool = True
     error: ReportError | None = None
     twin: int | None = None
-    """The earlier part that it repeats, to the nanosecond: the same output twice, so it is not a run."""
+    """The earlier part that it repeats, to the nanosecond: the same output twice, so it is not
+    a run."""
 
 
 class _Piece(NamedTuple):
@@ -43,7 +45,8 @@ class _Piece(NamedTuple):
 
 
 def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iterator[Part]:
-    """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says. Raises OSError."""
+    """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says.
+    Raises OSError."""
     seen: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
         pieces = _pieces(path, joined, parse, Path(folder), _MOST_AGAIN)
@@ -58,10 +61,13 @@ def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iter
 
 
 def _times(report: Report) -> str:
-    """A digest of all its figures where there are times among them, which no two runs share; "" where there are none."""
+    """A digest of all its figures where there are times among them, which no two runs share; ""
+    where there are none."""
     kernels, samples = list(report.kernels), list(report.samples)
     operations = list(report.operations)
-    has_times = any(kernel.duration_ns for kernel in kernels) or any(one.cpu_ns or one.device_ns for one in operations)
+    has_times = any(kernel.duration_ns for kernel in kernels) or any(
+        one.cpu_ns or one.device_ns for one in operations
+    )
     has_times |= any(figure.unit == "ns" and figure.value for figure in report.summaries)
     has_times |= any(sample.at_ns > _A_DATE for sample in samples)
     text = repr((kernels, samples, operations, report.summaries)) if has_times else ""
@@ -90,7 +96,12 @@ def _pieces(
                 yield piece, inner
             within = _pieces(piece.path, inner, parse, folder / "rest", again - 1) if again else ()
             for one, found in within:
-                yield one._replace(first=one.first + piece.first - 1, last=one.last + piece.first - 1), found
+                yield (
+                    one._replace(
+                        first=one.first + piece.first - 1, last=one.last + piece.first - 1
+                    ),
+                    found,
+                )
         except ReportError as error:
             yield piece, error
 

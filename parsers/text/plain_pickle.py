@@ -1,8 +1,8 @@
 """Reads pickles that hold plain data, without running anything of them.
 
-A pickle is a program. Its instructions are only listed here (``pickletools.genops`` executes nothing), and those that put
-together dictionaries, lists, tuples, numbers and texts are carried out by this module. Any other, all that could name or
-call something among them, refuses the file.
+A pickle is a program. Its instructions are only listed here (``pickletools.genops`` executes
+nothing), and those that put together dictionaries, lists, tuples, numbers and texts are carried out
+by this module. Any other, all that could name or call something among them, refuses the file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,23 @@ from perfctl.records.errors import ReportError
 
 LIMIT = 256 << 20
 """Largest file in bytes; its objects take some ten times as much memory."""
-_VALUES = frozenset((
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT",
-    "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
-))  # fmt: skip
+_VALUES = frozenset(
+    (
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+    )
+)
 """Instructions whose argument is the value."""
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -27,26 +40,38 @@ _MARK = object()
 
 
 def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
-    """(the content, how many instructions made it). Raises ReportError with ``remedy`` for what is not plain data.
+    """(the content, how many instructions made it). Raises ReportError with ``remedy`` for what is
+    not plain data.
 
-    One object may stand in many places, and inside itself: whoever walks through it keeps to that number of steps.
+    One object may stand in many places, and inside itself: whoever walks through it keeps to that
+    number of steps.
     """
     if (size := path.stat().st_size) > LIMIT:
         raise ReportError(path, tool, f"{size:,} bytes of a pickle are too many", remedy)
     machine = _Machine()
     steps = 0
     try:
-        # mapped: an instruction may state any length, and a file would make room for all of it before it is read
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            for instruction, argument, _ in genops(content):  # type: ignore[arg-type]  # it reads and reads lines
+        # mapped: an instruction may state any length, and a file would make room for all of it
+        # before it is read
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            # it reads and reads lines
+            for instruction, argument, _ in genops(content):  # type: ignore[arg-type]
                 machine.carry_out(instruction.name, argument)
                 steps += 1
         return machine.result, steps
     except _NotPlainError as error:
-        reason = f"it holds more than plain data (instruction {error}), so it was not read; nothing of it was run"
+        reason = (
+            f"it holds more than plain data (instruction {error}), so it was not read; nothing of "
+            "it was run"
+        )
         raise ReportError(path, tool, reason, remedy) from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise ReportError(path, tool, f"the pickle is damaged or cut off ({str(error)[:100]})", remedy) from error
+        raise ReportError(
+            path, tool, f"the pickle is damaged or cut off ({str(error)[:100]})", remedy
+        ) from error
 
 
 class _NotPlainError(Exception):
@@ -115,7 +140,9 @@ class _Machine:
         return items
 
     def _set_items(self, name: str) -> None:
-        items = self._since_mark() if name != "SETITEM" else list(reversed([self._pop(), self._pop()]))
+        items = (
+            self._since_mark() if name != "SETITEM" else list(reversed([self._pop(), self._pop()]))
+        )
         target = {} if name == "DICT" else self._top()
         if type(target) is not dict or len(items) % 2:
             raise ValueError("no dictionary to put values into")

@@ -1,8 +1,10 @@
-"""Integer columns of an SQLite table, read from the file's pages by numpy: in a third of the time that SQLite takes to hand
-out a million rows. The layout is that of https://www.sqlite.org/fileformat2.html (sections 1.6 and 2).
+"""Integer columns of an SQLite table, read from the file's pages by numpy: in a third of the time
+that SQLite takes to hand out a million rows. The layout is that of
+https://www.sqlite.org/fileformat2.html (sections 1.6 and 2).
 
-Only what is plain is read here. ``Unplain`` is raised for everything else (texts or reals in a column, values on overflow
-pages, anything that does not add up): then SQLite reads the table, and says what is wrong with it.
+Only what is plain is read here. ``Unplain`` is raised for everything else (texts or reals in a
+column, values on overflow pages, anything that does not add up): then SQLite reads the table, and
+says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ INTERIOR, LEAF = 5, 13
 FILE_HEADER = 100
 """Bytes before the first page's own header."""
 SLICE_ROWS = 1 << 16
-"""Rows read at a time: their arrays stay in the processor's cache, and their memory is used again. With twice as many each
-array is allocated anew, which takes as long as the reading."""
+"""Rows read at a time: their arrays stay in the processor's cache, and their memory is used again.
+With twice as many each array is allocated anew, which takes as long as the reading."""
 SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
-"""Serial type -> bytes of its value. 0 is NULL, 7 a real, 8 and 9 are the numbers 0 and 1, 12 on are blobs and texts."""
+"""Serial type -> bytes of its value. 0 is NULL, 7 a real, 8 and 9 are the numbers 0 and 1, 12 on
+are blobs and texts."""
 LONGEST_TREE = 20
 FIRST_LEAVES = 64
 """Leaf pages read first, to see how many rows they have."""
@@ -67,12 +70,14 @@ class Column(NamedTuple):
 
 
 def columns(path: Path, root: int, wanted: Sequence[int]) -> Iterator[list[Column]]:
-    """Yield the ``wanted`` columns (positions in the table, ascending) of the table whose first page is ``root``, some rows
-    at a time, in the order of rowid. Raises Unplain, also in the middle of it."""
+    """Yield the ``wanted`` columns (positions in the table, ascending) of the table whose first
+    page is ``root``, some rows at a time, in the order of rowid. Raises Unplain, also in the middle
+    of it."""
     import numpy as np
 
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last array that lies on it
+        # closed with the last array that lies on it
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     file_pages = _Pages(np.frombuffer(mapped, np.uint8))
     leaves = file_pages.leaves(root)
     first, together = 0, FIRST_LEAVES
@@ -80,7 +85,8 @@ def columns(path: Path, root: int, wanted: Sequence[int]) -> Iterator[list[Colum
         some = file_pages.read(leaves[first : first + together], wanted)
         yield some
         first += together
-        together = max(1, SLICE_ROWS * together // max(1, len(some[0].values)))  # as many rows a page as in these
+        # as many rows a page as in these
+        together = max(1, SLICE_ROWS * together // max(1, len(some[0].values)))
         mapped.madvise(mmap.MADV_DONTNEED)  # or the whole file counts as this process's memory
 
 
@@ -95,7 +101,8 @@ class _Pages:
             raise Unplain
         self._whole = whole
         self._count = len(whole) // self._size
-        # those that begin at each byte, of which numpy turns round a few faster than it reads them the other way round
+        # those that begin at each byte, of which numpy turns round a few faster than it reads them
+        # the other way round
         self._two = np.ndarray((len(whole) - 1,), np.uint16, buffer=whole.data, strides=(1,))
         self._eight = np.ndarray((len(whole) - 7,), np.int64, buffer=whole.data, strides=(1,))
         self._sizes = np.array(SIZES, np.int64)
@@ -126,13 +133,17 @@ class _Pages:
         pages = np.array([root], np.int64)
         for _ in range(LONGEST_TREE):
             headers = self._headers(pages)
-            if self._whole[headers[0]] == LEAF:  # read() looks at the others: here that would map the whole file
+            # read() looks at the others: here that would map the whole file
+            if self._whole[headers[0]] == LEAF:
                 return pages
             kinds = set(self._whole[headers].tolist())
             if kinds != {INTERIOR} or len(pages) > self._count:
                 raise Unplain
             pages = np.concatenate(
-                [self._children(int(page), int(header)) for page, header in zip(pages, headers, strict=True)]
+                [
+                    self._children(int(page), int(header))
+                    for page, header in zip(pages, headers, strict=True)
+                ]
             )
         raise Unplain
 
@@ -142,7 +153,9 @@ class _Pages:
         count = int(self._whole[header + 3]) << 8 | int(self._whole[header + 4])
         if header + 12 + 2 * count > page * self._size:
             raise Unplain
-        cells = (page - 1) * self._size + self._pair(np.arange(header + 12, header + 12 + 2 * count, 2))
+        cells = (page - 1) * self._size + self._pair(
+            np.arange(header + 12, header + 12 + 2 * count, 2)
+        )
         at = np.append(cells, header + 8)
         if at.max() + 4 > page * self._size:
             raise Unplain
@@ -153,7 +166,9 @@ class _Pages:
         import numpy as np
 
         headers, counts = self._headers(pages), self.cells(pages)
-        if (self._whole[headers] != LEAF).any() or (headers + 8 + 2 * counts > pages * self._size).any():
+        if (self._whole[headers] != LEAF).any() or (
+            headers + 8 + 2 * counts > pages * self._size
+        ).any():
             raise Unplain
         before = np.cumsum(counts) - counts
         pointers = np.arange(counts.sum()) * 2 + np.repeat(headers + 8 - 2 * before, counts)
@@ -279,7 +294,8 @@ class _Pages:
         return Column(values, kind != 0 if not kind.all() else None)
 
     def _integers(self, behind: Integers, shift: Integers | int, end: Integers) -> Integers:
-        """Signed numbers of at most 8 bytes, the highest first; ``shift``: how many bits they have less than 64."""
+        """Signed numbers of at most 8 bytes, the highest first; ``shift``: how many bits they have
+        less than 64."""
         if (behind > end).any():
             raise Unplain
         raw = _big_endian(self._eight[behind - 8])

@@ -1,6 +1,6 @@
-"""The text that a tool printed, line by line, with lines of other programs set aside and counted. Such files are grown
-by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM, CRLF), and shared with whatever else the
-script prints."""
+"""The text that a tool printed, line by line, with lines of other programs set aside and counted.
+Such files are grown by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM,
+CRLF), and shared with whatever else the script prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from perfctl.records.report import Diagnostic
 HEAD_BYTES = 65536
 """Bytes of a file's beginning that ``head_lines`` needs."""
 LINES = 1_000_000
-"""Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in eleven days."""
+"""Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in
+eleven days."""
 _OPENING, _LONGEST_OPENING = 3, 12
 _STAMP = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d{16}\b")
 _KEPT = 5
@@ -25,7 +26,8 @@ _SHOWN = 160
 
 
 class ToolText:
-    """The lines of one file. Raises ReportError when the same log begins again, or there are too many lines."""
+    """The lines of one file. Raises ReportError when the same log begins again, or there are too
+    many lines."""
 
     def __init__(self, path: Path, tool: str) -> None:
         self.path, self._tool = path, tool
@@ -59,7 +61,9 @@ class ToolText:
         """Set aside a line that is not the tool's."""
         self._stray_count += 1
         if len(self._strays) < _KEPT:
-            self._strays.append("".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN]))
+            self._strays.append(
+                "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
+            )
 
     def diagnostics(self) -> list[Diagnostic]:
         """What was left out."""
@@ -68,7 +72,10 @@ class ToolText:
             shown = "; ".join(f"'{line}'" for line in self._strays)
             found.append(
                 Diagnostic(
-                    "info", "perfctl", f"{count} of {max(self.line, count)} lines are not readings, for example {shown}"
+                    "info",
+                    "perfctl",
+                    f"{count} of {max(self.line, count)} lines are not readings, for example "
+                    f"{shown}",
                 )
             )
         if count := self._log.cut_rows:
@@ -87,7 +94,8 @@ class _Opening:
         self._matched = self._since = 0
 
     def again(self, line: str, number: int) -> int | None:
-        """Return the line, from 1, where the opening began again, once it repeated after other times; else None."""
+        """Return the line, from 1, where the opening began again, once it repeated after other
+        times; else None."""
         if not line.strip():
             return None
         if not self._is_whole:
@@ -115,6 +123,7 @@ class _Opening:
 
 @lru_cache(maxsize=2)
 def head_lines(head: bytes) -> list[str]:
-    """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after another asks for them."""
+    """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after
+    another asks for them."""
     text = head.decode(encoding_of(head), "replace")
     return [line for line in text.splitlines()[:400] if "\0" not in line]

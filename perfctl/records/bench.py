@@ -1,4 +1,5 @@
-"""Measurements of a bench, one per network and batch size, and the file that holds them (``perfctl bench export``).
+"""Measurements of a bench, one per network and batch size, and the file that holds them
+(``perfctl bench export``).
 
 ::
 
@@ -14,7 +15,8 @@
                  "backward_us": [likewise, all directions of it],
                  "features": {"flops:forward": ..., ...}}, ...]}
 
-A layer without work in a direction is null; times of layers are microseconds, to a tenth. 1 multiply-add is 2 FLOPs.
+A layer without work in a direction is null; times of layers are microseconds, to a tenth. 1
+multiply-add is 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class BenchPoint:
     phase_ns: Mapping[str, int] = field(default_factory=dict)
     """Median of each phase: forward, backward, optimizer; inference."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
-    """ "peak" in the measured steps and "before" them: on a GPU allocated, on a CPU resident in the whole process."""
+    """ "peak" in the measured steps and "before" them: on a GPU allocated, on a CPU resident in the
+    whole process."""
     forward_ns: Mapping[str, int] = field(default_factory=dict)
     """Median of each layer that ran, by dotted path; empty where layers were not timed."""
     backward_ns: Mapping[str, int] = field(default_factory=dict)

@@ -23,12 +23,14 @@ class Columns(Generic[R]):
 
     record: type[R]
     chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
-    """Yields some rows at a time, one sequence per field of ``record``; last fields may be left out and are None then.
-    Raises ReportError where the report is damaged."""
+    """Yields some rows at a time, one sequence per field of ``record``; last fields may be left out
+    and are None then. Raises ReportError where the report is damaged."""
 
     def __iter__(self) -> Iterator[R]:
         make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
-        return chain.from_iterable(map(make, zip(*self._whole(columns), strict=True)) for columns in self.chunks())
+        return chain.from_iterable(
+            map(make, zip(*self._whole(columns), strict=True)) for columns in self.chunks()
+        )
 
     def _whole(self, columns: Sequence[Sequence[Any]]) -> Iterator[Iterable[Any]]:
         missing = len(self.record._fields) - len(columns)
@@ -36,9 +38,11 @@ class Columns(Generic[R]):
 
 
 AROUND = "temp.kernels_around"
-"""Table of a store's connection: stretches of a report's kernels that have the same range around them."""
+"""Table of a store's connection: stretches of a report's kernels that have the same range
+around them."""
 AROUND_COLUMNS = ("first_row", "last_row", "layer", "step", "range_number")
-"""Columns of ``AROUND``, integers: first and last rowid in the report, number of the layer (from 0), step, range_number."""
+"""Columns of ``AROUND``, integers: first and last rowid in the report, number of the layer (from
+0), step, range_number."""
 
 Metric = tuple[str, str | None, str | None]
 """Name, base unit, section."""
@@ -66,23 +70,25 @@ class SqlKernels:
     path: Path
     """The report. A store attaches it, read-only, as the schema ``report``."""
     select: str
-    """One SELECT from the report and from ``AROUND``, which the store fills first: launch, a number for the name, a
-    number for the short name, a number for the layer, step, then ``fields``."""
+    """One SELECT from the report and from ``AROUND``, which the store fills first: launch, a number
+    for the name, a number for the short name, a number for the layer, step, then ``fields``."""
     fields: Sequence[str]
     """Kernel's fields from range_number on, in its order; those left out are NULL."""
     around: Callable[[], Iterator[Sequence[Sequence[int]]]]
-    """Yields some rows of ``AROUND`` at a time, one sequence per column; -1 stands for NULL. Every row of the report's
-    table is in one of them; they are in the order of the table."""
+    """Yields some rows of ``AROUND`` at a time, one sequence per column; -1 stands for NULL. Every
+    row of the report's table is in one of them; they are in the order of the table."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]
     """Number -> layer, direction and layer_source."""
     texts: Callable[[Iterable[object]], Mapping[object, str | None]]
-    """Number of a name -> its text; NULL -> None. Raises ReportError where the report is damaged."""
+    """Number of a name -> its text; NULL -> None. Raises ReportError where the report
+    is damaged."""
     records: Columns[Kernel]
     """All the kernels as records."""
     never_negative: Collection[str] = ()
     """Names of ``fields`` that are known to hold nothing but integers from 0 on, and NULL."""
     names: Mapping[int, int] | None = None
-    """Number of each name -> that of its short name, where every name has one and goes with no other; else None."""
+    """Number of each name -> that of its short name, where every name has one and goes with no
+    other; else None."""
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.records)

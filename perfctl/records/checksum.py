@@ -1,4 +1,5 @@
-"""The checksum that perfctl writes into its own records, and compares when it reads them: who changed one knows."""
+"""The checksum that perfctl writes into its own records, and compares when it reads them: who
+changed one knows."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ FIELD = "crc32"
 
 
 def of_json(record: Mapping[str, Any]) -> str:
-    """CRC-32 of an object's members in the order of their names, 8 hexadecimal digits; layout does not matter."""
+    """CRC-32 of an object's members in the order of their names, 8 hexadecimal digits; layout does
+    not matter."""
     rest = {key: value for key, value in record.items() if key != FIELD}
     return of_text(json.dumps(rest, sort_keys=True, separators=(",", ":")))
 

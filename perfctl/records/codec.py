@@ -1,7 +1,9 @@
-"""Records as JSON and back, exactly, by the types of their fields: a new field of a record is carried without a line here.
+"""Records as JSON and back, exactly, by the types of their fields: a new field of a record is
+carried without a line here.
 
-Carried: int, float, str, bool, None, ``object`` (those, and lists, tuples and dicts of them), unions, tuples, lists, dicts,
-dataclasses and NamedTuples. A value must be of its field's very type: a subclass would come back as another one.
+Carried: int, float, str, bool, None, ``object`` (those, and lists, tuples and dicts of them),
+unions, tuples, lists, dicts, dataclasses and NamedTuples. A value must be of its field's very type:
+a subclass would come back as another one.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def codec_of(kind: Any) -> _Codec:
     if kind is object or kind is Any:
         return _Codec(_encode_any, _decode_any, lambda value: True)
     if origin in (typing.Union, types.UnionType):
-        return _union([codec_of(one) for one in arguments if one is not type(None)], type(None) in arguments)
+        return _union(
+            [codec_of(one) for one in arguments if one is not type(None)], type(None) in arguments
+        )
     if origin in (tuple, list) and arguments and (origin is list or arguments[-1] is ...):
         return _many(origin, codec_of(arguments[0]))
     if origin is tuple and arguments:
@@ -62,7 +66,12 @@ def codec_of(kind: Any) -> _Codec:
         return _dataclass(kind)
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         hints = typing.get_type_hints(kind)
-        return _record(kind, [codec_of(hints[name]) for name in kind._fields], tuple, lambda values: kind(*values))
+        return _record(
+            kind,
+            [codec_of(hints[name]) for name in kind._fields],
+            tuple,
+            lambda values: kind(*values),
+        )
     raise CodecError(f"{kind} cannot be carried as JSON")
 
 
@@ -88,10 +97,14 @@ def _dataclass(kind: Any) -> _Codec:
     def values(value: Any) -> list[Any]:
         return [getattr(value, name) for name in names]
 
-    return _record(kind, [codec_of(hints[name]) for name in names], values, lambda found: kind(*found))
+    return _record(
+        kind, [codec_of(hints[name]) for name in names], values, lambda found: kind(*found)
+    )
 
 
-def _record(kind: type, parts: list[_Codec], values: Callable[[Any], Any], make: Callable[[list[Any]], Any]) -> _Codec:
+def _record(
+    kind: type, parts: list[_Codec], values: Callable[[Any], Any], make: Callable[[list[Any]], Any]
+) -> _Codec:
     encoders, decoders = [part.encode for part in parts], [part.decode for part in parts]
 
     def encode_it(value: Any) -> Any:
@@ -117,14 +130,18 @@ def _many(kind: type, part: _Codec) -> _Codec:
         return kind([part.decode(one) for one in data])
 
     return _Codec(
-        lambda value: [part.encode(one) for one in _check(value, kind)], decode_it, lambda value: type(value) is kind
+        lambda value: [part.encode(one) for one in _check(value, kind)],
+        decode_it,
+        lambda value: type(value) is kind,
     )
 
 
 def _pairs(key: _Codec, part: _Codec) -> _Codec:
     """A list of pairs: keys may be numbers, and their order stays."""
     return _Codec(
-        lambda value: [[key.encode(name), part.encode(one)] for name, one in _check(value, dict).items()],
+        lambda value: [
+            [key.encode(name), part.encode(one)] for name, one in _check(value, dict).items()
+        ],
         lambda data: {key.decode(name): part.decode(one) for name, one in _check(data, list)},
         lambda value: type(value) is dict,
     )
@@ -147,7 +164,9 @@ def _union(members: list[_Codec], optional: bool) -> _Codec:
         place, value = data
         return members[place].decode(value)
 
-    return _Codec(encode_it, decode_it, lambda value: any(member.takes(value) for member in members))
+    return _Codec(
+        encode_it, decode_it, lambda value: any(member.takes(value) for member in members)
+    )
 
 
 def _encode_any(value: Any) -> Any:

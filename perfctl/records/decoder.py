@@ -21,5 +21,6 @@ class DecoderFacts:
     heads: int | None
     kv_heads: int | None
     windows: tuple[int | None, ...] | None
-    """Tokens that each attention layer sees at most, in order; None in it: all of them. None: the config says nothing."""
+    """Tokens that each attention layer sees at most, in order; None in it: all of them. None: the
+    config says nothing."""
     notes: tuple[str, ...] = ()

@@ -10,8 +10,8 @@ from pathlib import Path
 class ReportError(Exception):
     """A report that cannot be read.
 
-    ``tool`` is the tool that wrote the file ("ncu", "nsys", ... or "unknown"), ``reason`` says what is wrong and
-    where (line, table or byte), ``remedy`` what to do next.
+    ``tool`` is the tool that wrote the file ("ncu", "nsys", ... or "unknown"), ``reason`` says what
+    is wrong and where (line, table or byte), ``remedy`` what to do next.
     """
 
     def __init__(self, path: Path, tool: str, reason: str, remedy: str) -> None:
@@ -28,4 +28,6 @@ def readable(path: Path, tool: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ReportError(path, tool, f"it cannot be read ({error.strerror})", "Check its permissions") from error
+        raise ReportError(
+            path, tool, f"it cannot be read ({error.strerror})", "Check its permissions"
+        ) from error

@@ -1,6 +1,8 @@
-"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step; 1 multiply-add is 2 FLOPs.
+"""Records of the hand calculation: shapes of operations, results of formulas, memory of a step; 1
+multiply-add is 2 FLOPs.
 
-Shapes are recorded inside the profiled process (``perfctl.workloads.tracing``), formulas live in ``analyse.flops``.
+Shapes are recorded inside the profiled process (``perfctl.workloads.tracing``), formulas live in
+``analyse.flops``.
 """
 
 from __future__ import annotations
@@ -8,6 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, Tuple
+
+CAPABILITY = (8, 0)
+"""Of the GPU where none is named: Ampere, from which on PyTorch has all its attention kernels."""
+
+ATTENTION = ("auto", "flash", "efficient", "cudnn", "math")
+UPDATES = ("auto", "foreach", "fused", "for-loop")
+
+Shape = Tuple[int, int, int]
+"""Channels, height, width; features, 1, 1 where an image has been flattened."""
+
+KINDS = (
+    "conv",
+    "linear",
+    "norm",
+    "activation",
+    "max_pool",
+    "mean_pool",
+    "add",
+    "concat",
+    "flatten",
+)
 
 
 class LayerCall(NamedTuple):
@@ -36,14 +59,16 @@ class LayerCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """Shapes and attributes of one operation of a step: all that a formula needs for a LayerCall, without times."""
+    """Shapes and attributes of one operation of a step: all that a formula needs for a LayerCall,
+    without times."""
 
     layer: str
     """Dotted module path; "" when no module was running."""
     kind: str
     """Class of that module (Conv2d, Linear, ...) or "" outside of modules."""
     op: str
-    """Dispatcher name without overload: aten.convolution, aten.addmm, aten.convolution_backward, ..."""
+    """Dispatcher name without overload: aten.convolution, aten.addmm,
+    aten.convolution_backward, ..."""
     direction: str
     """forward, backward or optimizer: in which phase of the step the dispatcher saw it."""
     inputs: tuple[tuple[int, ...] | None, ...]
@@ -52,7 +77,8 @@ class OpShape:
     dtypes: tuple[str, ...] = ()
     """Of the tensors among the inputs, then of the outputs: float32, bfloat16, ..."""
     attributes: dict[str, object] = field(default_factory=dict)
-    """What the formula needs beyond shapes, JSON types only: stride, padding, groups, output_mask, ..."""
+    """What the formula needs beyond shapes, JSON types only: stride, padding, groups,
+    output_mask, ..."""
     parameters: int = 0
     """Elements of the module's own parameters (not its children's), each counted once per model."""
     calls: int = 1
@@ -62,20 +88,24 @@ class OpShape:
 
 
 def read_op_shape(row: dict[str, Any]) -> OpShape:
-    """An OpShape from its JSON form (``dataclasses.asdict``). Raises KeyError or TypeError when the row is not one."""
+    """An OpShape from its JSON form (``dataclasses.asdict``). Raises KeyError or TypeError when the
+    row is not one."""
     shapes = {
-        key: tuple(shape if shape is None else tuple(shape) for shape in row[key]) for key in ("inputs", "outputs")
+        key: tuple(shape if shape is None else tuple(shape) for shape in row[key])
+        for key in ("inputs", "outputs")
     }
     return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
 
 
 class Traffic(NamedTuple):
-    """What one layer reads in one step of tensors that were there before it: weights, and the cache of keys and values."""
+    """What one layer reads in one step of tensors that were there before it: weights, and the cache
+    of keys and values."""
 
     layer: str
     """Dotted module path."""
     weight_bytes: int
-    """Each parameter once; of an embedding the rows that are looked up, of experts those that have a token."""
+    """Each parameter once; of an embedding the rows that are looked up, of experts those that have
+    a token."""
     cache_values: int
     """Elements of the cache, each once."""
     cache_bytes: int
@@ -97,7 +127,8 @@ class CacheTensor(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
+    """One tensor storage of a traced step, from its first to its last moment. Moments
+    count operations."""
 
     bytes: int
     category: str
@@ -114,10 +145,6 @@ class Allocation(NamedTuple):
     """Dispatcher name; "" when it was there before."""
 
 
-CAPABILITY = (8, 0)
-"""Of the GPU where none is named: Ampere, from which on PyTorch has all its attention kernels."""
-
-
 @dataclass(frozen=True, slots=True)
 class OnGpu:
     """What a CUDA GPU runs where PyTorch chooses a kernel by device, type and shape."""
@@ -127,10 +154,6 @@ class OnGpu:
     """Kernel of scaled_dot_product_attention: one of ATTENTION."""
     update: str = "auto"
     """How the optimizer updates the parameters: one of UPDATES."""
-
-
-ATTENTION = ("auto", "flash", "efficient", "cudnn", "math")
-UPDATES = ("auto", "foreach", "fused", "for-loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +168,13 @@ class MemoryTrace:
     whole: bool = True
     """False when the step was cut off by an error."""
     on_gpu: bool = False
-    """Whether the kernels are those that a GPU would run; False: those of the device it was traced on."""
+    """Whether the kernels are those that a GPU would run; False: those of the device it was
+    traced on."""
     assumed: tuple[str, ...] = ()
     """Choices that were made for the GPU, one line each."""
     first: tuple[Allocation, ...] = ()
-    """The storages of the step before; those that never died are the first of ``allocations``, in the same order."""
-
-
-Shape = Tuple[int, int, int]
-"""Channels, height, width; features, 1, 1 where an image has been flattened."""
-
-KINDS = ("conv", "linear", "norm", "activation", "max_pool", "mean_pool", "add", "concat", "flatten")
+    """The storages of the step before; those that never died are the first of ``allocations``, in
+    the same order."""
 
 
 class PlanLayer(NamedTuple):
@@ -166,7 +185,8 @@ class PlanLayer(NamedTuple):
     kind: str
     """One of KINDS."""
     of: tuple[int, ...]
-    """Numbers of the layers whose outputs it takes, from 0 in the plan's order; -1 is the network's input."""
+    """Numbers of the layers whose outputs it takes, from 0 in the plan's order; -1 is the
+    network's input."""
     given: Shape
     """Of its (first) input."""
     gives: Shape
@@ -178,7 +198,8 @@ class PlanLayer(NamedTuple):
 
     @property
     def inputs(self) -> int:
-        """Elements that it reads, of all its inputs. A concatenation and an addition read what they give."""
+        """Elements that it reads, of all its inputs. A concatenation and an addition read what
+        they give."""
         return self.outputs if self.kind == "concat" else prod(self.given) * len(self.of)
 
     @property
@@ -188,14 +209,20 @@ class PlanLayer(NamedTuple):
     @property
     def macs(self) -> int:
         """Multiply-adds of the forward pass; 0 for what multiplies no matrix."""
-        return self.outputs * self.given[0] * self.kernel**2 if self.kind in ("conv", "linear") else 0
+        return (
+            self.outputs * self.given[0] * self.kernel**2 if self.kind in ("conv", "linear") else 0
+        )
 
     @property
     def parameters(self) -> int:
         """Trainable elements."""
         if self.kind == "norm":
             return 2 * self.given[0]
-        return self.gives[0] * (self.given[0] * self.kernel**2 + self.bias) if self.kind in ("conv", "linear") else 0
+        return (
+            self.gives[0] * (self.given[0] * self.kernel**2 + self.bias)
+            if self.kind in ("conv", "linear")
+            else 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +230,8 @@ class Plan:
     """One point of a family."""
 
     spec: str
-    """Full specification: family and its parameters that differ from the default, in the family's order."""
+    """Full specification: family and its parameters that differ from the default, in the
+    family's order."""
     family: str
     settings: dict[str, int | str]
     """Every parameter of the family, defaults too."""
@@ -212,7 +240,11 @@ class Plan:
     @property
     def given(self) -> Shape:
         """The network's input: channels, height, width."""
-        return int(self.settings["channels"]), int(self.settings["image"]), int(self.settings["image"])
+        return (
+            int(self.settings["channels"]),
+            int(self.settings["image"]),
+            int(self.settings["image"]),
+        )
 
     @property
     def classes(self) -> int:
@@ -242,9 +274,11 @@ class ModuleSeen:
     kind: str
     depth: int
     output: tuple[int, ...] | None
-    """Shape of the first output tensor of its first call; None when it was not called or returned no tensor."""
+    """Shape of the first output tensor of its first call; None when it was not called or returned
+    no tensor."""
     parameters: int
-    """Elements of its own parameters, without its children's; a shared tensor counts at its first owner."""
+    """Elements of its own parameters, without its children's; a shared tensor counts at its
+    first owner."""
     trainable: int
     parameter_bytes: int
     buffer_bytes: int

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "optimizer", "recompute")
-"""``backward`` is grad_input and grad_weight together; ``recompute`` is forward work done again during backward."""
+DIRECTIONS = (
+    "forward",
+    "grad_input",
+    "grad_weight",
+    "grad_bias",
+    "backward",
+    "optimizer",
+    "recompute",
+)
+"""``backward`` is grad_input and grad_weight together; ``recompute`` is forward work done again
+during backward."""
 
 RANGE_PREFIX = "perfctl:"
-"""Ranges of the loop itself: perfctl:window, perfctl:step:3, perfctl:phase:forward. Layer ranges are "<layer>:<direction>"."""
+"""Ranges of the loop itself: perfctl:window, perfctl:step:3, perfctl:phase:forward. Layer ranges
+are "<layer>:<direction>"."""
 
 
 class RangeName(NamedTuple):
@@ -21,7 +31,8 @@ class RangeName(NamedTuple):
 
 
 def read_range_name(name: str) -> RangeName:
-    """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward" -> phase."""
+    """ "conv2:backward" -> layer and direction; "perfctl:step:3" -> step; "perfctl:phase:forward"
+    -> phase."""
     if name.startswith(RANGE_PREFIX):
         key, _, value = name[len(RANGE_PREFIX) :].partition(":")
         if key == "step" and value.isdecimal() and len(value) < 19:
@@ -30,6 +41,7 @@ def read_range_name(name: str) -> RangeName:
             return RangeName(phase=value)
         return RangeName()
     layer, colon, direction = name.rpartition(":")
-    if colon and layer and direction in DIRECTIONS and not layer.endswith(":"):  # "Conv2d::forward" is a C++ name
+    # "Conv2d::forward" is a C++ name
+    if colon and layer and direction in DIRECTIONS and not layer.endswith(":"):
         return RangeName(layer=layer, direction=direction)
     return RangeName()

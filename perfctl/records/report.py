@@ -1,8 +1,9 @@
 """Records that every report file is read into, which parsers, store, analysis and pages share.
 
-Units are nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means "the report does not
-say", and a :class:`Gap` says why; ``0`` means counted, and zero. The fields of named tuples stand in the order of the
-store's columns, so that millions of them go into SQLite unchanged.
+Units are nanoseconds, bytes, hertz, watts and counts; one multiply-add is 2 FLOPs. ``None`` means
+"the report does not say", and a :class:`Gap` says why; ``0`` means counted, and zero. The fields of
+named tuples stand in the order of the store's columns, so that millions of them go into
+SQLite unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from perfctl.records.serving import GraphLaunch, ServedStep
 
 
 class LayerTime(NamedTuple):
-    """Time of one layer in one direction in a step; measured in separate steps after the measured ones."""
+    """Time of one layer in one direction in a step; measured in separate steps after the
+    measured ones."""
 
     layer: str
     """Dotted module path; "(model)" for work of the model itself between its layers."""
@@ -59,10 +61,12 @@ class Kernel(NamedTuple):
     step: int | None = None
     """Number of the measured step it belongs to; None when not known."""
     layer_source: str | None = None
-    """How the layer was found: 'range', 'operation', 'capture' (of the graph that launched it), 'origins' (source lines of a
-    fused kernel) or 'guessed'; 'shared' where it belongs to several, its ``KernelPart``; None when it was not found."""
+    """How the layer was found: 'range', 'operation', 'capture' (of the graph that launched it),
+    'origins' (source lines of a fused kernel) or 'guessed'; 'shared' where it belongs to several,
+    its ``KernelPart``; None when it was not found."""
     range_number: int | None = None
-    """``Range.number`` of the innermost range that enclosed the launch call; None when there is none."""
+    """``Range.number`` of the innermost range that enclosed the launch call; None when there
+    is none."""
     device_index: int | None = None
     stream: int | None = None
     grid_x: int | None = None
@@ -72,7 +76,8 @@ class Kernel(NamedTuple):
     block_y: int | None = None
     block_z: int | None = None
     registers: int | None = None
-    """Per thread; shared memory is per block. On AMD GPUs VGPRs and AccVGPRs of a work-item, and LDS of a work-group."""
+    """Per thread; shared memory is per block. On AMD GPUs VGPRs and AccVGPRs of a work-item, and
+    LDS of a work-group."""
     static_shared_bytes: int | None = None
     dynamic_shared_bytes: int | None = None
     start_ns: int | None = None
@@ -84,16 +89,19 @@ class Kernel(NamedTuple):
     context: int | None = None
     """CUDA context."""
     graph_id: int | None = None
-    """CUDA graph that launched it, and its node there; None where no graph did, or the report does not say."""
+    """CUDA graph that launched it, and its node there; None where no graph did, or the report does
+    not say."""
     graph_node_id: int | None = None
     correlation: int | None = None
     """The report's number that joins the launch to its call."""
     cluster_x: int | None = None
-    """Blocks of a thread block cluster; None when launched without clusters, or not known. Likewise y and z."""
+    """Blocks of a thread block cluster; None when launched without clusters, or not known. Likewise
+    y and z."""
     cluster_y: int | None = None
     cluster_z: int | None = None
     occupancy: float | None = None
-    """0..1; share of a multiprocessor's warp slots in use, as the report states it (measured or estimated)."""
+    """0..1; share of a multiprocessor's warp slots in use, as the report states it (measured
+    or estimated)."""
     source: str | None = None
     """Where its executed instructions come from: "counted" or "derived"; None when neither."""
 
@@ -109,7 +117,8 @@ class Counter(NamedTuple):
     unit: str | None
     """Base unit: ns, byte, Hz, byte/s, %, inst, ...; None for a plain ratio or count."""
     section: str | None = None
-    """Section or body item that printed it, which distinguishes repeated metrics; None if not printed."""
+    """Section or body item that printed it, which distinguishes repeated metrics; None if
+    not printed."""
     text: str | None = None
     """A value that is not a number, as printed; None otherwise."""
 
@@ -126,10 +135,12 @@ class Copy(NamedTuple):
     device_index: int | None = None
     stream: int | None = None
     source_memory: str | None = None
-    """pageable, pinned, device or managed; None where the report does not say, and for a memset. Likewise the other."""
+    """pageable, pinned, device or managed; None where the report does not say, and for a memset.
+    Likewise the other."""
     destination_memory: str | None = None
     peer_device: int | None = None
-    """CUDA ordinal of the other GPU; None when the copy is not between two GPUs, or the report does not say."""
+    """CUDA ordinal of the other GPU; None when the copy is not between two GPUs, or the report does
+    not say."""
 
 
 class Range(NamedTuple):
@@ -157,15 +168,18 @@ class Range(NamedTuple):
     direction: str | None = None
     step: int | None = None
     phase: str | None = None
-    """forward, backward, optimizer, inference, data or copy, from the enclosing perfctl phase range."""
+    """forward, backward, optimizer, inference, data or copy, from the enclosing perfctl
+    phase range."""
     gpu_ns: int | None = None
-    """Time of the kernels, copies and memsets that were launched inside it, added up; ``duration_ns`` is time on the host.
-    0 when it launched none, None when the report does not say."""
+    """Time of the kernels, copies and memsets that were launched inside it, added up;
+    ``duration_ns`` is time on the host. 0 when it launched none, None when the report does
+    not say."""
     gpu_span_ns: int | None = None
-    """From the start of the first of these to the end of the last, as nsys projects a range onto the GPU; None when there
-    are none."""
+    """From the start of the first of these to the end of the last, as nsys projects a range onto
+    the GPU; None when there are none."""
     payload: str | None = None
-    """The value that the program gave with it, as text; None when it gave none, or in a form that is not read."""
+    """The value that the program gave with it, as text; None when it gave none, or in a form that
+    is not read."""
 
 
 class Operation(NamedTuple):
@@ -192,11 +206,13 @@ class ApiCall(NamedTuple):
     """All calls of one function of a runtime, driver or operating system, summed over the run."""
 
     domain: str
-    """cuda, hip, osrt, nvtx, mpi, nccl, cudnn, cublas; python for Python functions, sync for waiting on the GPU, by kind."""
+    """cuda, hip, osrt, nvtx, mpi, nccl, cudnn, cublas; python for Python functions, sync for
+    waiting on the GPU, by kind."""
     name: str
     calls: int | None
     total_ns: int | None
-    """On the host, all calls together; ``min_ns`` and ``max_ns`` are of the shortest and the longest one."""
+    """On the host, all calls together; ``min_ns`` and ``max_ns`` are of the shortest and the
+    longest one."""
     min_ns: int | None = None
     max_ns: int | None = None
 
@@ -211,10 +227,18 @@ class Thread(NamedTuple):
 
 
 WAITS = (
-    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize", "hipStreamSynchronize",
-    "hipEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize",
-)  # fmt: skip
-"""Calls of runtime and driver that return when the GPU has done its work: operators without shapes in ``Report.op_calls``."""
+    "cudaDeviceSynchronize",
+    "cudaStreamSynchronize",
+    "cudaEventSynchronize",
+    "hipDeviceSynchronize",
+    "hipStreamSynchronize",
+    "hipEventSynchronize",
+    "cuCtxSynchronize",
+    "cuStreamSynchronize",
+    "cuEventSynchronize",
+)
+"""Calls of runtime and driver that return when the GPU has done its work: operators without shapes
+in ``Report.op_calls``."""
 
 
 class OpCall(NamedTuple):
@@ -235,7 +259,8 @@ class OpCall(NamedTuple):
     step: int | None = None
     thread: int | None = None
     stack: str | None = None
-    """Call stack, one frame a line; None when not recorded. The store keeps each text once (``op_call.stack_id``)."""
+    """Call stack, one frame a line; None when not recorded. The store keeps each text once
+    (``op_call.stack_id``)."""
 
 
 class Collective(NamedTuple):
@@ -254,11 +279,13 @@ class Collective(NamedTuple):
     duration_ns: int | None = None
     """On the device; waiting for other ranks is included."""
     exposed_ns: int | None = None
-    """Part of the duration in which this rank's GPU ran no other kernel; None when not known, 0 when fully hidden."""
+    """Part of the duration in which this rank's GPU ran no other kernel; None when not known, 0
+    when fully hidden."""
 
 
 class CompiledKernel(NamedTuple):
-    """All calls of one kernel that a compiler (Inductor) wrote. One name may be several kernels with other hashes."""
+    """All calls of one kernel that a compiler (Inductor) wrote. One name may be several kernels
+    with other hashes."""
 
     name: str
     file: str | None
@@ -267,25 +294,30 @@ class CompiledKernel(NamedTuple):
     backend: str | None
     """triton, ..."""
     origins: str | None
-    """Operators that were fused, as its name has them: add_mul of triton_poi_fused_add_mul_0; None when it names none."""
+    """Operators that were fused, as its name has them: add_mul of triton_poi_fused_add_mul_0; None
+    when it names none."""
     calls: int
     device_ns: int | None
     """Of its launches; None when not known."""
     elements: int | None = None
-    """Of one call, like all that follows: what its loops run over, the elements of a reduction included;
-    of a template (triton_tem) the elements of its output."""
+    """Of one call, like all that follows: what its loops run over, the elements of a reduction
+    included; of a template (triton_tem) the elements of its output."""
     reduced: int | None = None
-    """Elements that are reduced into one result; None where nothing is, or the call does not say."""
+    """Elements that are reduced into one result; None where nothing is, or the call does
+    not say."""
     argument_bytes: int | None = None
     """Of all tensors that it is given, once each."""
     flops: int | None = None
-    """Of the product in a template, by the shapes of its tensors; None for other kernels, and where shapes do not say."""
+    """Of the product in a template, by the shapes of its tensors; None for other kernels, and where
+    shapes do not say."""
     stated_flops: int | None = None
-    """As Inductor states them (kernel_flop): of products and convolutions only, so 0 for a kernel without."""
+    """As Inductor states them (kernel_flop): of products and convolutions only, so 0 for a
+    kernel without."""
     stated_bytes: int | None = None
     """Read and written, as Inductor states it (kernel_num_gb)."""
     elementwise: int | None = None
-    """Operations beside products, an estimate that is in no total: each operator that its name lists, once on each element."""
+    """Operations beside products, an estimate that is in no total: each operator that its name
+    lists, once on each element."""
 
 
 class KernelPart(NamedTuple):
@@ -299,8 +331,8 @@ class KernelPart(NamedTuple):
     origins: int
     """Operations of the program that were fused into the kernel for this layer."""
     share: float
-    """0..1: of the kernel's time and counts, by the operations: one an element, and all FLOPs of a product; an estimate. The
-    shares of a launch add up to 1."""
+    """0..1: of the kernel's time and counts, by the operations: one an element, and all FLOPs of a
+    product; an estimate. The shares of a launch add up to 1."""
 
 
 class Advice(NamedTuple):
@@ -316,7 +348,8 @@ class Advice(NamedTuple):
     estimated_speedup: float | None = None
     """0..1; share of the time that following it saves, as the profiler estimates."""
     speedup_scope: str | None = None
-    """What it is a share of: "global" (the launch) or "local" (the work of one unit); None when not stated."""
+    """What it is a share of: "global" (the launch) or "local" (the work of one unit); None when
+    not stated."""
 
 
 class SourceCounter(NamedTuple):
@@ -337,11 +370,13 @@ class SourceCounter(NamedTuple):
     samples: int | None = None
     """Samples of warps that were at it."""
     stall: str | None = None
-    """The reason why most of those that stalled did; None where none did, or the report does not say."""
+    """The reason why most of those that stalled did; None where none did, or the report does
+    not say."""
 
 
 class SourceLine(NamedTuple):
-    """What a source line did in all launches of one kernel; a machine instruction where the line is not known."""
+    """What a source line did in all launches of one kernel; a machine instruction where the line is
+    not known."""
 
     kernel: str
     short_name: str | None
@@ -352,7 +387,8 @@ class SourceLine(NamedTuple):
     instructions: int
     """Machine instructions of it."""
     inst_executed: int | None
-    """By warps; ``thread_inst_executed``: by threads. Likewise ``samples``: None when not collected."""
+    """By warps; ``thread_inst_executed``: by threads. Likewise ``samples``: None when
+    not collected."""
     thread_inst_executed: int | None
     samples: int | None
     opcode: str | None
@@ -361,30 +397,35 @@ class SourceLine(NamedTuple):
 
 
 CODE = "read from code"
-"""Begins the rule of a derived count that perfctl 1.0.0 or an earlier release read from a kernel's machine code. Later releases
-write none."""
+"""Begins the rule of a derived count that perfctl 1.0.0 or an earlier release read from a kernel's
+machine code. Later releases write none."""
 
 
 class DerivedCount(NamedTuple):
-    """Executed instructions of one kind in one launch, calculated by a rule because no counter measured them."""
+    """Executed instructions of one kind in one launch, calculated by a rule because no counter
+    measured them."""
 
     launch: int
     """``Kernel.launch`` in the same run."""
     instruction: str
     """FADD, FMUL, FFMA, HMMA, ..."""
     value: int | float | None
-    """FADD, FMUL and FFMA of all threads, tensor instructions of all warps; None when the rule gives no number."""
+    """FADD, FMUL and FFMA of all threads, tensor instructions of all warps; None when the rule
+    gives no number."""
     rule: str
     """The arithmetic with the numbers put in."""
     verified_error: float | None = None
-    """Relative error that 95 % of counted launches stayed within, 0.01 for 1 %; None when never compared."""
+    """Relative error that 95 % of counted launches stayed within, 0.01 for 1 %; None when
+    never compared."""
 
 
 class Sample(NamedTuple):
-    """One reading of a GPU, or of the run's processes on the host, which has only the ``host_`` fields."""
+    """One reading of a GPU, or of the run's processes on the host, which has only the
+    ``host_`` fields."""
 
     at_ns: int
-    """On the clock of the run's steps where perfctl sampled during the run; else since the epoch."""
+    """On the clock of the run's steps where perfctl sampled during the run; else since
+    the epoch."""
     gpu_utilisation: float | None
     """0..1"""
     memory_used_bytes: int | None
@@ -396,7 +437,8 @@ class Sample(NamedTuple):
     """Ordinal; None where the file does not say, and for the host."""
     memory_clock_hz: int | None = None
     energy_j: float | None = None
-    """Consumed since the driver was loaded: the difference of two readings is the energy of the time between."""
+    """Consumed since the driver was loaded: the difference of two readings is the energy of the
+    time between."""
     throttle_reasons: str | None = None
     """Why clocks are reduced, names joined by "+"; "none" where they are not."""
     process_memory_bytes: int | None = None
@@ -416,8 +458,8 @@ class MemoryFigure(NamedTuple):
     """One memory figure at one moment of a run."""
 
     moment: str
-    """start (before the model is built), before (the model is on its device, no step has run), peak (of the measured steps),
-    after (all steps, epochs and tests)."""
+    """start (before the model is built), before (the model is on its device, no step has run), peak
+    (of the measured steps), after (all steps, epochs and tests)."""
     quantity: str
     """allocated, reserved, host_available, host_resident, device_free, device_total."""
     bytes: int
@@ -428,7 +470,8 @@ class Step(NamedTuple):
 
     number: int
     phase: str
-    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (of an epoch), epoch, test."""
+    """step (the whole iteration), forward, backward, optimizer, inference, data, copy, rest (of an
+    epoch), epoch, test."""
     start_ns: int | None
     duration_ns: int | None
     loss: float | None = None
@@ -447,14 +490,17 @@ class Summary(NamedTuple):
 
 
 CPU_WAIT, CPU_OTHERS = "cpu_wait", "cpu_others"
-"""Summaries, 0..1, of the measured steps: the share of the time that the program's threads wanted to run in which they waited for a
-core, and the share of the machine's cores that other processes kept busy; absent where the system does not count them."""
+"""Summaries, 0..1, of the measured steps: the share of the time that the program's threads wanted
+to run in which they waited for a core, and the share of the machine's cores that other processes
+kept busy; absent where the system does not count them."""
 SAMPLES_PER_STEP = "samples_per_step"
 """Summary with the mean number of samples of a measured step; absent where a step has one batch."""
 COVERS, WHOLE_CAPTURE = "ledger_covers", "whole capture"
-"""Fact of the environment: the operators and kernels of a report are not those of a step but of all that was recorded."""
+"""Fact of the environment: the operators and kernels of a report are not those of a step but of all
+that was recorded."""
 BATCHES_PER_STEP = "batches_per_step"
-"""Summary with the mean number of batches of a measured step: forward and backward passes, or calls in inference."""
+"""Summary with the mean number of batches of a measured step: forward and backward passes, or calls
+in inference."""
 
 
 WORKED_OUT = "worked out from cycles and clock rate"
@@ -465,7 +511,8 @@ class Gap(NamedTuple):
     """Why a figure is NULL."""
 
     quantity: str
-    """What is missing: a table, column or metric name ("kernel", "counter:flop_count_sp.sum", ...)."""
+    """What is missing: a table, column or metric name ("kernel",
+    "counter:flop_count_sp.sum", ...)."""
     state: str
     """not_collected, not_available, unreadable or ambiguous."""
     reason: str
@@ -506,12 +553,14 @@ class Device:
 class Report:
     """One report file (or one DLProf folder), whole.
 
-    The iterables may be one-pass iterators over an open file: read each once, in any order but one at a time. They raise
-    ReportError for what is wrong further in; ``parse`` raises it for the file as a whole.
+    The iterables may be one-pass iterators over an open file: read each once, in any order but one
+    at a time. They raise ReportError for what is wrong further in; ``parse`` raises it for the file
+    as a whole.
     """
 
     tool: str
-    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, proton, or workload for perfctl's own record."""
+    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, proton, or workload for
+    perfctl's own record."""
     path: Path
     form: str
     """The format that was recognised, in words: "ncu CSV, long, 15 columns"."""
@@ -548,25 +597,31 @@ class Report:
     """The workload's own options that are not at their default; None when all are."""
     api_calls: Iterable[ApiCall] = ()
     op_calls: Iterable[OpCall] = ()
-    """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one by one."""
+    """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one
+    by one."""
     collectives: Iterable[Collective] = ()
     advice: Iterable[Advice] = ()
     threads: tuple[Thread, ...] = ()
     source_counters: Iterable[SourceCounter] = ()
-    """Empty in a run that was read from the store: ``store.read.source_lines`` sums them by source line."""
+    """Empty in a run that was read from the store: ``store.read.source_lines`` sums them by
+    source line."""
     compiled_kernels: Iterable[CompiledKernel] = ()
     kernel_parts: Iterable[KernelPart] = ()
-    """Of fused kernels that belong to several layers: ``Kernel.layer_source`` is then "shared" and its layer None."""
+    """Of fused kernels that belong to several layers: ``Kernel.layer_source`` is then "shared" and
+    its layer None."""
     rank: int | None = None
-    """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
+    """Of the process among ``world_size`` that worked together, from 0; None when the file
+    cannot say."""
     world_size: int | None = None
     host: str | None = None
     """Name of the machine that the process ran on."""
     phase: str | None = None
-    """train, prefill, decode or infer; None when not known, or when the report holds more than one."""
+    """train, prefill, decode or infer; None when not known, or when the report holds more
+    than one."""
     effective_batch: int | None = None
     """Samples a step, all batches of gradient accumulation included."""
     served_steps: Iterable[ServedStep] = ()
     graph_launches: Iterable[GraphLaunch] = ()
     waiting_calls: tuple[OpCall, ...] = ()
-    """Of the operators, those that may copy, convert or wait for the GPU; only in a run that was read from the store."""
+    """Of the operators, those that may copy, convert or wait for the GPU; only in a run that was
+    read from the store."""

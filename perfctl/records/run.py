@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, DerivedCount, Device, Report, Step, Summary
+from perfctl.records.report import (
+    BATCHES_PER_STEP,
+    SAMPLES_PER_STEP,
+    DerivedCount,
+    Device,
+    Report,
+    Step,
+    Summary,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,8 @@ class Run:
     status: str
     """ok, failed or partial."""
     origin: str
-    """measured (by this store's own sweep), ingested (a file made elsewhere), recorded (replayed), synthetic."""
+    """measured (by this store's own sweep), ingested (a file made elsewhere), recorded
+    (replayed), synthetic."""
     exit_code: int | None
     reason: str | None
     """Why the status is not ok; None when it is ok."""
@@ -44,15 +53,19 @@ class Run:
     command: tuple[str, ...] = ()
     """The argument list of the profiled process; empty when not known."""
     variant: str | None = None
-    """The workload's own options that are not at their default; runs that differ here are never compared."""
+    """The workload's own options that are not at their default; runs that differ here are
+    never compared."""
     code_counts: tuple[DerivedCount, ...] = ()
-    """Instructions of launches that perfctl 1.0.0 or an earlier release read from the machine code of their kernels."""
+    """Instructions of launches that perfctl 1.0.0 or an earlier release read from the machine code
+    of their kernels."""
     repeats: tuple[tuple[Step, ...], ...] = ()
-    """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
+    """Steps of the other whole runs of the same request in the same sweep (``--repeat``),
+    oldest first."""
 
     @property
     def samples_per_step(self) -> float | None:
-        """The batch size, or the samples of all batches that make a step (gradient accumulation); None when unknown."""
+        """The batch size, or the samples of all batches that make a step (gradient accumulation);
+        None when unknown."""
         stated = self._stated(SAMPLES_PER_STEP)
         return self.batch_size if stated is None else stated.value
 
@@ -67,7 +80,8 @@ class Run:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The device that the run used, where it is known, then every device that its report names."""
+        """The device that the run used, where it is known, then every device that its
+        report names."""
         return ((self.device,) if self.device else ()) + tuple(self.report.devices)
 
     @property

@@ -2,13 +2,18 @@
 
 The forms, with where they are written:
 
-- vLLM (``gpu_worker.py``): ``execute_context_2(2048)_generation_5(5)``: prompts (their tokens), sequences that decode (theirs).
-- the same with sums of products behind the tokens, as a trace of a B200 has it: ``execute_context_1(888_788544)_generation_0(0)``.
-  Whether they are of tokens and tokens or of tokens and keys is not known (888 x 888 fits both), so they are not read.
-- vLLM and SGLang with AMD's patch: ``execute_N_context_C(sqA skB sqsqX sqskY)_generation_G(...)`` without the blanks: tokens N,
-  C prompts with A tokens over B keys, X and Y the sums of products of tokens and tokens, and of tokens and keys.
-- SGLang (``scheduler.py``): ``step[DECODE bs=32]``, ``step[EXTEND bs=15 toks=15360]``, and other modes of a forward.
-- TensorRT-LLM (``py_executor.py``): ``[Executor] _forward_step 7: 3 ctx reqs, 45 gen reqs``, with "N ctx tokens" in newer ones.
+- vLLM (``gpu_worker.py``): ``execute_context_2(2048)_generation_5(5)``: prompts (their tokens),
+  sequences that decode (theirs).
+- the same with sums of products behind the tokens, as a trace of a B200 has it:
+  ``execute_context_1(888_788544)_generation_0(0)``. Whether they are of tokens and tokens or of
+  tokens and keys is not known (888 x 888 fits both), so they are not read.
+- vLLM and SGLang with AMD's patch: ``execute_N_context_C(sqA skB sqsqX sqskY)_generation_G(...)``
+  without the blanks: tokens N, C prompts with A tokens over B keys, X and Y the sums of products of
+  tokens and tokens, and of tokens and keys.
+- SGLang (``scheduler.py``): ``step[DECODE bs=32]``, ``step[EXTEND bs=15 toks=15360]``, and other
+  modes of a forward.
+- TensorRT-LLM (``py_executor.py``): ``[Executor] _forward_step 7: 3 ctx reqs, 45 gen reqs``, with
+  "N ctx tokens" in newer ones.
 """
 
 from __future__ import annotations
@@ -27,14 +32,16 @@ _SUMS = rf"\(sq{_N}sk{_N}sqsq{_N}sqsk{_N}\)"
 _AMD = re.compile(rf"execute_{_N}_context_{_N}{_SUMS}_generation_{_N}{_SUMS}\Z")
 _SGLANG = re.compile(rf"step\[([A-Z_]+) bs={_N}(?: toks={_N})?\]\Z")
 _TENSORRT = re.compile(
-    rf"(?:\[Executor\] )?_forward_step(?: {_N})?: {_N} ctx reqs, (?:{_N} ctx tokens, )?{_N} gen reqs\Z"
+    rf"(?:\[Executor\] )?_forward_step(?: {_N})?: {_N} ctx reqs, (?:{_N} ctx tokens, )?{_N} gen "
+    r"reqs\Z"
 )
 _CAPTURE = re.compile(r"capture_(\d{1,9})_([A-Z_]+)\Z")
 _BEGINS = ("execute_", "step[", "[Executor]", "_forward_step")
 
 
 def read_served(name: str) -> ServedStep | None:
-    """The step that a range's name tells of, numbered 0; None for other names, and where a server was idle."""
+    """The step that a range's name tells of, numbered 0; None for other names, and where a server
+    was idle."""
     if not name.startswith(_BEGINS):
         return None
     if found := _AMD.match(name):
@@ -42,7 +49,11 @@ def read_served(name: str) -> ServedStep | None:
         prompts, *context = numbers[:5]
         decodes, *generation = numbers[5:]
         return _step(
-            name, prompts, decodes, [context[0], context[1], context[3]], [generation[0], generation[1], generation[3]]
+            name,
+            prompts,
+            decodes,
+            [context[0], context[1], context[3]],
+            [generation[0], generation[1], generation[3]],
         )
     if found := _VLLM.match(name):
         prompts, tokens, decodes, own = map(int, found.groups())
@@ -65,7 +76,9 @@ def read_served(name: str) -> ServedStep | None:
     return None
 
 
-def _step(name: str, prompts: int, decodes: int, context: list[int], generation: list[int]) -> ServedStep | None:
+def _step(
+    name: str, prompts: int, decodes: int, context: list[int], generation: list[int]
+) -> ServedStep | None:
     """``context`` and ``generation``: tokens, keys and pairs, as far as they are known."""
     if not prompts and not decodes:
         return None
@@ -77,6 +90,7 @@ def _step(name: str, prompts: int, decodes: int, context: list[int], generation:
 
 
 def read_capture(name: str) -> tuple[int, str] | None:
-    """(size, mode) of the range in which a server captures a graph: ``capture_32_DECODE``; None for other names."""
+    """(size, mode) of the range in which a server captures a graph: ``capture_32_DECODE``; None for
+    other names."""
     found = _CAPTURE.match(name)
     return (int(found[1]), found[2]) if found else None

@@ -1,29 +1,35 @@
-"""What a server of text generation did: its steps, and the graphs (CUDA or HIP) whose kernels it replayed."""
+"""What a server of text generation did: its steps, and the graphs (CUDA or HIP) whose kernels
+it replayed."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 FROM_SHAPES, PART_FROM_SHAPES = "from shapes: ", "part of a step, from shapes: "
-"""How the name of a step begins that no annotation names: its phase and tokens follow from the shapes of its operators. The
-second where the trace does not show the beginning of the step, the look-up of its tokens: it may be one layer of many."""
+"""How the name of a step begins that no annotation names: its phase and tokens follow from the
+shapes of its operators. The second where the trace does not show the beginning of the step, the
+look-up of its tokens: it may be one layer of many."""
 
 
 EAGER = "eager"
-"""``GraphLaunch.how`` of kernels that were matched by sequence with a run of the same steps without graphs: a guess."""
+"""``GraphLaunch.how`` of kernels that were matched by sequence with a run of the same steps without
+graphs: a guess."""
 
 
 class ServedStep(NamedTuple):
-    """One forward pass of a server (vLLM, SGLang, TensorRT-LLM) over some prompts, some sequences that decode, or both.
+    """One forward pass of a server (vLLM, SGLang, TensorRT-LLM) over some prompts, some sequences
+    that decode, or both.
 
-    ``None``: the step's name does not say. Tokens are queries: what the pass computes. Keys are what they attend to, and
-    pairs are the products of both, summed over the sequences, which is what attention costs before the causal mask.
+    ``None``: the step's name does not say. Tokens are queries: what the pass computes. Keys are
+    what they attend to, and pairs are the products of both, summed over the sequences, which is
+    what attention costs before the causal mask.
     """
 
     number: int
     """``Step.number``, from 0."""
     name: str
-    """The annotation it was read from; where there is none, FROM_SHAPES or PART_FROM_SHAPES and the shape that told."""
+    """The annotation it was read from; where there is none, FROM_SHAPES or PART_FROM_SHAPES and the
+    shape that told."""
     phase: str
     """prefill, decode or mixed."""
     prompts: int | None = None
@@ -50,7 +56,8 @@ class ServedStep(NamedTuple):
 
 
 class GraphLaunch(NamedTuple):
-    """One replay of a CUDA or HIP graph, and how many of its kernels the capture of the graph explains."""
+    """One replay of a CUDA or HIP graph, and how many of its kernels the capture of the
+    graph explains."""
 
     correlation: int
     """``Kernel.correlation`` of its kernels."""
@@ -59,12 +66,15 @@ class GraphLaunch(NamedTuple):
     kernel_ns: int | None
     """Of its kernels together; None where the time of one is not known."""
     capture: str | None = None
-    """Name of the capture that its kernels were matched with, as the server annotates it; None without a match."""
+    """Name of the capture that its kernels were matched with, as the server annotates it; None
+    without a match."""
     matched: int = 0
     """Kernels with a launch in that capture."""
     matched_ns: int | None = None
     how: str | None = None
-    """What they were matched by: "node" (id of the graph's node), "name" (name and order), "order" (order alone), or EAGER."""
+    """What they were matched by: "node" (id of the graph's node), "name" (name and order), "order"
+    (order alone), or EAGER."""
     confidence: float | None = None
-    """0..1: share of its kernels whose launch was found; times ORDER_ALONE where the capture has no names of kernels. Against
-    an eager run, share of the step's kernels that agree in name and grid, half of it for those that agree in name alone."""
+    """0..1: share of its kernels whose launch was found; times ORDER_ALONE where the capture has no
+    names of kernels. Against an eager run, share of the step's kernels that agree in name and grid,
+    half of it for those that agree in name alone."""

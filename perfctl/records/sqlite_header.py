@@ -1,4 +1,5 @@
-"""The header of an SQLite file, its first 100 bytes (https://www.sqlite.org/fileformat.html, section 1.3)."""
+"""The header of an SQLite file, its first 100 bytes (https://www.sqlite.org/fileformat.html,
+section 1.3)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ def is_sqlite(head: bytes) -> bool:
 
 
 def stated_bytes(head: bytes) -> int:
-    """Size of the whole file in bytes as its header states it; 0 where ``head`` is another file's or does not say.
+    """Size of the whole file in bytes as its header states it; 0 where ``head`` is another file's
+    or does not say.
 
-    SQLite keeps the size up to date only while the change counter equals the version-valid-for number.
+    SQLite keeps the size up to date only while the change counter equals the
+    version-valid-for number.
     """
     if not is_sqlite(head) or len(head) < HEADER_BYTES or head[24:28] != head[92:96]:
         return 0

@@ -1,10 +1,13 @@
-"""Finds what looks like a secret in a text: environment variables such as API tokens, and tokens of known shapes.
+"""Finds what looks like a secret in a text: environment variables such as API tokens, and tokens of
+known shapes.
 
-Profilers keep more than measurements: nsys stores the whole environment of every process, and a program's own
-output stands in ncu's logs. Only names leave this module (``HF_TOKEN``, "a GitHub token"), never a value.
+Profilers keep more than measurements: nsys stores the whole environment of every process, and a
+program's own output stands in ncu's logs. Only names leave this module (``HF_TOKEN``, "a GitHub
+token"), never a value.
 
-``settings`` finds secrets by their name, ``shapes`` by their own form; most forms are gitleaks' (``gitleaks.json``, made by
-scripts/accept/secret_rules.py). Both take time in proportion to the text.
+``settings`` finds secrets by their name, ``shapes`` by their own form; most forms are gitleaks'
+(``gitleaks.json``, made by scripts/accept/secret_rules.py). Both take time in proportion to
+the text.
 """
 
 from __future__ import annotations
@@ -16,12 +19,26 @@ from perfctl.redact.settings import is_secret, variables
 from perfctl.redact.shapes import BEFORE, REMOVED, Secret, logins, phrases, private_keys, tokens
 
 __all__ = [
-    "BEFORE", "CHUNK", "REMOVED", "REMOVED_TEXT", "Secret", "is_clean", "is_secret", "masked", "masked_fact", "masked_line",
-    "masked_words", "names_of", "secrets_in", "without",
-]  # fmt: skip
+    "BEFORE",
+    "CHUNK",
+    "REMOVED",
+    "REMOVED_TEXT",
+    "Secret",
+    "is_clean",
+    "is_secret",
+    "masked",
+    "masked_fact",
+    "masked_line",
+    "masked_words",
+    "names_of",
+    "secrets_in",
+    "without",
+]
 
 CHUNK = 1 << 20
 """Bytes after which a secret that goes on is named, though its end was not seen."""
+
+REMOVED_TEXT = REMOVED.decode()
 
 
 def names_of(pieces: Iterable[bytes]) -> list[str]:
@@ -73,9 +90,6 @@ def without(text: bytes, found: Iterable[Secret]) -> bytes:
     return b"".join([*parts, text[at:]])
 
 
-REMOVED_TEXT = REMOVED.decode()
-
-
 def masked(text: str) -> str:
     """The text without its secrets."""
     raw = text.encode("utf-8", "replace")
@@ -97,7 +111,8 @@ def masked_fact(name: str, value: str) -> str:
 
 
 def masked_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Mask an argument list, including ``--token VALUE``, ``--token=VALUE`` and what several words say together."""
+    """Mask an argument list, including ``--token VALUE``, ``--token=VALUE`` and what several words
+    say together."""
     raw = [word.encode("utf-8", "replace") for word in words]
     found = secrets_in(b" ".join(raw))
     masked_ones: list[str] = []
@@ -115,7 +130,9 @@ def masked_words(words: Sequence[str]) -> tuple[str, ...]:
                 for one in found
                 if one.start < end and one.end > at
             ]
-            masked_ones.append(without(coded, inside).decode("utf-8", "replace") if inside else masked(word))
+            masked_ones.append(
+                without(coded, inside).decode("utf-8", "replace") if inside else masked(word)
+            )
         at += len(coded) + 1
         before = "" if equals else word
     return tuple(masked_ones)
@@ -136,7 +153,9 @@ def _is_secret(name: str, value: str) -> bool:
     bare = name.lstrip("-").encode("utf-8", "replace")
     if not bare or not value:
         return False
-    spoken = bare.lower().endswith((b"password", b"passwd", b"passphrase")) and value != REMOVED_TEXT
+    spoken = (
+        bare.lower().endswith((b"password", b"passwd", b"passphrase")) and value != REMOVED_TEXT
+    )
     return is_secret(bare, value.encode("utf-8", "replace"), quoted=True) or spoken
 
 

@@ -1,4 +1,5 @@
-"""Names of home folders, hosts and users, and whole process environments: what a report says about whoever made it."""
+"""Names of home folders, hosts and users, and whole process environments: what a report says about
+whoever made it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _COMMON = frozenset(
     ]
 )
 _FAMILIAR = re.compile(
-    rb"(?:\A|[\n\0\"',{;\s])(PATH|HOME|USER|PWD|OLDPWD|SHELL|SHLVL|LANG|LOGNAME|HOSTNAME|TERM|LD_LIBRARY_PATH)[\"']?\s?[=:]"
+    rb"(?:\A|[\n\0\"',{;\s])(PATH|HOME|USER|PWD|OLDPWD|SHELL|SHLVL|LANG|LOGNAME|HOSTNAME|TERM|"
+    rb"LD_LIBRARY_PATH)[\"']?\s?[=:]"
 )
 _FEWEST = 3
 """Familiar variables in one text that make it an environment."""
@@ -42,9 +44,15 @@ class People:
         """Names of fewer than four characters, and those that everybody has, are left out."""
         telling = re.compile(r"[0-9.-]")
         known = [name for name in hosts if _is_own(name) and telling.search(name)]
-        known += [part for name in known if _is_own(part := name.partition(".")[0]) and telling.search(part)]
+        known += [
+            part
+            for name in known
+            if _is_own(part := name.partition(".")[0]) and telling.search(part)
+        ]
         self._hosts = _either(rb"(?<![\w.-])(?:", known, rb")(?![\w-])")
-        self._users = _either(rb"(?<=[/@\\])(?:", [name for name in users if _is_own(name)], rb")(?![\w-])")
+        self._users = _either(
+            rb"(?<=[/@\\])(?:", [name for name in users if _is_own(name)], rb")(?![\w-])"
+        )
 
     def found_in(self, text: bytes) -> Iterator[Secret]:
         """What is to go."""
@@ -66,10 +74,17 @@ def _is_own(name: str) -> bool:
 
 
 def _either(before: bytes, names: Collection[str], after: bytes) -> re.Pattern[bytes] | None:
-    longest_first = sorted({name.encode("utf-8", "surrogateescape") for name in names}, key=len, reverse=True)
+    longest_first = sorted(
+        {name.encode("utf-8", "surrogateescape") for name in names}, key=len, reverse=True
+    )
     return re.compile(before + b"|".join(map(re.escape, longest_first)) + after) if names else None
 
 
 def is_environment(text: bytes) -> bool:
-    """Return whether a text is a whole environment: it sets several of the variables that every process has."""
-    return len(text) > 30 and b"PATH" in text and len({match[1] for match in _FAMILIAR.finditer(text)}) >= _FEWEST
+    """Return whether a text is a whole environment: it sets several of the variables that every
+    process has."""
+    return (
+        len(text) > 30
+        and b"PATH" in text
+        and len({match[1] for match in _FAMILIAR.finditer(text)}) >= _FEWEST
+    )

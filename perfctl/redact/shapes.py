@@ -1,8 +1,10 @@
-"""Secrets that are known by their own form: tokens of services, logins in URLs, headers, private keys.
+"""Secrets that are known by their own form: tokens of services, logins in URLs, headers,
+private keys.
 
-Tokens are looked for where long words stand. A word is a run of letters, digits, "_" and "-": each is looked at once, by the
-two characters that it begins with, so the search takes time in proportion to the text, whatever stands in it. Patterns are
-bounded or possessive, and are tried only where a word begins.
+Tokens are looked for where long words stand. A word is a run of letters, digits, "_" and "-": each
+is looked at once, by the two characters that it begins with, so the search takes time in proportion
+to the text, whatever stands in it. Patterns are bounded or possessive, and are tried only where a
+word begins.
 """
 
 from __future__ import annotations
@@ -21,18 +23,28 @@ from typing import NamedTuple
 NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 REMOVED = b"(removed)"
 BEFORE = 300
-"""Bytes before a secret by which it is known to be one: the name of a variable, the beginning of a URL."""
+"""Bytes before a secret by which it is known to be one: the name of a variable, the beginning of
+a URL."""
 
 _OWN = (
-    *((start, rb"[A-Za-z0-9]{20,}", "a GitHub token") for start in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
+    *(
+        (start, rb"[A-Za-z0-9]{20,}", "a GitHub token")
+        for start in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
+    ),
     (b"github_pat_", rb"[A-Za-z0-9_]{20,}", "a GitHub token"),
     (b"glpat-", rb"[A-Za-z0-9_-]{20,}", "a GitLab token"),
     (b"hf_", rb"[A-Za-z0-9]{20,}", "a Hugging Face token"),
     (b"sk-", rb"[A-Za-z0-9_-]{20,}", "an API key (sk-...)"),
-    *((start, rb"[0-9A-Z]{16}(?![0-9A-Za-z])", "an AWS access key") for start in (b"AKIA", b"ASIA")),
+    *(
+        (start, rb"[0-9A-Z]{16}(?![0-9A-Za-z])", "an AWS access key")
+        for start in (b"AKIA", b"ASIA")
+    ),
     (b"xox", rb"[a-z]-[A-Za-z0-9-]{10,}", "a Slack token"),
     (b"eyJ", rb"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", "a JSON web token"),
-    *((start, rb"(?:live|test|prod)_[A-Za-z0-9]{10,}", "a Stripe key") for start in (b"sk_", b"rk_", b"pk_")),
+    *(
+        (start, rb"(?:live|test|prod)_[A-Za-z0-9]{10,}", "a Stripe key")
+        for start in (b"sk_", b"rk_", b"pk_")
+    ),
     (b"whsec_", rb"[A-Za-z0-9+/=]{20,}", "a Stripe key"),
     (b"nvapi-", rb"[A-Za-z0-9_-]{20,}", "an NVIDIA API key"),
     (b"pypi-", rb"[A-Za-z0-9_-]{40,}", "a PyPI token"),
@@ -56,7 +68,8 @@ _OWN = (
     (b"ATATT3", rb"[A-Za-z0-9_-]{40,}(?:=[A-Za-z0-9_=-]{0,60})?", "an Atlassian token"),
     (b"figd_", rb"[A-Za-z0-9_-]{30,}", "a Figma token"),
 )
-"""(beginning, the rest as a pattern, what it is): where gitleaks has no rule, or one for the usual length only"""
+"""(beginning, the rest as a pattern, what it is): where gitleaks has no rule, or one for the usual
+length only"""
 
 _LONG = 11
 """Characters of the shortest word at which a token is looked for: "eyJ" and eight more."""
@@ -68,6 +81,51 @@ _TELLING = frozenset(b".~\\%[/: ")
 _BEARER = re.compile(rb"[A-Za-z0-9._~+/=-]{16,4096}+")
 _ESCAPED = re.compile(rb"(?:\\[nrtbf]|%[0-9A-Fa-f]{2}|\\u[0-9a-fA-F]{4}|\x1b\[[0-9;]{0,8}m)\Z")
 _COLOUR = re.compile(rb"[0-9;]{0,8}m")
+
+_DIGIT = re.compile(rb"[0-9]")
+_HASH = re.compile(rb"[0-9a-f]{40}")
+_WANDB = re.compile(rb"(?i:wandb[^\n]{0,40}(?:login|key|api|password)[^\n]{0,60})\Z")
+_LOGIN = re.compile(rb"://[^\s/:@\"'<>]{0,100}+:([^\s/@\"'<>]{1,200}+)\Z")
+_USER = re.compile(rb"https?://([^\s/:@\"'<>]{8,200}+)\Z", re.I)
+
+_COOKIE = re.compile(
+    rb"(?i:cookie)[\"'\\]{0,3}\s{0,3}[:=]\s{0,3}[\"'\\]{0,3}(?P<value>[\w.-]{1,60}+=[^\r\n"
+    rb"\"'\\]{6,4096}+)"
+)
+_SIGNATURE = re.compile(rb"(?i:(?:sig|signature)=(?P<value>[A-Za-z0-9%/+=_-]{20,600}+))")
+_NETRC = re.compile(
+    rb"(?:login|user)\s{1,8}[^\s]{1,120}+\s{1,8}password\s{1,8}(?P<value>(?!\(removed\))"
+    rb"[^\s\"'\\]{1,400}+)"
+)
+_PGPASS = re.compile(
+    rb":5432:[^:\s]{1,100}+:[^:\s]{1,100}+:(?P<value>(?!\(removed\))[^\s:\"'\\]{4,200}+)"
+)
+_LOGGED_IN = re.compile(
+    rb"(?:-u|--user)[ =]{0,3}['\"]?[^\s:'\"]{1,100}+:(?P<value>(?!\(removed\))[^\s'\"$]{1,200}+)"
+)
+_ATTACHED = re.compile(rb"-p(?P<value>(?!\(removed\))[^\s'\"$-][^\s'\"]{2,200}+)")
+_APART = re.compile(rb"-[pa][ '\"]{1,3}(?P<value>(?!\(removed\))[^\s'\"$-][^\s'\"]{1,200}+)")
+_OPTIONS = {
+    b"u": ((b"curl", _LOGGED_IN),),
+    b"-": ((b"curl", _LOGGED_IN),),
+    b"a": ((b"redis-cli", _APART),),
+    b"p": ((b"mysql", _ATTACHED), (b"sshpass", _APART), (b"docker login", _APART)),
+}
+"""What follows " -" -> (the program before it on the line, pattern)"""
+_PHRASES = (
+    (b"cookie", 0, _COOKIE, "a cookie"),
+    (b"sig=", 0, _SIGNATURE, "the signature of a URL"),
+    (b"signature=", 0, _SIGNATURE, "the signature of a URL"),
+    (b"login", 0, _NETRC, "a password in a .netrc"),
+    (b":5432:", 0, _PGPASS, "a password in a .pgpass"),
+)
+"""(what to look for, in lower case, where the pattern begins, pattern, what it is): to look for a
+text is many times faster"""
+
+_BEGIN = re.compile(rb"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}", re.I)
+_BODY = re.compile(rb"(?:[A-Za-z0-9+/=\s\\:,]|-(?!-{3}))*+")
+_END = re.compile(rb"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_PUTTY = re.compile(rb"Private-Lines: \d{1,4}\s{1,4}(?P<value>[A-Za-z0-9+/=\s\\]{20,20000}+)")
 
 
 class Secret(NamedTuple):
@@ -120,7 +178,11 @@ def _services(name: bytes) -> tuple[_Service, ...]:
     """Those whose keys a setting with this name may hold."""
     small = name.lower()
     asked = (service for service in _rules()[1] if any(word in small for word in service.words))
-    return tuple(one for one in asked if (found := _compiled(one.name).search(name)) and len(name) - found.end() <= 20)
+    return tuple(
+        one
+        for one in asked
+        if (found := _compiled(one.name).search(name)) and len(name) - found.end() <= 20
+    )
 
 
 def entropy(value: bytes) -> float:
@@ -158,14 +220,22 @@ def _after(text: bytes, start: int, end: int, shapes: dict[bytes, list[_Shape]])
     """What the character before a word makes of it."""
     before = text[start - 1]
     if before == 0x20:
-        if end - start < 16 or text[start - 2] not in b"rR" or text[max(0, start - 7) : start - 1].lower() != b"bearer":
+        if (
+            end - start < 16
+            or text[start - 2] not in b"rR"
+            or text[max(0, start - 7) : start - 1].lower() != b"bearer"
+        ):
             return None
         match = _BEARER.match(text, start)
         return Secret(*match.span(), "a bearer's token") if match else None
     if before in b".~":
         begun = text[max(0, start - 7) : start]
         longest = max((each for each in _DOTTED if begun.endswith(each)), key=len, default=b"")
-        return _shaped(text, start - len(longest), end, shapes.get(longest[:2], [])) if longest else None
+        return (
+            _shaped(text, start - len(longest), end, shapes.get(longest[:2], []))
+            if longest
+            else None
+        )
     if before in b"/:":
         return _webhook(text, start, end) if end - start >= 20 else None
     return _escaped(text, start, end, shapes)
@@ -173,7 +243,9 @@ def _after(text: bytes, start: int, end: int, shapes: dict[bytes, list[_Shape]])
 
 def _shaped(text: bytes, start: int, end: int, shapes: list[_Shape]) -> Secret | None:
     for shape in shapes:
-        if text.startswith(shape.start, start) and (match := _compiled(shape.pattern).match(text, start)):
+        if text.startswith(shape.start, start) and (
+            match := _compiled(shape.pattern).match(text, start)
+        ):
             last = max(match.end(), end) if shape.entropy else match.end()
             if not shape.entropy or entropy(match[0]) >= shape.entropy:
                 return Secret(start, last, shape.kind)
@@ -181,16 +253,26 @@ def _shaped(text: bytes, start: int, end: int, shapes: list[_Shape]) -> Secret |
 
 
 def _escaped(text: bytes, start: int, end: int, shapes: dict[bytes, list[_Shape]]) -> Secret | None:
-    r"""A token after what stands for another character: "\n" in JSON, "%3D" in a URL, "ESC[0m" of a coloured log."""
+    r"""A token after what stands for another character: "\n" in JSON, "%3D" in a URL, "ESC[0m" of a
+    coloured log."""
     if text[start - 1 : start] == b"[":
         colour = _COLOUR.match(text, start)
         skipped = (
-            colour.end() - start if colour and text[max(0, start - 2) : start - 1] in (b"\x1b", b"b", b"B", b"3") else 0
+            colour.end() - start
+            if colour and text[max(0, start - 2) : start - 1] in (b"\x1b", b"b", b"B", b"3")
+            else 0
         )
     else:
-        skipped = next((size for size in (1, 2, 5) if _ESCAPED.search(text, max(0, start - 1), start + size)), 0)
+        skipped = next(
+            (size for size in (1, 2, 5) if _ESCAPED.search(text, max(0, start - 1), start + size)),
+            0,
+        )
     begin = start + skipped
-    return _shaped(text, begin, end, shapes.get(text[begin : begin + 2], [])) if skipped and begin < end else None
+    return (
+        _shaped(text, begin, end, shapes.get(text[begin : begin + 2], []))
+        if skipped and begin < end
+        else None
+    )
 
 
 def _webhook(text: bytes, start: int, end: int) -> Secret | None:
@@ -198,11 +280,17 @@ def _webhook(text: bytes, start: int, end: int) -> Secret | None:
     before = text[max(0, start - 160) : start]
     if before.endswith(b":"):
         number = before[:-1].rstrip(b"0123456789")
-        is_bot = 5 <= len(before) - 1 - len(number) <= 16 and text.startswith(b"A", start) and 34 <= end - start <= 36
+        is_bot = (
+            5 <= len(before) - 1 - len(number) <= 16
+            and text.startswith(b"A", start)
+            and 34 <= end - start <= 36
+        )
         return Secret(start, end, "a Telegram bot's token") if is_bot else None
     address = before.lower()
     place = max(
-        address.rfind(b"hooks.slack.com/"), address.rfind(b"/api/webhooks/"), address.rfind(b".webhook.office.com/")
+        address.rfind(b"hooks.slack.com/"),
+        address.rfind(b"/api/webhooks/"),
+        address.rfind(b".webhook.office.com/"),
     )
     if place < 0 or re.search(rb"[\s\"'<>]", before[place:]):
         return None
@@ -210,12 +298,15 @@ def _webhook(text: bytes, start: int, end: int) -> Secret | None:
 
 
 def _beside_service(text: bytes, start: int, word: bytes) -> Secret | None:
-    """gitleaks' rules for "datadog_thing = 0123...": a name, up to 20 characters, something between, and a value."""
+    """gitleaks' rules for "datadog_thing = 0123...": a name, up to 20 characters, something
+    between, and a value."""
     before = text[max(0, start - 100) : start]
     if len(word) == 40 and _HASH.fullmatch(word) and _WANDB.search(before):
         return Secret(start, start + 40, "a Weights & Biases key")
     left = before.rstrip(b"`'\"\\ \t\r\n=")
-    if len(before) - len(left) > 8 or (left[-1:] not in (b":", b">", b"|", b",") and b"=" not in before[len(left) :]):
+    if len(before) - len(left) > 8 or (
+        left[-1:] not in (b":", b">", b"|", b",") and b"=" not in before[len(left) :]
+    ):
         return None
     left = left.rstrip(b":>|,=").rstrip(b"'\"\\ \t")
     for service in _services(left[len(left.rstrip(NAME + b". \t")) :][-60:]):
@@ -223,13 +314,6 @@ def _beside_service(text: bytes, start: int, word: bytes) -> Secret | None:
         if match and match.end() >= start + len(word) and entropy(match[0]) >= service.entropy:
             return Secret(start, match.end(), service.kind)
     return None
-
-
-_DIGIT = re.compile(rb"[0-9]")
-_HASH = re.compile(rb"[0-9a-f]{40}")
-_WANDB = re.compile(rb"(?i:wandb[^\n]{0,40}(?:login|key|api|password)[^\n]{0,60})\Z")
-_LOGIN = re.compile(rb"://[^\s/:@\"'<>]{0,100}+:([^\s/@\"'<>]{1,200}+)\Z")
-_USER = re.compile(rb"https?://([^\s/:@\"'<>]{8,200}+)\Z", re.I)
 
 
 def logins(text: bytes) -> Iterator[Secret]:
@@ -241,43 +325,25 @@ def logins(text: bytes) -> Iterator[Secret]:
         if at >= 0:
             match = _LOGIN.match(text, at, place)
             user = (
-                None if match else _USER.match(text, max(0, at - 5), place) or _USER.match(text, max(0, at - 4), place)
+                None
+                if match
+                else _USER.match(text, max(0, at - 5), place)
+                or _USER.match(text, max(0, at - 4), place)
             )
             if match and not match[1].startswith((REMOVED, b"$", b"%s", b"{")):
                 yield Secret(*match.span(1), "a password in a URL")
-            elif user and (len(user[1]) >= 16 or len(_DIGIT.findall(user[1])) > 1) and user[1][:1] not in b"$%{":
+            elif (
+                user
+                and (len(user[1]) >= 16 or len(_DIGIT.findall(user[1])) > 1)
+                and user[1][:1] not in b"$%{"
+            ):
                 yield Secret(*user.span(1), "a token in a URL")
         place = text.find(b"@", place + 1)
 
 
-_COOKIE = re.compile(
-    rb"(?i:cookie)[\"'\\]{0,3}\s{0,3}[:=]\s{0,3}[\"'\\]{0,3}(?P<value>[\w.-]{1,60}+=[^\r\n\"'\\]{6,4096}+)"
-)
-_SIGNATURE = re.compile(rb"(?i:(?:sig|signature)=(?P<value>[A-Za-z0-9%/+=_-]{20,600}+))")
-_NETRC = re.compile(
-    rb"(?:login|user)\s{1,8}[^\s]{1,120}+\s{1,8}password\s{1,8}(?P<value>(?!\(removed\))[^\s\"'\\]{1,400}+)"
-)
-_PGPASS = re.compile(rb":5432:[^:\s]{1,100}+:[^:\s]{1,100}+:(?P<value>(?!\(removed\))[^\s:\"'\\]{4,200}+)")
-_LOGGED_IN = re.compile(rb"(?:-u|--user)[ =]{0,3}['\"]?[^\s:'\"]{1,100}+:(?P<value>(?!\(removed\))[^\s'\"$]{1,200}+)")
-_ATTACHED = re.compile(rb"-p(?P<value>(?!\(removed\))[^\s'\"$-][^\s'\"]{2,200}+)")
-_APART = re.compile(rb"-[pa][ '\"]{1,3}(?P<value>(?!\(removed\))[^\s'\"$-][^\s'\"]{1,200}+)")
-_OPTIONS = {
-    b"u": ((b"curl", _LOGGED_IN),), b"-": ((b"curl", _LOGGED_IN),), b"a": ((b"redis-cli", _APART),),
-    b"p": ((b"mysql", _ATTACHED), (b"sshpass", _APART), (b"docker login", _APART)),
-}  # fmt: skip
-"""What follows " -" -> (the program before it on the line, pattern)"""
-_PHRASES = (
-    (b"cookie", 0, _COOKIE, "a cookie"),
-    (b"sig=", 0, _SIGNATURE, "the signature of a URL"),
-    (b"signature=", 0, _SIGNATURE, "the signature of a URL"),
-    (b"login", 0, _NETRC, "a password in a .netrc"),
-    (b":5432:", 0, _PGPASS, "a password in a .pgpass"),
-)
-"""(what to look for, in lower case, where the pattern begins, pattern, what it is): to look for a text is many times faster"""
-
-
 def phrases(text: bytes, small: bytes) -> Iterator[Secret]:
-    """Cookies, signatures, .netrc, and passwords on command lines. ``small``: the text in lower case."""
+    """Cookies, signatures, .netrc, and passwords on command lines. ``small``: the text in
+    lower case."""
     for word, shift, pattern, kind in _PHRASES:
         place = small.find(word)
         while place >= 0:
@@ -291,16 +357,14 @@ def phrases(text: bytes, small: bytes) -> Iterator[Secret]:
     while place >= 0:
         for program, pattern in _OPTIONS.get(text[place + 2 : place + 3], ()):
             at = text.rfind(program, max(0, place - 200), place)
-            match = pattern.match(text, place + 1) if at >= 0 and text.find(b"\n", at, place) < 0 else None
+            match = (
+                pattern.match(text, place + 1)
+                if at >= 0 and text.find(b"\n", at, place) < 0
+                else None
+            )
             if match:
                 yield Secret(*match.span("value"), f"a password for {program.decode()}")
         place = text.find(b" -", place + 2)
-
-
-_BEGIN = re.compile(rb"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}", re.I)
-_BODY = re.compile(rb"(?:[A-Za-z0-9+/=\s\\:,]|-(?!-{3}))*+")
-_END = re.compile(rb"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
-_PUTTY = re.compile(rb"Private-Lines: \d{1,4}\s{1,4}(?P<value>[A-Za-z0-9+/=\s\\]{20,20000}+)")
 
 
 def private_keys(text: bytes, small: bytes) -> Iterator[Secret]:

@@ -1,10 +1,11 @@
-"""Run every command that the documentation shows, and write its output below it: ``python scripts/accept/docs.py [PAGE...]``
+"""Run every command that the documentation shows, and write its output below it:
+``python scripts/accept/docs.py [PAGE...]``
 
-A block that begins with ```console has commands after "$ " and their output. Each page has its own folder, in which
-its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study),
-``train.py`` (tests/data/scripts/mnist.py), ``grid.toml`` (examples/bench), ``bench.json``
-(tests/data/bench-cpu) and ``reports`` (tests/data/inference-reports) are in it. A comment
-before a block sets what is special:
+A block that begins with ```console has commands after "$ " and their output. Each page has its own
+folder, in which its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu),
+``study`` (examples/mnist_v100_study), ``train.py`` (tests/data/scripts/mnist.py), ``grid.toml``
+(examples/bench), ``bench.json`` (tests/data/bench-cpu) and ``reports``
+(tests/data/inference-reports) are in it. A comment before a block sets what is special:
 
     <!-- first 12 -->        only so many lines are shown, then "..."; last 12: only these
     <!-- numbers vary -->    measured on some machine: numbers are not compared
@@ -34,7 +35,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(
-    r"^(?:<!-- run: (?P<hidden>.+?) -->|(?:<!-- (?P<how>(?:first|last|numbers|one|exit)[^>]*) -->\n)?```console\n(?P<body>.*?)^```)$",
+    r"^(?:<!-- run: (?P<hidden>.+?) -->|(?:<!-- (?P<how>(?:first|last|numbers|one|exit)[^>]*) -->\n"
+    r")?```console\n(?P<body>.*?)^```)$",
     re.MULTILINE | re.DOTALL,
 )
 _HASH = re.compile(r"-[0-9a-f]{8}\b")
@@ -67,7 +69,9 @@ class Shown(NamedTuple):
         first, last = self._said("first"), self._said("last")
         if first is not None and len(lines) > first:
             return "\n".join([*lines[:first], "..."])
-        return "\n".join(["...", *lines[-last:]] if last is not None and len(lines) > last else lines)
+        return "\n".join(
+            ["...", *lines[-last:]] if last is not None and len(lines) > last else lines
+        )
 
     def _said(self, word: str) -> int | None:
         return next((int(one.split()[1]) for one in self.how if one.startswith(f"{word} ")), None)
@@ -102,7 +106,9 @@ def run_page(path: Path) -> Iterator[Shown]:
                 if code:
                     raise RuntimeError(f"{path.name}: {block['hidden']}: exit code {code}\n{said}")
                 continue
-            how = frozenset(word.strip() for word in (block["how"] or "").split(";") if word.strip())
+            how = frozenset(
+                word.strip() for word in (block["how"] or "").split(";") if word.strip()
+            )
             for command, shown in _commands(block["body"]):
                 printed, code = _run(command, folder)
                 yield Shown(path.name, command, shown, printed, code, how)
@@ -119,7 +125,9 @@ def accepted(path: Path) -> str:
         for _ in _commands(block["body"]):
             now = next(found)
             if now.exit_code != now.wanted_exit_code():
-                raise RuntimeError(f"{path.name}: {now.command}: exit code {now.exit_code}\n{now.printed}")
+                raise RuntimeError(
+                    f"{path.name}: {now.command}: exit code {now.exit_code}\n{now.printed}"
+                )
             parts.append(f"$ {now.command}\n{now.expected()}".rstrip())
         comment = f"<!-- {block['how']} -->\n" if block["how"] else ""
         return f"{comment}```console\n" + "\n".join(parts) + "\n```"
@@ -129,7 +137,10 @@ def accepted(path: Path) -> str:
 
 def _commands(body: str) -> list[tuple[str, str]]:
     parts = re.split(r"^\$ (.+)$", body, flags=re.MULTILINE)[1:]
-    return [(command, output.strip("\n")) for command, output in zip(parts[::2], parts[1::2], strict=True)]
+    return [
+        (command, output.strip("\n"))
+        for command, output in zip(parts[::2], parts[1::2], strict=True)
+    ]
 
 
 @contextlib.contextmanager
@@ -176,7 +187,8 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
         sys.argv = argv
     text = said.getvalue().replace(f"{folder}/", "").replace(str(folder), ".")
     text = re.sub(r"[^\s']*/python(3(\.\d+)?)?(?=\s)", "python3", text)
-    text = re.sub(r"^\d+ of \d+: .*, \d+ s\n", "", text, flags=re.MULTILINE)  # progress, on a slow machine
+    # progress, on a slow machine
+    text = re.sub(r"^\d+ of \d+: .*, \d+ s\n", "", text, flags=re.MULTILINE)
     return "\n".join(row.rstrip() for row in text.splitlines()).strip("\n"), code
 
 

@@ -1,6 +1,8 @@
-"""Pages of the recordings, for the documentation's gallery: ``python scripts/accept/gallery.py OUT``
+"""Pages of the recordings, for the documentation's gallery:
+``python scripts/accept/gallery.py OUT``
 
-``make docs`` calls it as a hook of mkdocs, so that the site has the pages and the repository has not. docs/gallery.md names them.
+``make docs`` calls it as a hook of mkdocs, so that the site has the pages and the repository has
+not. docs/gallery.md names them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Every operation that has a formula, and the formula: ``python scripts/accept/list_operations.py`` prints docs/operations.md."""
+"""Every operation that has a formula, and the formula: ``python scripts/accept/list_operations.py``
+prints docs/operations.md."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ SECTIONS = {
     "interpolation_backward": "elementwise-flops",
     "step": "elementwise-flops",
 }
-"""Formula -> the section of docs/formulas.md that states it, with its source. One that is missing here is an error."""
+"""Formula -> the section of docs/formulas.md that states it, with its source. One that is missing
+here is an error."""
 _HEAD = """\
 # Every operation
 
@@ -61,7 +63,7 @@ This page is made from the table in `orchestrator/analyse/flops/operations.csv`:
 
 | formula | stated under | operations |
 |---|---|---|
-"""
+"""  # noqa: E501
 
 
 def markdown() -> str:
@@ -72,14 +74,20 @@ def markdown() -> str:
         groups.setdefault((SECTIONS[name], words), []).append(operation)
     order = list(dict.fromkeys(SECTIONS.values()))
     rows = [
-        f"| {words} | [{section.replace('-', ' ')}](formulas.md#{section}) | {', '.join(f'`{name}`' for name in names)} |"
-        for (section, words), names in sorted(groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1]))
+        (
+            f"| {words} | [{section.replace('-', ' ')}](formulas.md#{section}) | "
+            f"{', '.join(f'`{name}`' for name in names)} |"
+        )
+        for (section, words), names in sorted(
+            groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1])
+        )
     ]
     return _HEAD + "\n".join(rows) + "\n"
 
 
 def _described(formula: Formula) -> tuple[str, str]:
-    """Name of the function, or of its factory, and its first docstring line with the factory's arguments."""
+    """Name of the function, or of its factory, and its first docstring line with the
+    factory's arguments."""
     bound = inspect.getclosurevars(formula).nonlocals
     if not bound:
         return formula.__name__, _first_paragraph(formula)
@@ -91,7 +99,9 @@ def _described(formula: Formula) -> tuple[str, str]:
         "cubic": f"{number} n^3 / 3 FLOPs for each matrix, leading terms",
         "substitution": f"{number} n^2 FLOPs for each right-hand side, leading terms",
         "per_input": f"{number} {unit} for each value of the largest input",
-        "interpolation_backward": f"{2 * number} FLOPs for each value of the gradient that comes in",
+        "interpolation_backward": (
+            f"{2 * number} FLOPs for each value of the gradient that comes in"
+        ),
     }[name]
 
 

@@ -1,7 +1,7 @@
 """Draw the pictures in docs/images: ``python scripts/accept/screenshots.py [FOLDER]``
 
-The page is made from tests/data/recorded-cpu. Look at every picture before you commit it: the tests compare later pages
-with them, with a tolerance for other fonts. Needs chromium and playwright.
+The page is made from tests/data/recorded-cpu. Look at every picture before you commit it: the tests
+compare later pages with them, with a tolerance for other fonts. Needs chromium and playwright.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCEPTED = ROOT / "docs" / "images"
-DESK, PHONE, SHEET = {"width": 1280, "height": 900}, {"width": 390, "height": 844}, {"width": 688, "height": 970}
+DESK, PHONE, SHEET = (
+    {"width": 1280, "height": 900},
+    {"width": 390, "height": 844},
+    {"width": 688, "height": 970},
+)
 SHOTS: dict[str, dict[str, Any]] = {
     "page-light": {"viewport": DESK},
     "page-dark": {"viewport": DESK, "color_scheme": "dark"},
@@ -25,7 +29,8 @@ SHOTS: dict[str, dict[str, Any]] = {
     "page-timeline": {"viewport": DESK, "part": "#s1-timeline"},
     "calculator": {"viewport": DESK, "page": "calculator.html"},
 }
-"""Name -> how the page is opened; ``part``: only this part of it; ``page``: another one, beside the report."""
+"""Name -> how the page is opened; ``part``: only this part of it; ``page``: another one, beside
+the report."""
 MARGIN, HIGHEST = 53, 900
 """The sheet's margin (14 mm) and the most rows of a picture, in pixels."""
 
@@ -52,7 +57,11 @@ def take(browser: Any, page: Path, name: str, out: Path) -> Path:
     from PIL import Image, ImageOps
 
     how = dict(SHOTS[name])
-    media, part, page = how.pop("media", None), how.pop("part", None), page.parent / how.pop("page", page.name)
+    media, part, page = (
+        how.pop("media", None),
+        how.pop("part", None),
+        page.parent / how.pop("page", page.name),
+    )
     context = browser.new_context(reduced_motion="reduce", **how)
     tab = context.new_page()
     tab.goto(page.as_uri())
@@ -66,9 +75,13 @@ def take(browser: Any, page: Path, name: str, out: Path) -> Path:
         tab.screenshot(path=file)
     context.close()
     with Image.open(file) as image:
-        drawn = image.convert("RGB").crop((0, 0, image.width, min(image.height, HIGHEST if part else image.height)))
+        drawn = image.convert("RGB").crop(
+            (0, 0, image.width, min(image.height, HIGHEST if part else image.height))
+        )
         drawn = ImageOps.expand(drawn, MARGIN, "white") if media == "print" else drawn
-        drawn.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
+        drawn.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            file, optimize=True
+        )
     return file
 
 
@@ -82,7 +95,9 @@ def main() -> int:
         return 1
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else ACCEPTED
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         page = make_page(Path(folder))
         for name in SHOTS:
             print(take(browser, page, name, out))

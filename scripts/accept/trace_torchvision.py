@@ -1,8 +1,10 @@
-"""Make the table of torchvision's models for the calculator: ``python scripts/accept/trace_torchvision.py [--check]``
+"""Make the table of torchvision's models for the calculator:
+``python scripts/accept/trace_torchvision.py [--check]``
 
-Every classification model of the installed torchvision is traced without data (five minutes of one core). The table holds
-for this version of torch and torchvision; with others installed, perfctl traces models itself. Make it again when these versions or
-the tracing change: a test compares some models of it with fresh traces. ``--check`` compares all of them, and writes nothing.
+Every classification model of the installed torchvision is traced without data (five minutes of one
+core). The table holds for this version of torch and torchvision; with others installed, perfctl
+traces models itself. Make it again when these versions or the tracing change: a test compares some
+models of it with fresh traces. ``--check`` compares all of them, and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +24,26 @@ from perfctl.orchestrator.actions.predict.traced_models import (
     shipped_table,
 )
 
-FILE = Path(__file__).resolve().parents[2] / "orchestrator" / "actions" / "predict" / traced_models.TABLE
+FILE = (
+    Path(__file__).resolve().parents[2]
+    / "orchestrator"
+    / "actions"
+    / "predict"
+    / traced_models.TABLE
+)
 
 
 def main() -> int:
     """Trace, then write or compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
     names, _ = names_of("all")
-    models, failed = traced_models.trace_all(names, lambda *said: print(*said, file=sys.stderr), KeptModels())
+    models, failed = traced_models.trace_all(
+        names, lambda *said: print(*said, file=sys.stderr), KeptModels()
+    )
     if failed:
         print(*failed, sep="\n")
         return 1
@@ -40,7 +52,11 @@ def main() -> int:
     text = json.dumps(table, separators=(",", ":"))
     if asked.check:
         same = json.loads(text) == shipped_table()
-        print("the table is what tracing gives" if same else "the table differs from what tracing gives: make it again")
+        print(
+            "the table is what tracing gives"
+            if same
+            else "the table differs from what tracing gives: make it again"
+        )
         return 0 if same else 1
     FILE.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(f"wrote {FILE.name}: {len(records)} models, {FILE.stat().st_size / 1e3:.0f} kB")

@@ -2,8 +2,9 @@
 
     python scripts/proof/audit.py
 
-Looks up the packages of this Python environment. If one has a vulnerability, exits 1 and names packages, versions and fixes. If
-the service cannot be reached, it says how many packages could not be looked up.
+Looks up the packages of this Python environment. If one has a vulnerability, exits 1 and names
+packages, versions and fixes. If the service cannot be reached, it says how many packages could not
+be looked up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import sys
 
 def main() -> int:
     """Exit code: 1 when there is a known vulnerability, or no answer from pip-audit at all."""
-    command = [sys.executable, "-m", "pip_audit", "--skip-editable", "--progress-spinner", "off", "--format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--skip-editable",
+        "--progress-spinner",
+        "off",
+        "--format",
+        "json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         packages = json.loads(done.stdout)["dependencies"]
@@ -30,8 +40,16 @@ def main() -> int:
             fixed = ", ".join(found.get("fix_versions", ())) or "no version yet"
             print(f"{package['name']} {package['version']}: {found['id']}, mended in {fixed}")
     looked_up = len(packages) - len(unknown)
-    print(f"audit: {looked_up} of {len(packages)} packages looked up, {len(bad)} with known vulnerabilities", end="")
-    print("; of the others nothing is known: the service was not reached, or does not know them" if unknown else "")
+    print(
+        f"audit: {looked_up} of {len(packages)} packages looked up, {len(bad)} with known "
+        "vulnerabilities",
+        end="",
+    )
+    print(
+        "; of the others nothing is known: the service was not reached, or does not know them"
+        if unknown
+        else ""
+    )
     return int(bool(bad))
 
 

@@ -1,13 +1,16 @@
-"""Check that perfctl's attribution finds the ranges that ``nsys stats nvtxkernsum`` finds, row by row.
+"""Check that perfctl's attribution finds the ranges that ``nsys stats nvtxkernsum`` finds, row
+by row.
 
     python scripts/proof/compare_nvtxkernsum.py EXPORT.sqlite ...
 
-For each export: all ranges around each kernel's launch call by ``perfctl.parsers.attribution``, summed as nvtxkernsum
-of nsys 2022.4 defines it, and compared with the output of the installed nsys. Exits 1 when a row differs.
+For each export: all ranges around each kernel's launch call by ``perfctl.parsers.attribution``,
+summed as nvtxkernsum of nsys 2022.4 defines it, and compared with the output of the installed nsys.
+Exits 1 when a row differs.
 
-That definition: push/pop and start/end ranges count where they begin and end on the thread of the call; a range that
-never ended ends with the last NVTX event; a name is "domain:text"; a kernel in two ranges of one name counts in the
-total twice and in the instances once; kernels in no range have rows of their own, without name and style.
+That definition: push/pop and start/end ranges count where they begin and end on the thread of the
+call; a range that never ended ends with the last NVTX event; a name is "domain:text"; a kernel in
+two ranges of one name counts in the total twice and in the instances once; kernels in no range have
+rows of their own, without name and style.
 """
 
 from __future__ import annotations
@@ -38,10 +41,13 @@ _STYLES = {nsys_ranges.PUSH_POP: "PushPop", nsys_ranges.START_END: "StartEnd"}
 
 
 def from_sweep(path: Path) -> list[Row]:
-    """Rows by perfctl's sweep, sorted. Kernels without a launch call are left out, as there is no thread to name."""
+    """Rows by perfctl's sweep, sorted. Kernels without a launch call are left out, as there is no
+    thread to name."""
     with opened(path) as database:
         ranges = nsys_ranges.load(database)
-        thread, start, end, correlation = database.integers(RUNTIME, "globalTid", "start", "end", "correlationId")
+        thread, start, end, correlation = database.integers(
+            RUNTIME, "globalTid", "start", "end", "correlationId"
+        )
         process, launched_by, name, duration = database.integers(
             KERNEL, "globalPid", "correlationId", "demangledName", "end - start"
         )
@@ -55,8 +61,16 @@ def from_sweep(path: Path) -> list[Row]:
     kinds = ranges.kind.tolist()
     for depth, found in enumerate(_around(attribution, launches)):
         chosen = (call >= 0) & ((found >= 0) | (depth == 0))
-        columns = (np.flatnonzero(chosen), found[chosen], launches.thread[chosen], name[chosen], duration[chosen])
-        for kernel, number, where, called, took in zip(*(column.tolist() for column in columns), strict=True):
+        columns = (
+            np.flatnonzero(chosen),
+            found[chosen],
+            launches.thread[chosen],
+            name[chosen],
+            duration[chosen],
+        )
+        for kernel, number, where, called, took in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             label = (texts[number], _STYLES[kinds[number]]) if number >= 0 else ("None", "None")
             groups[(*label, where, str(names[called]))].append((number, kernel, took))
     return _summed(groups)
@@ -64,7 +78,17 @@ def from_sweep(path: Path) -> list[Row]:
 
 def from_nsys(path: Path) -> list[Row]:
     """Rows as the installed nsys prints them, sorted. Raises FileNotFoundError without nsys."""
-    command = ["nsys", "stats", "-r", "nvtxkernsum", "--format", "csv", "--output", "-", str(path.resolve())]
+    command = [
+        "nsys",
+        "stats",
+        "-r",
+        "nvtxkernsum",
+        "--format",
+        "csv",
+        "--output",
+        "-",
+        str(path.resolve()),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
     table = made.stdout[made.stdout.index("NVTX Range,") :]
@@ -73,14 +97,21 @@ def from_nsys(path: Path) -> list[Row]:
 
 def _attribution(database: Database, ranges: nsys_ranges.RangeTable) -> Attribution:
     """nvtxkernsum's idea of what encloses: start/end ranges too, and an end for every range."""
-    last = database.connection.execute(f"SELECT max(max(start), max(coalesce(end, start))) FROM {NVTX}").fetchone()[0]
+    last = database.connection.execute(
+        f"SELECT max(max(start), max(coalesce(end, start))) FROM {NVTX}"
+    ).fetchone()[0]
     spans = ranges.spans
     ended = Spans(spans.process, spans.thread, spans.start, np.minimum(spans.end, last))
-    elsewhere = f"SELECT start FROM {NVTX} WHERE eventType = {nsys_ranges.START_END} AND endGlobalTid IS NOT NULL"
+    elsewhere = (
+        f"SELECT start FROM {NVTX} WHERE eventType = {nsys_ranges.START_END} AND endGlobalTid IS "
+        "NOT NULL"
+    )
     moved = np.array([start for (start,) in database.connection.execute(elsewhere)], np.int64)
     start_end = (ranges.kind == nsys_ranges.START_END) & ~np.isin(spans.start, moved)
     nothing = np.zeros(len(ranges.kind), bool)
-    return Attribution(ended, (ranges.kind == nsys_ranges.PUSH_POP) | start_end, nothing, nothing, nothing)
+    return Attribution(
+        ended, (ranges.kind == nsys_ranges.PUSH_POP) | start_end, nothing, nothing, nothing
+    )
 
 
 def _around(attribution: Attribution, launches: Spans) -> Iterator[np.ndarray]:
@@ -98,7 +129,9 @@ def _names(ranges: nsys_ranges.RangeTable) -> list[str]:
     return found
 
 
-def _summed(groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]]) -> list[Row]:
+def _summed(
+    groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]],
+) -> list[Row]:
     """Rounded by SQLite, as nsys does it."""
     rounding = sqlite3.connect(":memory:")
     rows = []
@@ -107,7 +140,9 @@ def _summed(groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, 
         instances = len({item[0] for item in members if item[0] >= 0})
         spread = stdev(took) if len(took) > 1 else 0.0
         values = (sum(took) / len(took), median(took), spread)
-        mean, middle, deviation = rounding.execute("SELECT round(?, 1), round(?, 1), round(?, 1)", values).fetchone()
+        mean, middle, deviation = rounding.execute(
+            "SELECT round(?, 1), round(?, 1), round(?, 1)", values
+        ).fetchone()
         pid, tid = (thread >> 24) & 0xFFFFFF, thread & 0xFFFFFF
         counts = (pid, tid, instances, len({item[1] for item in members}), sum(took))
         cells = (label, style, *counts, mean, middle, min(took), max(took), deviation, kernel)
@@ -119,7 +154,10 @@ def _summed(groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, 
 def main(paths: list[str]) -> int:
     """Print one line per export; return 1 when any differs."""
     if not paths or shutil.which("nsys") is None:
-        print("usage: compare_nvtxkernsum.py EXPORT.sqlite ... (nsys must be installed)", file=sys.stderr)
+        print(
+            "usage: compare_nvtxkernsum.py EXPORT.sqlite ... (nsys must be installed)",
+            file=sys.stderr,
+        )
         return 2
     differs = False
     for path in map(Path, paths):
@@ -129,7 +167,10 @@ def main(paths: list[str]) -> int:
         theirs = from_nsys(path)
         differs |= mine != theirs
         said = "equal" if mine == theirs else f"{len(set(mine) ^ set(theirs))} rows differ"
-        print(f"{path}: {len(mine)} rows here in {took:.1f} s of CPU, {len(theirs)} in nvtxkernsum: {said}")
+        print(
+            f"{path}: {len(mine)} rows here in {took:.1f} s of CPU, {len(theirs)} in nvtxkernsum: "
+            f"{said}"
+        )
         for row in sorted(set(mine) ^ set(theirs))[:4]:
             print("   ", "here" if row in mine else "nsys", row)
     return int(differs)

@@ -1,12 +1,15 @@
-"""Does `perfctl gate` catch what changed, by the quantity that names it, and keep still where nothing did?
+"""Does `perfctl gate` catch what changed, by the quantity that names it, and keep still where
+nothing did?
 
-    python scripts/proof/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
+    python scripts/proof/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...]
+    [--clean 1000]
 
-Each seed makes one change to a real input: to a model (built by a factory and estimated), or to a recorded report (examples and
-tests/data, edited in its records). It is caught where the gate fails, and its headline is about one of the quantities that
-the change names. Everything follows from the seed's number. Clean comparisons read the
-same inputs once more; with stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), sessions
-are compared with baselines of others, by counts and by time.
+Each seed makes one change to a real input: to a model (built by a factory and estimated), or to a
+recorded report (examples and tests/data, edited in its records). It is caught where the gate fails,
+and its headline is about one of the quantities that the change names. Everything follows from the
+seed's number. Clean comparisons read the same inputs once more; with stores of sessions of the same
+code (`perfctl torch --repeat 5`, one store a session), sessions are compared with baselines of
+others, by counts and by time.
 """
 
 from __future__ import annotations
@@ -27,7 +30,14 @@ from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.gate.judge import SESSIONS, causes, judge, with_sessions
 from perfctl.orchestrator.analyse.gate.quantities import of_model, of_runs
-from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
+from perfctl.orchestrator.analyse.gate.records import (
+    FAILS,
+    NOT_JUDGED,
+    TIME,
+    WORSE,
+    Measured,
+    Outcome,
+)
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
 from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step
@@ -62,7 +72,8 @@ class Trial:
         return self.first in self.names
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models
+# --------------------------------------------------------------------------------------------------
 
 _EDIT: dict[str, Any] = {}
 """What the factory below builds."""
@@ -80,10 +91,17 @@ def network() -> nn.Module:
 
         def __init__(self) -> None:
             super().__init__()
-            self.conv = nn.Conv2d(3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2)
+            self.conv = nn.Conv2d(
+                3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2
+            )
             bias = bool(_EDIT.get("bias"))
-            self.body = nn.ModuleList(nn.Linear(hidden, hidden, bias) for _ in range(2 + _EDIT.get("deeper", 0)))
-            self.into, self.head = nn.Linear(width, hidden), nn.Linear(hidden, 10 + _EDIT.get("classes", 0))
+            self.body = nn.ModuleList(
+                nn.Linear(hidden, hidden, bias) for _ in range(2 + _EDIT.get("deeper", 0))
+            )
+            self.into, self.head = (
+                nn.Linear(width, hidden),
+                nn.Linear(hidden, 10 + _EDIT.get("classes", 0)),
+            )
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             seen = torch.relu(self.conv(images))
@@ -115,23 +133,36 @@ def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
     def made(seed: int, dice: random.Random) -> Trial:
         given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
         edits: Mapping[str, Mapping[str, Any]] = {
-            "wider layer": {"hidden": given["hidden"] + dice.randint(1, 8)}, "larger kernel": {"kernel": 5},
-            "deeper": {"deeper": dice.randint(1, 2)}, "cast": {"cast": True}, "copy": {"copy": True},
-            "layers run twice": {"again": 1}, "activation": {"activation": True},
-            "bias": {"bias": True}, "wider head": {"classes": dice.randint(1, 20)}, "batch": {"batch": 8 + dice.randint(1, 8)},
-        }  # fmt: skip
+            "wider layer": {"hidden": given["hidden"] + dice.randint(1, 8)},
+            "larger kernel": {"kernel": 5},
+            "deeper": {"deeper": dice.randint(1, 2)},
+            "cast": {"cast": True},
+            "copy": {"copy": True},
+            "layers run twice": {"again": 1},
+            "activation": {"activation": True},
+            "bias": {"bias": True},
+            "wider head": {"classes": dice.randint(1, 20)},
+            "batch": {"batch": 8 + dice.randint(1, 8)},
+        }
         edit = {**given, **edits[name]}
-        return Trial(seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {}))
+        return Trial(
+            seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {})
+        )
 
     return made
 
 
-# --- recorded reports ---------------------------------------------------------------------------------------------------
+# --- recorded reports
+# --------------------------------------------------------------------------------------------------
 
 
 @cache
 def _recorded(path: Path) -> tuple[Run, ...]:
-    return tuple(run for run in side(path, Path("none.db")).runs if run.status == "ok" and run.profiler != "none")
+    return tuple(
+        run
+        for run in side(path, Path("none.db")).runs
+        if run.status == "ok" and run.profiler != "none"
+    )
 
 
 def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
@@ -139,14 +170,20 @@ def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
 
 
 def _doubled(run: Run, dice: random.Random) -> Run:
-    one, free = dice.choice(list(run.report.kernels)), 1 + max(kernel.launch for kernel in run.report.kernels)
+    one, free = (
+        dice.choice(list(run.report.kernels)),
+        1 + max(kernel.launch for kernel in run.report.kernels),
+    )
     return _kernels(run, [*run.report.kernels, one._replace(launch=free)])
 
 
 def _extra(name: str) -> Callable[[Run, random.Random], Run]:
     def edit(run: Run, dice: random.Random) -> Run:
         doubled = _doubled(run, dice)
-        return _kernels(run, [*run.report.kernels, doubled.report.kernels[-1]._replace(name=name, short_name=name)])
+        return _kernels(
+            run,
+            [*run.report.kernels, doubled.report.kernels[-1]._replace(name=name, short_name=name)],
+        )
 
     return edit
 
@@ -167,19 +204,29 @@ def _unfused(run: Run, dice: random.Random) -> Run:
     """One kernel's work in two: the bias is added apart."""
     free = 1 + max(kernel.launch for kernel in run.report.kernels)
     one = dice.choice(list(run.report.kernels))
-    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-    return _kernels(run, [*run.report.kernels, one._replace(launch=free, name=name, short_name=name)])
+    name = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    )
+    return _kernels(
+        run, [*run.report.kernels, one._replace(launch=free, name=name, short_name=name)]
+    )
 
 
 def _fewer_steps(run: Run, dice: random.Random) -> Run:
     left = max(step.number for step in run.report.steps) - dice.randint(0, 1)
-    return replace(run, report=replace(run.report, steps=tuple(one for one in run.report.steps if one.number < left)))
+    return replace(
+        run,
+        report=replace(
+            run.report, steps=tuple(one for one in run.report.steps if one.number < left)
+        ),
+    )
 
 
 def _wider(run: Run, dice: random.Random) -> Run:
     layer = dice.choice(sorted({call.layer for call in run.layer_calls if call.flops}))
     calls = tuple(
-        call._replace(flops=2 * call.flops) if call.layer == layer and call.flops else call for call in run.layer_calls
+        call._replace(flops=2 * call.flops) if call.layer == layer and call.flops else call
+        for call in run.layer_calls
     )
     return replace(run, layer_calls=calls)
 
@@ -199,7 +246,9 @@ def _batch(run: Run, dice: random.Random) -> Run:
     return replace(run, batch_size=(run.batch_size or 0) * 3)
 
 
-def _run(path: Path, name: str, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+def _run(
+    path: Path, name: str, edit: Callable[[Run, random.Random], Run], *names: str
+) -> Callable[..., Trial]:
     def made(seed: int, dice: random.Random) -> Trial:
         every = _recorded(path)
         if path == CPU:
@@ -207,7 +256,9 @@ def _run(path: Path, name: str, edit: Callable[[Run, random.Random], Run], *name
         batch = dice.choice(sorted({run.batch_size or 0 for run in every}))
         before = [run for run in every if run.batch_size == batch]
         after = [edit(run, dice) for run in before]
-        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs(before), of_runs(after), {}))
+        return Trial(
+            seed, f"recording: {name}", names, judge("runs", of_runs(before), of_runs(after), {})
+        )
 
     return made
 
@@ -220,25 +271,56 @@ FP = ("ffma", "fmul", "fadd", "dfma", "dmul", "dadd", "hfma", "hmul", "hadd")
 
 @cache
 def gpu_step(counted: bool) -> Run:
-    """SYNTHETIC, and no profiler ran: a forward step of linear layers, one cuBLAS kernel each, every number from the dimensions.
+    """SYNTHETIC, and no profiler ran: a forward step of linear layers, one cuBLAS kernel each,
+    every number from the dimensions.
 
-    counted: with counters, as ncu gives them; else with the peak of the allocator, as nsys or torch do.
+    counted: with counters, as ncu gives them; else with the peak of the allocator, as nsys or
+    torch do.
     """
     ops, kernels, counters, blocks = [], [], [], []
     for at, (inside, out) in enumerate(pairwise(MLP)):
         layer, name = f"fc{at + 1}", f"ampere_sgemm_{TILE[0]}x{TILE[1]}_tn"
         shapes = ((out,), (ROWS, inside), (inside, out))
         ops.append(
-            OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((ROWS, out),), ("float32",) * 4, position=at)
+            OpShape(
+                layer,
+                "Linear",
+                "aten.addmm",
+                "forward",
+                shapes,
+                ((ROWS, out),),
+                ("float32",) * 4,
+                position=at,
+            )
         )
         blocks.append((out // TILE[0], ROWS // TILE[1], 1))
-        kernels.append(Kernel(
-            at, name, name, layer, "forward", 0, "range", grid_x=blocks[at][0], grid_y=blocks[at][1], grid_z=1,
-            block_x=128, block_y=1, block_z=1, start_ns=1000 * at, duration_ns=900,
-        ))  # fmt: skip
+        kernels.append(
+            Kernel(
+                at,
+                name,
+                name,
+                layer,
+                "forward",
+                0,
+                "range",
+                grid_x=blocks[at][0],
+                grid_y=blocks[at][1],
+                grid_z=1,
+                block_x=128,
+                block_y=1,
+                block_z=1,
+                start_ns=1000 * at,
+                duration_ns=900,
+            )
+        )
         executed = {"ffma": ROWS * out * inside, "fmul": ROWS * out}
         counters += [
-            Metric(at, f"smsp__sass_thread_inst_executed_op_{one}_pred_on.sum", executed.get(one, 0), "inst")
+            Metric(
+                at,
+                f"smsp__sass_thread_inst_executed_op_{one}_pred_on.sum",
+                executed.get(one, 0),
+                "inst",
+            )
             for one in FP
         ]
         counters += [
@@ -246,23 +328,57 @@ def gpu_step(counted: bool) -> Run:
             Metric(at, "dram__bytes_read.sum", 4 * (ROWS * inside + inside * out), "byte"),
             Metric(at, "dram__bytes_write.sum", 4 * ROWS * out, "byte"),
         ]
-    tool, memory = ("ncu", ()) if counted else ("torch", (MemoryFigure("peak", "allocated", 50_000_000),))
+    tool, memory = (
+        ("ncu", ()) if counted else ("torch", (MemoryFigure("peak", "allocated", 50_000_000),))
+    )
     report = Report(
-        tool, Path("synthetic"), "synthetic", kernels=kernels, counters=counters if counted else [], ops=tuple(ops),
-        steps=(Step(0, "step", None, 5000),), memory=memory,
-    )  # fmt: skip
+        tool,
+        Path("synthetic"),
+        "synthetic",
+        kernels=kernels,
+        counters=counters if counted else [],
+        ops=tuple(ops),
+        steps=(Step(0, "step", None, 5000),),
+        memory=memory,
+    )
     gpu = Device("NVIDIA A100-SXM4-40GB", "gpu", compute_capability="8.0", sm_count=108)
     return Run(
-        1, 1, "synthetic", None, None, tool, None, "mlp", ROWS, "infer", "fp32", gpu, "ok", "synthetic", 0, None, None, None,
-        None, None, report,
-    )  # fmt: skip
+        1,
+        1,
+        "synthetic",
+        None,
+        None,
+        tool,
+        None,
+        "mlp",
+        ROWS,
+        "infer",
+        "fp32",
+        gpu,
+        "ok",
+        "synthetic",
+        0,
+        None,
+        None,
+        None,
+        None,
+        None,
+        report,
+    )
 
 
-def _gpu(name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+def _gpu(
+    name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str
+) -> Callable[..., Trial]:
     def made(seed: int, dice: random.Random) -> Trial:
         before = gpu_step(counted)
         after = edit(before, dice)
-        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs([before]), of_runs([after]), {}))
+        return Trial(
+            seed,
+            f"recording: {name}",
+            names,
+            judge("runs", of_runs([before]), of_runs([after]), {}),
+        )
 
     return made
 
@@ -286,7 +402,10 @@ def _grid(**sides: Sequence[int]) -> Callable[[Run, random.Random], Run]:
     def edit(run: Run, dice: random.Random) -> Run:
         kernels = list(run.report.kernels)
         at = dice.randrange(len(kernels))
-        times = {side: getattr(kernels[at], side) * dice.choice(factors) for side, factors in sides.items()}
+        times = {
+            side: getattr(kernels[at], side) * dice.choice(factors)
+            for side, factors in sides.items()
+        }
         kernels[at] = kernels[at]._replace(**times)
         return _kernels(run, kernels)
 
@@ -301,22 +420,32 @@ def _more_memory(run: Run, dice: random.Random) -> Run:
 
 def _slower(seed: int, dice: random.Random) -> Trial:
     """Times of known spread: sessions vary by 2 %, and the new one is 1.4 to 2 times as slow."""
-    (base, *_), factor = [run for run in _recorded(CPU) if run.profiler == "torch"], 1.4 + 0.6 * dice.random()
+    (base, *_), factor = (
+        [run for run in _recorded(CPU) if run.profiler == "torch"],
+        1.4 + 0.6 * dice.random(),
+    )
     held = _scaled(base, dice.gauss(1, 0.02))
     for _ in range(7):
         held = with_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
     return Trial(
-        seed, "recording: slower", (TIME,), judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {})
+        seed,
+        "recording: slower",
+        (TIME,),
+        judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {}),
     )
 
 
 def _scaled(run: Run, factor: float) -> Measured:
     measured = of_runs([run])
     places = {
-        place: {name: (float(f"{value[0] * factor:.5g}"),) if name == TIME and isinstance(value, tuple) else value
-                for name, value in values.items()}
+        place: {
+            name: (float(f"{value[0] * factor:.5g}"),)
+            if name == TIME and isinstance(value, tuple)
+            else value
+            for name, value in values.items()
+        }
         for place, values in measured.places.items()
-    }  # fmt: skip
+    }
     return replace(measured, places=places)
 
 
@@ -331,10 +460,22 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _model("activation", "operations"),
     _model("batch", "setup"),
     _run(GPU, "a launch more", _doubled, "launches"),
-    _run(GPU, "a cast kernel", _extra("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>()"),
-         "launches", "algorithm"),
+    _run(
+        GPU,
+        "a cast kernel",
+        _extra(
+            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>()"
+        ),
+        "launches",
+        "algorithm",
+    ),
     _run(GPU, "a lost fusion", _unfused, "launches", "algorithm"),
-    _run(GPU, "another algorithm", _renamed("", "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"), "algorithm"),
+    _run(
+        GPU,
+        "another algorithm",
+        _renamed("", "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"),
+        "algorithm",
+    ),
     _run(GPU, "another kernel", _renamed("", "my_own_kernel(float *)"), "kernels", "algorithm"),
     _run(GPU, "another precision", _field("precision", "tf32"), "setup"),
     _run(GPU, "another batch", _batch, "setup"),
@@ -351,7 +492,7 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _gpu("a sum in several parts", False, _grid(grid_z=(2, 4)), "derived_flops"),
     _gpu("a larger grid", False, _grid(grid_x=(2, 4), grid_y=(1, 2)), "threads"),
     _gpu("more memory allocated", False, _more_memory, "allocated"),
-)  # fmt: skip
+)
 
 
 def trial(seed: int) -> Trial:
@@ -359,7 +500,8 @@ def trial(seed: int) -> Trial:
     return CHANGES[seed % len(CHANGES)](seed, random.Random(seed))  # noqa: S311
 
 
-# --- nothing changed ----------------------------------------------------------------------------------------------------
+# --- nothing changed
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -376,10 +518,14 @@ class Clean:
     """Times judged, in all of them."""
 
 
-def clean(sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0) -> Clean:
-    """``count`` comparisons: inputs read once more in turn (once each where there are sessions), else sessions with others.
+def clean(
+    sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0
+) -> Clean:
+    """``count`` comparisons: inputs read once more in turn (once each where there are sessions),
+    else sessions with others.
 
-    Of sessions, the baseline holds 5 to 8 drawn from all but the judged one, in a drawn order: no drift is assumed.
+    Of sessions, the baseline holds 5 to 8 drawn from all but the judged one, in a drawn order: no
+    drift is assumed.
     """
     dice, seen = random.Random(seed), Counter[str]()  # noqa: S311
     first = [read() for read in again]
@@ -427,7 +573,10 @@ def main() -> int:
         caught[found.change] += found.caught
         named.setdefault(found.change, Counter())[found.first or "passed"] += 1
         if not found.caught:
-            missed.append(f"seed {seed}, {found.change}: {found.first or 'passed'}, not {' or '.join(found.names)}")
+            missed.append(
+                f"seed {seed}, {found.change}: {found.first or 'passed'}, not "
+                f"{' or '.join(found.names)}"
+            )
     print(f"{'change':44}{'seeds':>6}{'caught':>8}  named by")
     for change, count in tried.items():
         print(f"{change:44}{count:6}{caught[change]:8}  {', '.join(named[change])}")
@@ -437,9 +586,13 @@ def main() -> int:
         sessions = [of_runs(side(store, store).runs) for store in given.sessions]
         still = clean(sessions, _again(), given.clean)
         print(
-            f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: {still.by_counts} alarms from counts;"
+            f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: "
+            f"{still.by_counts} alarms from counts;"
         )
-        print(f"{still.by_time} from time, of {still.judged:,} in which a time was judged ({still.times:,} times)")
+        print(
+            f"{still.by_time} from time, of {still.judged:,} in which a time was judged "
+            f"({still.times:,} times)"
+        )
     return bool(missed)
 
 

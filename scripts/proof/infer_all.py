@@ -1,4 +1,5 @@
-"""Build every torchvision model that torchvision_infer knows, with random weights, and run one image through each.
+"""Build every torchvision model that torchvision_infer knows, with random weights, and run one
+image through each.
 
 python scripts/proof/infer_all.py [FAMILY or MODEL ...]    default: classification
 
@@ -21,24 +22,35 @@ from perfctl.workloads.models.torchvision import FAMILIES
 from perfctl.workloads.run import loop
 from perfctl.workloads.spec import Options, first_line
 
-MODULES = dict(zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True))
+MODULES = dict(
+    zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True)
+)
 
 
 def names(asked: list[str]) -> list[str]:
     """Models of the families and names that were asked for."""
-    return [name for word in asked for name in (models.list_models(MODULES[word]) if word in MODULES else [word])]
+    return [
+        name
+        for word in asked
+        for name in (models.list_models(MODULES[word]) if word in MODULES else [word])
+    ]
 
 
 def one(name: str) -> str:
     """Run one image; return its line of output on success. Raises RuntimeError, OSError."""
-    own = Namespace(model=name, weights="none", weights_dir=None, classes=None, images=1, dataloader_workers=0)
+    own = Namespace(
+        model=name, weights="none", weights_dir=None, classes=None, images=1, dataloader_workers=0
+    )
     record = loop.run(torchvision, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
     step = next(row for row in record.steps if row.phase == "inference")
     flops = sum(call.flops or 0 for call in estimate(record.ops))
     parameters = sum(record.parameters.values())
     if not flops or not parameters:
         raise RuntimeError("there is no estimate")
-    return f"{parameters:,} parameters, {flops / 1e9:.2f} GFLOP on paper, {(step.duration_ns or 0) / 1e6:.0f} ms"
+    return (
+        f"{parameters:,} parameters, {flops / 1e9:.2f} GFLOP on paper, "
+        f"{(step.duration_ns or 0) / 1e6:.0f} ms"
+    )
 
 
 def main() -> int:

@@ -2,13 +2,14 @@
 
     python scripts/proof/neusight.py [--shared ../shared] [--rows N] [--csv FILE]
 
-One row of the data is one operation (a Conv2d or Linear, forward, fp32, cuDNN 8.9) with the kernels that served it.
-A row's family is right when every one of its kernels is recognised, together they make an algorithm that can serve the
-operation (a product for Linear; implicit or explicit GEMM, Winograd or FFT for a convolution, Winograd only with a
-filter of 3 x 3 and stride 1), and the longest kernel has its role in it. A row's grid
-matches when the thread blocks predicted from the shape and the kernel's name were launched. The
-predicted multiplies are summed and compared with those on paper; --csv writes them for every row. Exits 1 when a
-line misses its target, 2 without the measurements.
+One row of the data is one operation (a Conv2d or Linear, forward, fp32, cuDNN 8.9) with the kernels
+that served it. A row's family is right when every one of its kernels is recognised, together they
+make an algorithm that can serve the operation (a product for Linear; implicit or explicit GEMM,
+Winograd or FFT for a convolution, Winograd only with a filter of 3 x 3 and stride 1), and the
+longest kernel has its role in it. A row's grid matches when the thread blocks predicted from the
+shape and the kernel's name were launched. The predicted multiplies are summed and compared with
+those on paper; --csv writes them for every row. Exits 1 when a line misses its target, 2 without
+the measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import (
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    expected_grid,
+)
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer, recognise
 
 FAMILIES_WANTED, GRIDS_WANTED = 0.995, 0.999
@@ -36,8 +42,8 @@ ALLOWED = {
         "fft": {"fft", "gemm", "layout"},
     },
 }
-"""Operation, the algorithms that can serve it, and the families that their kernels have (Linear copies a strided
-input first)."""
+"""Operation, the algorithms that can serve it, and the families that their kernels have (Linear
+copies a strided input first)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +172,26 @@ def files(shared: Path) -> list[Path]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    options.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[3] / "shared")
+    options.add_argument(
+        "--shared", type=Path, default=Path(__file__).resolve().parents[3] / "shared"
+    )
     options.add_argument("--csv", type=Path, help="write every prediction to this file")
     options.add_argument("--rows", type=int, help="only the first N rows of each file")
     given = options.parse_args()
     paths = files(given.shared)
     if not paths:
-        print(f"no measurements in {given.shared}/datasets/neusight/op_samples; say where with --shared")
+        print(
+            f"no measurements in {given.shared}/datasets/neusight/op_samples; say where with "
+            "--shared"
+        )
         return 2
     tallies = [tally(path, given.rows) for path in paths]
     print(f"{'file':38} {'rows':>6} {'family right':>13} {'grids predicted':>16} {'matched':>8}")
     for path, one in zip(paths, tallies, strict=True):
-        print(f"{path.name:38} {one.rows:6,} {one.right / one.rows:13.3%} {one.predicted.total():16,} "
-              f"{one.matched.total():8,}")  # fmt: skip
+        print(
+            f"{path.name:38} {one.rows:6,} {one.right / one.rows:13.3%} "
+            f"{one.predicted.total():16,} {one.matched.total():8,}"
+        )
     if given.csv:
         print(f"\nWrote {given.csv}: {write(paths, given.csv, given.rows):,} predictions")
     return _summary(together(tallies))
@@ -190,31 +203,68 @@ def write(paths: list[Path], target: Path, limit: int | None) -> int:
     with target.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(
-            ("file", "row", "kernel", "grid", "formula", "blocks", "matches", "multiplies", "paper", "factor")
+            (
+                "file",
+                "row",
+                "kernel",
+                "grid",
+                "formula",
+                "blocks",
+                "matches",
+                "multiplies",
+                "paper",
+                "factor",
+            )
         )
         for path in paths:
             for number, row in enumerate(islice(rows(path), limit)):
                 found = predicted(row)
                 if found is not None:
                     grid = "x".join(map(str, row.grid))
-                    lines.writerow((path.name, number, row.longest, grid, found.family, found.ctas, found.matches,
-                                    found.multiplies, row.shape.macs, round(found.factor, 4)))  # fmt: skip
+                    lines.writerow(
+                        (
+                            path.name,
+                            number,
+                            row.longest,
+                            grid,
+                            found.family,
+                            found.ctas,
+                            found.matches,
+                            found.multiplies,
+                            row.shape.macs,
+                            round(found.factor, 4),
+                        )
+                    )
                     written += 1
     return written
 
 
 def _summary(whole: Tally) -> int:
-    print("\nalgorithms: " + ", ".join(f"{method} {count:,}" for method, count in whole.methods.most_common()))
-    print(f"\n{'grid formula':20} {'rows':>6} {'matched':>8} {'share':>9} {'multiplies predicted':>26} "
-          f"{'multiply-adds on paper':>26} {'factor: median':>15} {'least':>6} {'most':>6}")  # fmt: skip
+    print(
+        "\nalgorithms: "
+        + ", ".join(f"{method} {count:,}" for method, count in whole.methods.most_common())
+    )
+    print(
+        f"\n{'grid formula':20} {'rows':>6} {'matched':>8} {'share':>9} "
+        f"{'multiplies predicted':>26} {'multiply-adds on paper':>26} {'factor: median':>15} "
+        f"{'least':>6} {'most':>6}"
+    )
     for kind in sorted(whole.predicted):
         factors = whole.factors[kind]
-        print(f"{kind:20} {whole.predicted[kind]:6,} {whole.matched[kind]:8,} "
-              f"{whole.matched[kind] / whole.predicted[kind]:9.3%} {whole.multiplies[kind]:26,} {whole.paper[kind]:26,} "
-              f"{statistics.median(factors):15.2f} {min(factors):6.2f} {max(factors):6.2f}")  # fmt: skip
+        print(
+            f"{kind:20} {whole.predicted[kind]:6,} {whole.matched[kind]:8,} "
+            f"{whole.matched[kind] / whole.predicted[kind]:9.3%} {whole.multiplies[kind]:26,} "
+            f"{whole.paper[kind]:26,} {statistics.median(factors):15.2f} {min(factors):6.2f} "
+            f"{max(factors):6.2f}"
+        )
     families = whole.right / whole.rows
-    grids = sum(whole.matched[kind] for kind in VERIFIED) / sum(whole.predicted[kind] for kind in VERIFIED)
-    print(f"\nfamily right: {whole.right:,} of {whole.rows:,} rows, {families:.3%} (wanted {FAMILIES_WANTED:.1%})")
+    grids = sum(whole.matched[kind] for kind in VERIFIED) / sum(
+        whole.predicted[kind] for kind in VERIFIED
+    )
+    print(
+        f"\nfamily right: {whole.right:,} of {whole.rows:,} rows, {families:.3%} (wanted "
+        f"{FAMILIES_WANTED:.1%})"
+    )
     print(f"grid matched: {grids:.3%} of the rows with a formula (wanted {GRIDS_WANTED:.1%})")
     for title, lines in (("family wrong", whole.wrong), ("grid not matched", whole.off)):
         for line in lines[:5]:

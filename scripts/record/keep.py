@@ -1,4 +1,5 @@
-"""What leaves the machine: the files that a replay needs, made small, without secrets and without the machine's own names."""
+"""What leaves the machine: the files that a replay needs, made small, without secrets and without
+the machine's own names."""
 
 from __future__ import annotations
 
@@ -17,19 +18,35 @@ from pathlib import Path
 from typing import Any
 
 KEPT = (
-    "run.json", "workload.json", "report.sqlite", "report.csv", "report.pt.trace.json.gz", "report.ncu-rep", "samples.csv",
+    "run.json",
+    "workload.json",
+    "report.sqlite",
+    "report.csv",
+    "report.pt.trace.json.gz",
+    "report.ncu-rep",
+    "samples.csv",
     "samples.nvidia-smi.csv",
-)  # fmt: skip
+)
 LARGEST_BYTES = 4_000_000
 """A larger file is left out, and named: test data is small."""
 LOG_BYTES = 20_000
 """Of each log of a run: its end."""
-EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "ENUM_CUDA_MEM", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_GPU",
-                "TARGET_INFO_CUDA")  # fmt: skip
+EVENT_TABLES = (
+    "CUPTI_ACTIVITY_KIND_",
+    "NVTX_EVENTS",
+    "ENUM_CUDA_MEM",
+    "META_DATA_EXPORT",
+    "EXPORT_META_DATA",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_CUDA",
+)
 STRING_COLUMNS = ("textId", "jsonTextId", "nameId", "demangledName", "shortName", "mangledName")
-_SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|jwt|cookie")
+_SECRET = re.compile(
+    r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|jwt|cookie"
+)
 _SHORTEST = 4
-"""Characters of the shortest name that is masked: replacing every "a" would leave nothing to read."""
+"""Characters of the shortest name that is masked: replacing every "a" would leave nothing
+to read."""
 _UUID = re.compile(rb"(?i)\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -41,13 +58,21 @@ class Masks:
         host = socket.gethostname()
         found = {str(path): f"<{name}>" for name, path in folders.items()}
         found |= {str(path.resolve()): f"<{name}>" for name, path in folders.items()}
-        found |= dict.fromkeys((host, host.partition(".")[0], os.environ.get("HOSTNAME", "")), "<host>")
+        found |= dict.fromkeys(
+            (host, host.partition(".")[0], os.environ.get("HOSTNAME", "")), "<host>"
+        )
         user = getpass.getuser()
         found |= {user: "<user>"} if user not in ("root", "user", "ubuntu", "nobody") else {}
         values = (value for name, value in environment.items() if _SECRET.search(name))
         found |= {value: "<removed>" for value in values if len(value) >= 8}
-        names = (name for name in found if len(name) >= _SHORTEST and name not in ("localhost", "/tmp", "/root"))  # noqa: S108
-        self.words = {name.encode("utf-8", "surrogateescape"): found[name].encode() for name in names}
+        names = (
+            name
+            for name in found
+            if len(name) >= _SHORTEST and name not in ("localhost", "/tmp", "/root")  # noqa: S108
+        )
+        self.words = {
+            name.encode("utf-8", "surrogateescape"): found[name].encode() for name in names
+        }
         longest_first = sorted(self.words, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
 
@@ -73,12 +98,15 @@ def _x(found: re.Match[bytes]) -> bytes:
 
 
 def keep(runs: Path, out: Path, masks: Masks) -> tuple[int, list[str]]:
-    """Copy what a replay needs of every run that has a report to ``out``, one folder a batch size: (number of runs, files
-    that were left out, with the reason)."""
+    """Copy what a replay needs of every run that has a report to ``out``, one folder a batch size:
+    (number of runs, files that were left out, with the reason)."""
     count, left = 0, []
     for folder in sorted(runs.glob("*/b*")):
         record = folder / "run.json"
-        if not record.is_file() or json.loads(record.read_text(encoding="utf-8"))["status"] == "failed":
+        if (
+            not record.is_file()
+            or json.loads(record.read_text(encoding="utf-8"))["status"] == "failed"
+        ):
             continue
         target = out / folder.name
         shutil.rmtree(target, ignore_errors=True)
@@ -95,13 +123,18 @@ def keep(runs: Path, out: Path, masks: Masks) -> tuple[int, list[str]]:
 
 
 def clean(folder: Path, masks: Masks) -> None:
-    """Keep the commands; remove the folders of this machine and the environments of its processes."""
+    """Keep the commands; remove the folders of this machine and the environments of
+    its processes."""
     database, trace = folder / "report.sqlite", folder / "report.pt.trace.json.gz"
     if database.is_file():
         scrub(database)
     if trace.is_file():
         text = gzip.decompress(trace.read_bytes()).decode()
-        text = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', re.sub(r'"host_name": "[^"]*"', '"host_name": "host"', text))
+        text = re.sub(
+            r'"/[^"]*/([^"/]+)"',
+            r'"\1"',
+            re.sub(r'"host_name": "[^"]*"', '"host_name": "host"', text),
+        )
         trace.write_bytes(gzip.compress(masks.text(text.encode()), mtime=0))
     for file in folder.iterdir():
         if file.suffix in (".sqlite", ".ncu-rep"):
@@ -130,14 +163,19 @@ def plain(value: Any) -> Any:
 
 
 def scrub(database: Path) -> None:
-    """nsys stores the environment of every process: keep only the tables of events and the strings that they use."""
+    """nsys stores the environment of every process: keep only the tables of events and the strings
+    that they use."""
     connection = sqlite3.connect(database, isolation_level=None)
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
     for name in tables:
         if name != "StringIds" and not name.startswith(EVENT_TABLES):
             connection.execute(f'DROP TABLE "{name}"')
     used = " UNION ".join(
-        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # with a NULL in the list, NOT IN would keep all rows
+        # with a NULL in the list, NOT IN would keep all rows
+        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
         for table in tables
         if table.startswith(EVENT_TABLES)
         for (_, column, *_) in connection.execute(f'PRAGMA table_info("{table}")')
@@ -162,8 +200,8 @@ def logs(runs: Path) -> bytes:
 
 
 def pack(folder: Path, out: Path, masks: Masks) -> list[str]:
-    """``folder`` as out/NAME.tar.gz, without owners and times; files in which a name of this machine is left are left out,
-    and returned."""
+    """``folder`` as out/NAME.tar.gz, without owners and times; files in which a name of this
+    machine is left are left out, and returned."""
     left = []
     with (
         gzip.GzipFile(out / f"{folder.name}.tar.gz", "wb", mtime=0) as packed,

@@ -1,9 +1,11 @@
-"""How fast the calculator's page is drawn and answers a slider: ``python scripts/speed/calculator.py`` (part of scripts/speed/run.py)
+"""How fast the calculator's page is drawn and answers a slider:
+``python scripts/speed/calculator.py`` (part of scripts/speed/run.py)
 
-The page holds real fits (tests/data/bench-cpu), every device of the table, four torchvision networks, and forms of the families
-up to as many networks as the page of all torchvision models. It is opened from disk in new tabs of headless Chromium: the time
-is from the navigation until the first frame with numbers, chart and tables. Then every slider is moved to 15 positions: the
-time is from the move until everything is updated, as the page reports it.
+The page holds real fits (tests/data/bench-cpu), every device of the table, four torchvision
+networks, and forms of the families up to as many networks as the page of all torchvision models. It
+is opened from disk in new tabs of headless Chromium: the time is from the navigation until the
+first frame with numbers, chart and tables. Then every slider is moved to 15 positions: the time is
+from the move until everything is updated, as the page reports it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "bench-cpu"
 TRACED = "resnet50,densenet201,inception_v3,vit_b_16"
-CHOICES = ("vgg", "resnet", "inception", "mlp", *(f"torchvision:{name}" for name in TRACED.split(",")))
+CHOICES = (
+    "vgg",
+    "resnet",
+    "inception",
+    "mlp",
+    *(f"torchvision:{name}" for name in TRACED.split(",")),
+)
 REACH_MS = 50
 FIRST_MS, OPENED = 1000, 9
 """To be reached by the first drawing; how often the page is opened."""
@@ -38,7 +46,7 @@ MOVE = """() => {
     }
     return took; }"""
 GO = """hash => new Promise(done => { addEventListener("hashchange", () => setTimeout(done), { once: true });
-    location.hash = hash; })"""
+    location.hash = hash; })"""  # noqa: E501
 
 
 def main() -> int:
@@ -50,18 +58,22 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
 
     print(
-        f"{'calculator':26} {'device':16} {'answers':>7} {'median':>8} {'99 %':>8} {'slowest':>8}  to be reached: {REACH_MS} ms"
+        f"{'calculator':26} {'device':16} {'answers':>7} {'median':>8} {'99 %':>8} {'slowest':>8}  "
+        f"to be reached: {REACH_MS} ms"
     )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "calculator.html"
         text, cpu = page()
         file.write_text(text, encoding="utf-8")
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         first = [first_drawing(browser, file) for _ in range(OPENED)]
         verdict = "ok" if statistics.median(first) < FIRST_MS else "missed"
         print(
-            f"first drawing of {len(text.encode()) / 1e6:.1f} MB, opened {OPENED} times: median {statistics.median(first):.0f} ms, "
-            f"{min(first):.0f} to {max(first):.0f} ms  to be reached: {FIRST_MS} ms  {verdict}"
+            f"first drawing of {len(text.encode()) / 1e6:.1f} MB, opened {OPENED} times: median "
+            f"{statistics.median(first):.0f} ms, {min(first):.0f} to {max(first):.0f} ms  to be "
+            f"reached: {FIRST_MS} ms  {verdict}"
         )
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
         tab.goto(file.as_uri())
@@ -86,7 +98,10 @@ def row(model: str, device: str, took: list[float]) -> str:
     """One line: all answers of a model on a device."""
     late = statistics.quantiles(took, n=100, method="inclusive")[98]
     verdict = "ok" if late < REACH_MS else "missed"
-    return f"{model:26} {device[:16]:16} {len(took):7} {statistics.median(took):5.1f} ms {late:5.1f} ms {max(took):5.1f} ms  {verdict}"
+    return (
+        f"{model:26} {device[:16]:16} {len(took):7} {statistics.median(took):5.1f} ms {late:5.1f} "
+        f"ms {max(took):5.1f} ms  {verdict}"
+    )
 
 
 def page() -> tuple[str, str]:
@@ -108,15 +123,24 @@ def page() -> tuple[str, str]:
     device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
     records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]
     fit = fit_steps("tests/data/bench-cpu", records, device.machine)
-    boards = [machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS]
+    boards = [
+        machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS
+    ]
     places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
     names, _ = names_of(TRACED)
     traced, _ = trace_all(names, lambda *_: None)
     prices = load()
-    forms = (f"resnet:depth=50,width={width}" for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced)))
+    forms = (
+        f"resnet:depth=50,width={width}"
+        for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced))
+    )
     models = (*map(planned_model, (*PARAMETERS, *forms)), *traced)
-    known = Known(models, tuple(places), (fit,), tuple(records), prices.prices, published.load(), prices.where)
-    return render_calculator(page_view(known, date="2026-11-22", version=__version__)), device.machine.name
+    known = Known(
+        models, tuple(places), (fit,), tuple(records), prices.prices, published.load(), prices.where
+    )
+    return render_calculator(
+        page_view(known, date="2026-11-22", version=__version__)
+    ), device.machine.name
 
 
 if __name__ == "__main__":

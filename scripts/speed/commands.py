@@ -1,11 +1,13 @@
-"""What small commands cost: CPU time and memory, beside ``import typer`` and ``import torch, torchvision``
+"""What small commands cost: CPU time and memory, beside ``import typer`` and
+``import torch, torchvision``
 
     python scripts/speed/commands.py [--only WORD] [--rounds N] [--runs N] [--against PYTHON]
 
-Each row is printed as soon as it is measured. Times are medians: CPU seconds (user and system, of the process and its
-children), and seconds until it ended. Memory is the largest peak of one process. One store holds the recorded sweeps of
-tests/data/recorded-cpu, another one 2,000 runs that ``make_sweeps.py`` makes up (400 models, 5 batch sizes, 5 layers, 100
-kernels); "first" and "cold" have an empty cache. With --against, the same command of another interpreter's perfctl runs after
+Each row is printed as soon as it is measured. Times are medians: CPU seconds (user and system, of
+the process and its children), and seconds until it ended. Memory is the largest peak of one
+process. One store holds the recorded sweeps of tests/data/recorded-cpu, another one 2,000 runs that
+``make_sweeps.py`` makes up (400 models, 5 batch sizes, 5 layers, 100 kernels); "first" and "cold"
+have an empty cache. With --against, the same command of another interpreter's perfctl runs after
 each, so that other work on the machine meets both alike.
 """
 
@@ -54,22 +56,51 @@ WORKS = (
     Work("show 1", ("show", "1"), "0.5 s"),
     Work("ledger", ("ledger",), "0.6 s"),
     Work("report", ("report",), "1.2 s"),
-    Work("estimate resnet18, first", ("estimate", "torchvision:resnet18"), f"1.3x {TORCH}", TORCH, clears=True),
+    Work(
+        "estimate resnet18, first",
+        ("estimate", "torchvision:resnet18"),
+        f"1.3x {TORCH}",
+        TORCH,
+        clears=True,
+    ),
     Work("estimate resnet18, again", ("estimate", "torchvision:resnet18"), "", TORCH),
-    Work("calculator, all models, cold", ("calculator", "--out", "calculator.html", "--force"), "60 s", clears=True),
-    Work("calculator, all models, again", ("calculator", "--out", "calculator.html", "--force"), "2 s"),
+    Work(
+        "calculator, all models, cold",
+        ("calculator", "--out", "calculator.html", "--force"),
+        "60 s",
+        clears=True,
+    ),
+    Work(
+        "calculator, all models, again",
+        ("calculator", "--out", "calculator.html", "--force"),
+        "2 s",
+    ),
     Work("ledger, many runs", ("ledger",), "10 s waited, 200 MB", store="many", rounds=3),
     Work("ledger --json, many runs", ("ledger", "--json"), "", store="many", rounds=3),
     Work(
-        "export, many runs", ("export", "--out", "ledger.csv", "--force"), "10 s waited, 200 MB", store="many", rounds=3
+        "export, many runs",
+        ("export", "--out", "ledger.csv", "--force"),
+        "10 s waited, 200 MB",
+        store="many",
+        rounds=3,
     ),
     *(
-        Work(f"{label}, {turn}", ("predict", *words), reach, TORCH, clears=turn == "first", rounds=1)
+        Work(
+            f"{label}, {turn}", ("predict", *words), reach, TORCH, clears=turn == "first", rounds=1
+        )
         for label, words in {
             "predict resnet50": ("torchvision:resnet50", "--device", "A100", "--batch", "32"),
             "predict hf:bert": ("hf:bert", "--device", "A100", "--batch", "32"),
             "predict convnext_base": ("timm:convnext_base", "--device", "A100", "--batch", "32"),
-            "generate hf:llama": ("hf:llama", "--prompt", "512", "--generate", "128", "--device", "H100"),
+            "generate hf:llama": (
+                "hf:llama",
+                "--prompt",
+                "512",
+                "--generate",
+                "128",
+                "--device",
+                "H100",
+            ),
         }.items()
         for turn, reach in (("first", "10 s"), ("again", "2 s"))
     ),
@@ -88,11 +119,15 @@ class Spent(NamedTuple):
 
 def run(command: list[str], folder: Path) -> Spent:
     """One process that must succeed."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     environment["XDG_CACHE_HOME"] = str(folder.parent / "cache")
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said
+        )
         _, status, usage = os.wait4(process.pid, 0)
         waited = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -103,7 +138,8 @@ def run(command: list[str], folder: Path) -> Spent:
 
 
 class Side:
-    """One interpreter's perfctl with stores and a cache of its own, which are made when they are first needed."""
+    """One interpreter's perfctl with stores and a cache of its own, which are made when they are
+    first needed."""
 
     def __init__(self, python: str, folder: Path, runs: int) -> None:
         self.python, self.folder, self.runs = python, folder, runs
@@ -132,7 +168,8 @@ class Side:
 
 
 def medians(work: Work, sides: list[Side], rounds: int) -> Iterator[Spent]:
-    """Of each side; they take turns, and the first round, which fills caches, does not count where more follow."""
+    """Of each side; they take turns, and the first round, which fills caches, does not count where
+    more follow."""
     spent: list[list[Spent]] = [[] for _ in sides]
     rounds = min(rounds, work.rounds or rounds)
     for number in range(rounds + (rounds > 1)):
@@ -140,27 +177,46 @@ def medians(work: Work, sides: list[Side], rounds: int) -> Iterator[Spent]:
             one = side.once(work)
             found += [one] if number or rounds == 1 else []
     for found in spent:
-        seconds, waited = (statistics.median(times) for times in zip(*(one[:2] for one in found), strict=True))
+        seconds, waited = (
+            statistics.median(times) for times in zip(*(one[:2] for one in found), strict=True)
+        )
         yield Spent(seconds, waited, max(one.megabytes for one in found))
 
 
 def main() -> None:
     """Measure and print, row by row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="WORD", default="", help="only rows whose name has this in it")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each command is measured (default 3)")
-    parser.add_argument("--runs", type=int, default=2000, help="runs of the large store (default 2000)")
-    parser.add_argument("--against", metavar="PYTHON", help="interpreter with another perfctl, for a ratio of the two")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="WORD", default="", help="only rows whose name has this in it"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often each command is measured (default 3)"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=2000, help="runs of the large store (default 2000)"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="PYTHON",
+        help="interpreter with another perfctl, for a ratio of the two",
+    )
     asked = parser.parse_args()
     works = [work for work in WORKS if asked.only in work.label]
     needed = {work.yardstick for work in works}
     base: dict[str, float] = {}
     more = ("| the other's CPU s | ratio " if asked.against else "") + "|"
-    print(f"| command | CPU s | waited s | of its yardstick | peak memory, MB | to be reached {more}")
+    print(
+        f"| command | CPU s | waited s | of its yardstick | peak memory, MB | to be reached {more}"
+    )
     print("|---|---|---|---|---|---" + ("|---|---|" if asked.against else "|"), flush=True)
     with tempfile.TemporaryDirectory() as name:
         pythons = [sys.executable, *([asked.against] if asked.against else [])]
-        sides = [Side(python, Path(name) / str(number), asked.runs) for number, python in enumerate(pythons)]
+        sides = [
+            Side(python, Path(name) / str(number), asked.runs)
+            for number, python in enumerate(pythons)
+        ]
         for work in WORKS:
             if work not in works and work.label not in needed:
                 continue
@@ -173,7 +229,11 @@ def main() -> None:
                 f"{mine.seconds / base[work.yardstick]:.2f}x",
             ]
             cells += [f"{mine.megabytes:.0f}", work.reach]
-            cells += [text for one in other for text in (f"{one.seconds:.2f}", f"{mine.seconds / one.seconds:.2f}")]
+            cells += [
+                text
+                for one in other
+                for text in (f"{one.seconds:.2f}", f"{mine.seconds / one.seconds:.2f}")
+            ]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

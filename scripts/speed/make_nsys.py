@@ -1,8 +1,10 @@
-"""A synthetic nsys SQLite export of any size: ``python scripts/speed/make_nsys.py KERNELS OUT.sqlite``
+"""A synthetic nsys SQLite export of any size:
+``python scripts/speed/make_nsys.py KERNELS OUT.sqlite``
 
-A training loop as perfctl annotates it: step > phase > block > layer on the main thread, the backward ranges of blocks
-and layers on autograd's own thread. 480 kernels and 94 ranges a step, 60 kernel names. It has the tables and columns of schema
-3.0.0 (nsys 2022.4) that perfctl and ``nsys stats`` read. All values are made up, and the same every time.
+A training loop as perfctl annotates it: step > phase > block > layer on the main thread, the
+backward ranges of blocks and layers on autograd's own thread. 480 kernels and 94 ranges a step, 60
+kernel names. It has the tables and columns of schema 3.0.0 (nsys 2022.4) that perfctl and
+``nsys stats`` read. All values are made up, and the same every time.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId IN
     gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, staticSharedMemory INTEGER,
     dynamicSharedMemory INTEGER, localMemoryPerThread INTEGER, localMemoryTotal INTEGER, gridId INTEGER,
     sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER);
-"""
-INSERT_RANGE = "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES (?, ?, 59, ?, ?, 0)"
+"""  # noqa: E501
+INSERT_RANGE = (
+    "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES (?, ?, 59, "
+    "?, ?, 0)"
+)
 INSERT_CALL = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, ?, 1, 0, NULL)"
 INSERT_KERNEL = (
-    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?1, ?1 + ?2, 0, 1, 7, ?3, ?4, ?5, ?6, NULL, 1, 0, ?7, ?8, 1, 1, ?9,"
-    " 1, 1, 0, ?9 * 16, 0, 0, ?3, 8192, NULL, 0)"
+    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?1, ?1 + ?2, 0, 1, 7, ?3, ?4, ?5, ?6, NULL, 1, "
+    "0, ?7, ?8, 1, 1, ?9, 1, 1, 0, ?9 * 16, 0, 0, ?3, 8192, NULL, 0)"
 )
 
 Row = tuple[int | str, ...]
@@ -59,13 +64,29 @@ def kernel_names() -> list[tuple[str, str]]:
     for kind in ("add", "mul", "relu", "copy", "sum", "norm"):
         for number, dtype in enumerate(("float", "c10::Half", "c10::BFloat16")):
             functor = f"bench::native::{kind}_functor<{dtype}, {dtype}, float>"
-            arguments = f"(int){number + 2}, {functor}, bench::detail::Array<char *, (int)3>, bench::Offsets<(int)2>"
-            found.append((f"{kind}_kernel", f"void bench::native::{kind}_kernel<{arguments}>(int, T2, T3, T4)"))
+            arguments = (
+                f"(int){number + 2}, {functor}, bench::detail::Array<char *, (int)3>, "
+                "bench::Offsets<(int)2>"
+            )
+            found.append(
+                (
+                    f"{kind}_kernel",
+                    f"void bench::native::{kind}_kernel<{arguments}>(int, T2, T3, T4)",
+                )
+            )
     for tile in ("128x64", "128x128", "256x128", "64x64", "32x32", "64x128", "256x64"):
         for layout in ("nn", "nt", "tn"):
-            name = f"synthetic_xmma_gemm_bf16bf16_bf16f32_f32_{layout}_n_tilesize{tile}x64_warpgroupsize1x1x1_kernel"
+            name = (
+                f"synthetic_xmma_gemm_bf16bf16_bf16f32_f32_{layout}_n_tilesize{tile}x64"
+                "_warpgroupsize1x1x1_kernel"
+            )
             found.append((name, name))
-            found.append((f"{name}_split", f"void {name}_split<float, (int)4, (bool)1>(T1 *, const T1 *, int)"))
+            found.append(
+                (
+                    f"{name}_split",
+                    f"void {name}_split<float, (int)4, (bool)1>(T1 *, const T1 *, int)",
+                )
+            )
     return found[:60]
 
 
@@ -83,11 +104,20 @@ def steps(count: int) -> Iterator[tuple[list[Row], list[Row], list[Row]]]:
         kernels: list[Row] = []
         opened = [(f"perfctl:step:{step}", MAIN, now)]
         for slot, (path, thread) in enumerate(places()):
-            while len(opened) > len(path) + 1 or [name for name, _, _ in opened[1:]] != path[: len(opened) - 1]:
+            while (
+                len(opened) > len(path) + 1
+                or [name for name, _, _ in opened[1:]] != path[: len(opened) - 1]
+            ):
                 name, of, since = opened.pop()
                 ranges.append((since, now + 200 - 10 * len(opened), name, of))
             for name in path[len(opened) - 1 :]:
-                opened.append((name, MAIN if name.startswith("perfctl:") else thread, now + 300 + 10 * len(opened)))
+                opened.append(
+                    (
+                        name,
+                        MAIN if name.startswith("perfctl:") else thread,
+                        now + 300 + 10 * len(opened),
+                    )
+                )
             now += LAUNCH_NS
             kernel, duration, threads = slots[slot]
             start = max(free, now + LATENCY_NS)
@@ -95,8 +125,22 @@ def steps(count: int) -> Iterator[tuple[list[Row], list[Row], list[Row]]]:
             correlation = 9 + 2 * (made + slot)
             calls.append((now - 4_000, now - 300, thread, correlation))
             names = (kernel + 2, kernel + 62)
-            kernels.append((start, duration, correlation, PROCESS, *names, 16 + kernel * 3, 1 + slot * 11, threads))
-        ranges.extend((since, now + 200 - 10 * depth, name, of) for depth, (name, of, since) in enumerate(opened))
+            kernels.append(
+                (
+                    start,
+                    duration,
+                    correlation,
+                    PROCESS,
+                    *names,
+                    16 + kernel * 3,
+                    1 + slot * 11,
+                    threads,
+                )
+            )
+        ranges.extend(
+            (since, now + 200 - 10 * depth, name, of)
+            for depth, (name, of, since) in enumerate(opened)
+        )
         now += 20_000
         ranges.sort(key=lambda row: (row[0], -int(row[1])))
         kept = min(KERNELS_A_STEP, count - made)
@@ -109,7 +153,11 @@ def places() -> Iterator[tuple[list[str], int]]:
     for phase in PHASES:
         for block in range(BLOCKS):
             for layer in range(LAYERS_A_BLOCK):
-                names = [f"perfctl:phase:{phase}", f"features.{block}:{phase}", f"features.{block}.conv{layer}:{phase}"]
+                names = [
+                    f"perfctl:phase:{phase}",
+                    f"features.{block}:{phase}",
+                    f"features.{block}.conv{layer}:{phase}",
+                ]
                 yield from [(names, AUTOGRAD if phase == "backward" else MAIN)] * KERNELS_A_LAYER
 
 
@@ -121,7 +169,11 @@ def make(count: int, out: Path) -> None:
     connection.execute("PRAGMA synchronous = OFF")
     connection.executescript(TABLES)
     connection.execute("BEGIN")
-    texts = ["cudaLaunchKernel_v7000", *(name for _, name in kernel_names()), *(short for short, _ in kernel_names())]
+    texts = [
+        "cudaLaunchKernel_v7000",
+        *(name for _, name in kernel_names()),
+        *(short for short, _ in kernel_names()),
+    ]
     connection.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(texts, 1))
     for ranges, calls, kernels in steps(count):
         connection.executemany(INSERT_RANGE, ranges)
@@ -132,7 +184,9 @@ def make(count: int, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kernels", type=int)
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()

@@ -1,9 +1,10 @@
 """How fast reports become rows, beside a yardstick measured in the same run: ``make bench``
 
-Each work and each yardstick is a process of its own, run alternately (A B A B ...), start-up included. Times are medians of
-CPU seconds (user and system, of the process and its children), which other work on the machine disturbs least.
-The table also shows the ratio of the elapsed times. Inputs are made on the first run and
-kept in .bench/. Nothing is asserted: the table shows the results.
+Each work and each yardstick is a process of its own, run alternately (A B A B ...), start-up
+included. Times are medians of CPU seconds (user and system, of the process and its children), which
+other work on the machine disturbs least. The table also shows the ratio of the elapsed times.
+Inputs are made on the first run and kept in .bench/. Nothing is asserted: the table shows
+the results.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ with open(sys.argv[1], newline="") as file:
     table = [[float(cell.replace(",", "")) for cell in row[11:]] for row in rows]
 """
 PANDAS = "import pandas, sys; pandas.read_csv(sys.argv[1], skiprows=2, thousands=',')"
-PARSE = "import perfctl, pathlib, sys; report = perfctl.parse(pathlib.Path(sys.argv[1])); list(report.counters)"
+PARSE = (
+    "import perfctl, pathlib, sys; report = perfctl.parse(pathlib.Path(sys.argv[1])); "
+    "list(report.counters)"
+)
 BOTH = """
 import subprocess, sys
 perfctl, store, files = [sys.executable, "-m", "perfctl"], sys.argv[1], sys.argv[2]
@@ -50,8 +54,8 @@ class Work:
     yardstick: str
     """What it is compared with: the name of another work, or of a yardstick."""
     reach: float | None
-    """The ratio that is to be reached: at least this many times faster where ``faster``, else at most this many times
-    the yardstick. None where the ratio is only shown."""
+    """The ratio that is to be reached: at least this many times faster where ``faster``, else at
+    most this many times the yardstick. None where the ratio is only shown."""
     faster: bool = False
     memory_mb: int | None = None
     """Peak memory to stay under."""
@@ -73,15 +77,30 @@ class Measured:
 
 def main() -> None:
     """Make the inputs, measure in turn, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is run (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the inputs; 0.1 for a quick look (default 1)")
-    parser.add_argument("--only", default="", help="only works whose name holds this text")
-    parser.add_argument("--data", type=Path, default=HERE.parents[1] / ".bench", help="where inputs are kept")
-    parser.add_argument(
-        "--hta-python", default=PYTHON, help="an interpreter that has HTA; its pandas may be another one"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--large", action="store_true", help="scaling.py at 100 times the work too: half an hour more")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is run (default 3)")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="size of the inputs; 0.1 for a quick look (default 1)",
+    )
+    parser.add_argument("--only", default="", help="only works whose name holds this text")
+    parser.add_argument(
+        "--data", type=Path, default=HERE.parents[1] / ".bench", help="where inputs are kept"
+    )
+    parser.add_argument(
+        "--hta-python",
+        default=PYTHON,
+        help="an interpreter that has HTA; its pandas may be another one",
+    )
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="scaling.py at 100 times the work too: half an hour more",
+    )
     asked = parser.parse_args()
     asked.data.mkdir(exist_ok=True)
     hta = asked.hta_python if has_hta(asked.hta_python) else None
@@ -104,7 +123,8 @@ def main() -> None:
 
 
 def has_hta(python: str) -> bool:
-    """Whether this interpreter can import HTA (HolisticTraceAnalysis on PyPI; best in its own environment)."""
+    """Whether this interpreter can import HTA (HolisticTraceAnalysis on PyPI; best in its own
+    environment)."""
     return (
         shutil.which(python) is not None
         and not subprocess.run([python, "-c", "import hta"], capture_output=True).returncode
@@ -133,19 +153,42 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
     files = {name.rsplit("-", 1)[0]: str(data / name) for name in inputs(scale)}
 
     def ingest(kind: str) -> list[str]:
-        return [PYTHON, "-m", "perfctl", "ingest", "--again", "--store", str(data / "store.db"), files[kind]]
+        return [
+            PYTHON,
+            "-m",
+            "perfctl",
+            "ingest",
+            "--again",
+            "--store",
+            str(data / "store.db"),
+            files[kind],
+        ]
 
     small, large = "nsys SQLite, 1M kernels: ingest", "nsys SQLite, 5M kernels: ingest"
     trace, long_trace = "Kineto, 100 MB: ingest", "Kineto, 300 MB: ingest"
     tasks = "200 runs of a sweep: ingest, report"
     both = [PYTHON, "-c", BOTH, str(data / "store.db"), files["tasks-200"]]
-    gather = [PYTHON, "-m", "perfctl", "slurm", "gather", "--store", str(data / "store.db"), files["tasks-200"]]
+    gather = [
+        PYTHON,
+        "-m",
+        "perfctl",
+        "slurm",
+        "gather",
+        "--store",
+        str(data / "store.db"),
+        files["tasks-200"],
+    ]
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
         Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 5, faster=True, memory_mb=500),
         Work(large, ingest("nsys-5M"), small, 5.5),
         Work("ncu long CSV, 10k x 80: ingest", ingest("ncu-long"), "pandas.read_csv", 3),
-        Work("ncu raw CSV, 1k x 80: parse", [PYTHON, "-c", PARSE, files["ncu-raw"]], "csv module, to floats", 8),
+        Work(
+            "ncu raw CSV, 1k x 80: parse",
+            [PYTHON, "-c", PARSE, files["ncu-raw"]],
+            "csv module, to floats",
+            8,
+        ),
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
         Work(trace, ingest("kineto-100"), kineto, 5 if hta else None, faster=True, memory_mb=200),
         Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=300),
@@ -155,7 +198,9 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
     ]
 
 
-def known_yardsticks(data: Path, scale: float, hta: str | None) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
+def known_yardsticks(
+    data: Path, scale: float, hta: str | None
+) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
     """(name -> command, name -> why it is not measured)."""
     files = {name.rsplit("-", 1)[0]: str(data / name) for name in inputs(scale)}
     found: dict[str, Sequence[str]] = {
@@ -167,9 +212,21 @@ def known_yardsticks(data: Path, scale: float, hta: str | None) -> tuple[dict[st
     }
     if shutil.which("nsys") is None:
         return found, {"nsys stats nvtxkernsum": "nsys is not installed"}
-    listed = subprocess.run(["nsys", "stats", "--help-reports"], capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(
+        ["nsys", "stats", "--help-reports"], capture_output=True, text=True, check=False
+    ).stdout
     report = "nvtx_kern_sum" if "nvtx_kern_sum" in listed else "nvtxkernsum"  # renamed in 2023.1
-    options = ["-q", "--force-overwrite", "true", "--report", report, "--format", "csv", "--output", str(data / "sums")]
+    options = [
+        "-q",
+        "--force-overwrite",
+        "true",
+        "--report",
+        report,
+        "--format",
+        "csv",
+        "--output",
+        str(data / "sums"),
+    ]
     found["nsys stats nvtxkernsum"] = ["nsys", "stats", *options, files["nsys-1M"]]
     return found, {}
 
@@ -201,7 +258,9 @@ def measure(commands: dict[str, Sequence[str]], rounds: int, data: Path) -> dict
 
 def _run(command: Sequence[str], into: Measured) -> None:
     # Without its cached bytecode a program would compile itself anew each time.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     began = time.monotonic()
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
@@ -223,7 +282,9 @@ def print_table(wanted: list[Work], measured: dict[str, Measured], skipped: dict
     rows += [_row(work, measured, skipped) for work in wanted]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _row(work: Work, measured: dict[str, Measured], skipped: dict[str, str]) -> tuple[str, ...]:
@@ -236,10 +297,23 @@ def _row(work: Work, measured: dict[str, Measured], skipped: dict[str, str]) -> 
     if other is None or not other.seconds:
         why = skipped.get(work.yardstick) or (other.trouble if other else "it was not asked for")
         kept = f"; memory {_verdict(fits)}" if memory else ""
-        return (*took, work.yardstick, "-", "-", "-", memory.removeprefix(", "), f"not judged: {why}{kept}")
+        return (
+            *took,
+            work.yardstick,
+            "-",
+            "-",
+            "-",
+            memory.removeprefix(", "),
+            f"not judged: {why}{kept}",
+        )
     ratio = _ratio(work, mine.seconds, other.seconds)
     shown = f"{ratio:.1f}x faster" if work.faster else f"{ratio:.1f}x"
-    yard = (work.yardstick, f"{other.median():.2f}", shown, f"{_ratio(work, mine.elapsed, other.elapsed):.1f}x")
+    yard = (
+        work.yardstick,
+        f"{other.median():.2f}",
+        shown,
+        f"{_ratio(work, mine.elapsed, other.elapsed):.1f}x",
+    )
     if work.reach is None:
         kept = f"; memory {_verdict(fits)}" if memory else ""
         return (*took, *yard, memory.removeprefix(", "), f"time not judged{kept}")

@@ -1,8 +1,10 @@
-"""Does cost grow faster than work? ``python scripts/speed/scaling.py``, a part of run.py (``--large``: 100 times the work)
+"""Does cost grow faster than work? ``python scripts/speed/scaling.py``, a part of run.py
+(``--large``: 100 times the work)
 
-Synthetic runs (make_sweeps.py) at 1, 10 and 100 times the kernels, layers, batch sizes and runs in a store. For each command, in a
-process of its own: CPU seconds (user and system), peak memory, and the growth from the previous size. Growth above 10 for ten times
-the work means that cost grows faster than work.
+Synthetic runs (make_sweeps.py) at 1, 10 and 100 times the kernels, layers, batch sizes and runs in
+a store. For each command, in a process of its own: CPU seconds (user and system), peak memory, and
+the growth from the previous size. Growth above 10 for ten times the work means that cost grows
+faster than work.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ SIZES: dict[str, tuple[Size, ...]] = {
 
 def main() -> None:
     """Print one table per dimension."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--large", action="store_true", help="100 times the work too: half an hour of CPU time")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--large", action="store_true", help="100 times the work too: half an hour of CPU time"
+    )
     parser.add_argument("--only", default="", help="only dimensions whose name holds this text")
     asked = parser.parse_args()
     for dimension, sizes in SIZES.items():
@@ -49,8 +55,14 @@ def main() -> None:
 
 def table(dimension: str, sizes: tuple[Size, ...]) -> None:
     """CPU seconds, MB and growth of every stage."""
-    print(f"\n{dimension}: {', '.join(str(tuple(size)) for size in sizes)} (sweeps, batch sizes, layers, kernels)")
-    print(f"{'stage':10}" + "".join(f" {'CPU s':>8} {'MB':>5} {'growth':>7}" for _ in sizes), flush=True)
+    print(
+        f"\n{dimension}: {', '.join(str(tuple(size)) for size in sizes)} (sweeps, batch sizes, "
+        "layers, kernels)"
+    )
+    print(
+        f"{'stage':10}" + "".join(f" {'CPU s':>8} {'MB':>5} {'growth':>7}" for _ in sizes),
+        flush=True,
+    )
     lines: dict[str, str] = {}
     before: dict[str, float] = {}
     for size in sizes:
@@ -60,10 +72,13 @@ def table(dimension: str, sizes: tuple[Size, ...]) -> None:
                 seconds, memory = cost(words, Path(folder))
                 growth = f"{seconds / before[stage]:.1f}x" if stage in before else ""
                 before[stage] = seconds
-                lines[stage] = lines.get(stage, f"{stage:10}") + f" {seconds:8.2f} {memory:5.0f} {growth:>7}"
+                lines[stage] = (
+                    lines.get(stage, f"{stage:10}") + f" {seconds:8.2f} {memory:5.0f} {growth:>7}"
+                )
             for name, file in (("store, MB", "perfctl.db"), ("page, MB", "page.html")):
                 lines[name] = (
-                    lines.get(name, f"{name:10}") + f" {(Path(folder) / file).stat().st_size / 1e6:8.2f} {'':13}"
+                    lines.get(name, f"{name:10}")
+                    + f" {(Path(folder) / file).stat().st_size / 1e6:8.2f} {'':13}"
                 )
     print("\n".join(lines.values()), flush=True)
 
@@ -81,8 +96,11 @@ def stages() -> Iterator[tuple[str, list[str]]]:
 
 
 def cost(words: list[str], folder: Path) -> tuple[float, float]:
-    """(CPU seconds, peak memory in MB). Exit codes 1 and 3 are results of a comparison, not failures."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """(CPU seconds, peak memory in MB). Exit codes 1 and 3 are results of a comparison,
+    not failures."""
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     command = [sys.executable, "-m", "perfctl", *words]
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

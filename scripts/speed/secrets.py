@@ -1,6 +1,8 @@
-"""CPU time a byte of the search for secrets, in texts that are bad for it: ``python scripts/speed/secrets.py [--megabytes N ...]``.
+"""CPU time a byte of the search for secrets, in texts that are bad for it:
+``python scripts/speed/secrets.py [--megabytes N ...]``.
 
-Each text repeats what almost is a secret, or what is one. Time in proportion to the text means the same figure in each column.
+Each text repeats what almost is a secret, or what is one. Time in proportion to the text means the
+same figure in each column.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def seconds(text: bytes) -> float:
 
 def main() -> None:
     """Print a row for each shape."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     asked = parser.parse_args()
     print("us a byte at", *(f"{size:>6} MB" for size in asked.megabytes))

@@ -1,4 +1,5 @@
-"""Actions as Python users call them: records come back, errors name fields, and no test here prints anything."""
+"""Actions as Python users call them: records come back, errors name fields, and no test here
+prints anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Batch sizes that reports' names say: which, when somebody is asked, and what is listed before anything is read."""
+"""Batch sizes that reports' names say: which, when somebody is asked, and what is listed before
+anything is read."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from perfctl.orchestrator.actions.ingest.batches import batch_in_name, batches_i
 from perfctl.orchestrator.errors import UsageError
 
 CSV = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name",'
-    '"Metric Unit","Metric Value"\n"0","1","app","host","gemm","1","7","S","a__b.sum","inst","{}"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
+    'Name","Metric Name","Metric Unit","Metric Value"\n'
+    '"0","1","app","host","gemm","1","7","S","a__b.sum","inst","{}"\n'
 )
 
 
@@ -26,11 +28,21 @@ def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        ("ncu_b16.csv", 16), ("forward_batch_size_128.json", 128), ("trace bs=32.json", 32), ("batch=8/r.csv", 8),
-        ("batchsize-64.csv", 64), ("BS_4.csv", 4), ("resnet_5_batch.csv", 5), ("b2/report.pt.trace.json.gz", 2),
-        ("lib64.csv", None), ("gemm_bf16.csv", None), ("b200_trace.json", None), ("b0.csv", None), ("batch.csv", None),
+        ("ncu_b16.csv", 16),
+        ("forward_batch_size_128.json", 128),
+        ("trace bs=32.json", 32),
+        ("batch=8/r.csv", 8),
+        ("batchsize-64.csv", 64),
+        ("BS_4.csv", 4),
+        ("resnet_5_batch.csv", 5),
+        ("b2/report.pt.trace.json.gz", 2),
+        ("lib64.csv", None),
+        ("gemm_bf16.csv", None),
+        ("b200_trace.json", None),
+        ("b0.csv", None),
+        ("batch.csv", None),
     ],
-)  # fmt: skip
+)
 def test_a_name_says_its_batch_size_in_the_usual_forms(name: str, size: int | None) -> None:
     assert sizes(name) == [size]
     assert batch_in_name(Path("runs", name)) == size
@@ -38,16 +50,25 @@ def test_a_name_says_its_batch_size_in_the_usual_forms(name: str, size: int | No
 
 def test_the_name_of_a_gpu_is_a_batch_size_only_beside_other_batch_sizes() -> None:
     assert sizes("ncu_b100.csv", "ncu_b200.csv") == [None, None]
-    assert sizes("ncu_b50.csv", "ncu_b100.csv", "ncu_b200.csv", "nsys_b200.csv") == [50, 100, 200, None]
+    assert sizes("ncu_b50.csv", "ncu_b100.csv", "ncu_b200.csv", "nsys_b200.csv") == [
+        50,
+        100,
+        200,
+        None,
+    ]
 
 
 def test_a_pattern_of_ones_own_takes_the_place_of_the_usual_forms() -> None:
     assert sizes("run16_b7.csv", "run32_b7.csv", pattern=r"run(\d+)") == [16, 32]
-    assert sizes("n=12/x.csv", pattern=r"n=(?P<batch>\d+)") == [12], "the folder's name, where the file's has none"
+    assert sizes("n=12/x.csv", pattern=r"n=(?P<batch>\d+)") == [12], (
+        "the folder's name, where the file's has none"
+    )
     assert sizes("a16.csv", "x.csv", pattern=r"(\d+)") == [16, None]
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("b(", "is not a regular expression"), (r"b\d+", "has no group")])
+@pytest.mark.parametrize(
+    ("pattern", "said"), [("b(", "is not a regular expression"), (r"b\d+", "has no group")]
+)
 def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         sizes("b16.csv", pattern=pattern)
@@ -55,7 +76,9 @@ def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
 
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> None:
     path = Path("b16_vs_b32.csv")
-    with pytest.raises(UsageError, match=r"b16_vs_b32.csv: the name may say batch size 16 or 32.*`batch_pattern`"):
+    with pytest.raises(
+        UsageError, match=r"b16_vs_b32.csv: the name may say batch size 16 or 32.*`batch_pattern`"
+    ):
         batches_in_names([path])
     with pytest.raises(UsageError, match="the name may say batch size 1 or 16"):
         sizes("run1_b16.csv", "run2_b16.csv", pattern=r"(\d+)")
@@ -66,8 +89,10 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> N
         return among[-1]
 
     assert batches_in_names([path, Path("b8.csv"), Path("b4_b4.csv")], ask=ask) == {
-        path: 32, Path("b8.csv"): 8, Path("b4_b4.csv"): 4,
-    }  # fmt: skip
+        path: 32,
+        Path("b8.csv"): 8,
+        Path("b4_b4.csv"): 4,
+    }
     assert asked == [(path, [16, 32])], "one number twice is one"
 
 
@@ -79,16 +104,24 @@ def test_each_file_is_listed_and_many_are_counted() -> None:
     assert (len(lines), lines[-1]) == (13, "and 8 more files, batch size (files): 8 (4), 16 (4)")
 
 
-def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(tmp_path: Path) -> None:
+def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(
+    tmp_path: Path,
+) -> None:
     for size in (16, 128):
         (tmp_path / f"forward_batch_size_{size}.csv").write_text(CSV.format(size))
     (tmp_path / "other_b1_b2.csv").write_text(CSV.format(3))
     done = perfctl.ingest(tmp_path / "forward_*.csv", tmp_path / "s.db")
-    assert [(run.batch_size, path.name) for run, (path, _) in zip(perfctl.runs(tmp_path / "s.db"), done.taken, strict=True)] == [
-        (128, "forward_batch_size_128.csv"), (16, "forward_batch_size_16.csv"),
-    ]  # fmt: skip
+    assert [
+        (run.batch_size, path.name)
+        for run, (path, _) in zip(perfctl.runs(tmp_path / "s.db"), done.taken, strict=True)
+    ] == [
+        (128, "forward_batch_size_128.csv"),
+        (16, "forward_batch_size_16.csv"),
+    ]
     with pytest.raises(UsageError, match=r"other_b1_b2\.csv"):
         perfctl.ingest(tmp_path, tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists(), "nothing was read"
     said = perfctl.UserHints(batch_size=9)
-    assert len(perfctl.ingest(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1
+    assert (
+        len(perfctl.ingest(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1
+    )

@@ -1,5 +1,6 @@
-"""ncu replays one of the layers that repeat one another: a sweep from the plain step to the store and the ledger. ncu is played
-by a program that filters launches by NVTX as its manual says, and counts what the shapes of the layers imply."""
+"""ncu replays one of the layers that repeat one another: a sweep from the plain step to the store
+and the ledger. ncu is played by a program that filters launches by NVTX as its manual says, and
+counts what the shapes of the layers imply."""
 
 from __future__ import annotations
 
@@ -22,14 +23,37 @@ from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from tests.analyse.kernels.test_repeats import OPS, STEP
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
-DEPTH = {"block.0.up": 257, "block.1.up": 257, "block.2.down": 1025, "block.3.bare": 256, "block.4.wide": 257}
+DEPTH = {
+    "block.0.up": 257,
+    "block.1.up": 257,
+    "block.2.down": 1025,
+    "block.3.bare": 256,
+    "block.4.wide": 257,
+}
 """Multiply-adds for each of the 64 x 256 outputs; the bias is one more."""
-STEP_ROW = {"number": 0, "phase": "step", "start_ns": 0, "duration_ns": 1_000_000, "loss": None, "accuracy": None}
+STEP_ROW = {
+    "number": 0,
+    "phase": "step",
+    "start_ns": 0,
+    "duration_ns": 1_000_000,
+    "loss": None,
+    "accuracy": None,
+}
 RECORD = {
-    "perfctl_workload_record": 1, "status": "ok", "batch_size": 4, "workload": "mnist_cnn", "steps": [STEP_ROW], "memory": [],
-    "ops": [asdict(op) for op in OPS], "gaps": [], "environment": {},
-    "mode": "train", "precision": "fp32", "started_at": None, "duration_ns": None,
-}  # fmt: skip
+    "perfctl_workload_record": 1,
+    "status": "ok",
+    "batch_size": 4,
+    "workload": "mnist_cnn",
+    "steps": [STEP_ROW],
+    "memory": [],
+    "ops": [asdict(op) for op in OPS],
+    "gaps": [],
+    "environment": {},
+    "mode": "train",
+    "precision": "fp32",
+    "started_at": None,
+    "duration_ns": None,
+}
 NCU = f"""#!{sys.executable}
 import re, sys
 from pathlib import Path
@@ -88,8 +112,8 @@ def counted(store: Path) -> dict[str, tuple[float, str | None]]:
     """layer -> (FFMA, section) of each launch."""
     with sqlite3.connect(store) as connection:
         rows = connection.execute(
-            "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON kernel.id = counter.kernel_id "
-            f"WHERE counter.name = '{FFMA}'"
+            "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON "
+            f"kernel.id = counter.kernel_id WHERE counter.name = '{FFMA}'"
         )
         return {layer: (value, section) for layer, value, section in rows}
 
@@ -102,7 +126,9 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     assert {layer: value for layer, (value, _) in found.items()} == {
         layer: 64 * 256 * each for layer, each in DEPTH.items()
     }
-    assert [layer for layer, (_, section) in found.items() if section == "extrapolated"] == ["block.1.up"]
+    assert [layer for layer, (_, section) in found.items() if section == "extrapolated"] == [
+        "block.1.up"
+    ]
     argv = json.loads((done.runs[0].folder / "run.json").read_text())["commands"][0]
     assert argv[argv.index("--nvtx-exclude") + 1] == "block.1.up:forward]"
     assert argv.count("--nvtx-exclude") == 1
@@ -130,11 +156,17 @@ def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
 
 def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> None:
     distinct, whole = (
-        sweep(Ncu(metrics=FFMA, launches=kind), SweepOptions(batches=(4,), device="cuda", store=node / f"{kind}.db"))
+        sweep(
+            Ncu(metrics=FFMA, launches=kind),
+            SweepOptions(batches=(4,), device="cuda", store=node / f"{kind}.db"),
+        )
         for kind in ("distinct", "all")
     )
     assert distinct.store is not None and whole.store is not None
-    values = [{layer: value for layer, (value, _) in counted(run.store).items()} for run in (distinct, whole)]
+    values = [
+        {layer: value for layer, (value, _) in counted(run.store).items()}
+        for run in (distinct, whole)
+    ]
     assert values[0] == values[1]
     assert "block.9" not in values[1], "the collective is never replayed"
 
@@ -142,7 +174,8 @@ def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> 
 def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The folder of a launcher's run: rank 0 has a report, rank 1 the record of a program that ran as usual."""
+    """The folder of a launcher's run: rank 0 has a report, rank 1 the record of a program that ran
+    as usual."""
     done = sweep(Ncu(), SweepOptions(batches=(4,), device="cuda"))
     folder = done.runs[0].folder
     record = json.loads((folder / "run.json").read_text())
@@ -155,9 +188,12 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     assert "run 1" in capsys.readouterr().out
     with sqlite3.connect(store) as connection:
         assert connection.execute("SELECT status, variant FROM run ORDER BY id").fetchall() == [
-            ("ok", "rank 0 of 2"), ("ok", "rank 1 of 2"),
-        ]  # fmt: skip
-        gaps = connection.execute("SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id").fetchall()
+            ("ok", "rank 0 of 2"),
+            ("ok", "rank 1 of 2"),
+        ]
+        gaps = connection.execute(
+            "SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id"
+        ).fetchall()
     of_collectives = [row[:3] for row in gaps if "a replay of one would never end" in row[3]]
     of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
     assert of_collectives == [(1, "collective", "not_collected")]

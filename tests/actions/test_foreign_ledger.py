@@ -1,4 +1,5 @@
-"""A trace of somebody else's program, with shapes and without counters, has a ledger: ratios, verdicts, utilisation."""
+"""A trace of somebody else's program, with shapes and without counters, has a ledger: ratios,
+verdicts, utilisation."""
 
 from __future__ import annotations
 
@@ -19,22 +20,38 @@ M, K, N = 128, 512, 256
 PAPER = 2 * M * K * N
 EXECUTED = 2 * M * N * (K + 1) + M * N
 """Whole tiles, one multiply-add more for the bias, and alpha: an sgemm whose tiles fit."""
-A100 = {"id": 0, "name": "NVIDIA A100-SXM4-40GB", "computeMajor": 8, "computeMinor": 0, "numSms": 108}
+A100 = {
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-40GB",
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "numSms": 108,
+}
 
 
-def product(ts: int, number: int, microseconds: float, name: str = "ampere_sgemm_128x64_tn") -> list[Event]:
+def product(
+    ts: int, number: int, microseconds: float, name: str = "ampere_sgemm_128x64_tn"
+) -> list[Event]:
     """aten::addmm of M x K x N, and its kernel in tiles of 128 outputs by 64 rows."""
     made = operation("aten::addmm", ts, 9, number)
     made["args"] |= {
-        "Input Dims": [[N], [M, K], [K, N]], "Input type": ["float"] * 3, "Concrete Inputs": [""] * 3,
-    }  # fmt: skip
+        "Input Dims": [[N], [M, K], [K, N]],
+        "Input type": ["float"] * 3,
+        "Concrete Inputs": [""] * 3,
+    }
     shape: dict[str, Any] = {"grid": [N // 128, M // 64, 1], "block": [128, 1, 1]}
-    return [made, launch(ts + 1, number), kernel(name, 1000 + ts, microseconds, number, number, device=0, **shape)]
+    return [
+        made,
+        launch(ts + 1, number),
+        kernel(name, 1000 + ts, microseconds, number, number, device=0, **shape),
+    ]
 
 
 def analysed(folder: Path, *events: Event) -> Analysis:
     path = folder / "somebody.pt.trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events}))
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events})
+    )
     assert not ingest([path], folder / "store.db").failed
     ((found,),) = ledger(folder / "store.db", made=list)
     return found
@@ -44,7 +61,11 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path:
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 7))
     (row,) = found.ledger.rows
     assert (row.name, row.batch) == (f"aten::addmm {M}x{K}x{N} forward", None)
-    assert (row.paper.value, row.counted.value, row.counted.state) == (2 * PAPER, 2 * EXECUTED, "derived")
+    assert (row.paper.value, row.counted.value, row.counted.state) == (
+        2 * PAPER,
+        2 * EXECUTED,
+        "derived",
+    )
     assert row.ratio == pytest.approx(EXECUTED / PAPER)
     assert row.time is not None and row.time.median == 12_000
     assert "sgemm" in str(row.counted.reason) and "on an A100" in str(row.counted.reason)
@@ -72,7 +93,11 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in findings(found)]
     (said,) = [text for text in texts if text.startswith("FLOPs are derived")]
-    assert "50.0 % of the kernel time" in said and "all of it by rules verified to" in said and "on an A100" in said
+    assert (
+        "50.0 % of the kernel time" in said
+        and "all of it by rules verified to" in said
+        and "on an A100" in said
+    )
     assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)
     (row,) = found.ledger.rows
     assert row.counted.lower_bound  # the second kernel has no rule
@@ -86,19 +111,34 @@ def test_paper_is_shown_without_a_ratio_where_no_kernel_has_a_rule(tmp_path: Pat
 
 def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
     made = NsysBuilder()
-    made.range(f"aten::addmm, seq = 5, op_id = 9, sizes = [[{N}], [{M}, {K}], [{K}, {N}], [], []]", 10, 90)
+    made.range(
+        f"aten::addmm, seq = 5, op_id = 9, sizes = [[{N}], [{M}, {K}], [{K}, {N}], [], []]", 10, 90
+    )
     made.call(1, 20, 22)
     made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
     assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
     ((found,),) = ledger(tmp_path / "store.db", made=list)
     (row,) = found.ledger.rows
-    assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(EXECUTED / PAPER)
+    assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(
+        EXECUTED / PAPER
+    )
     (call,) = row.calls
-    assert call.read_bytes is None and call.parameters is None  # neither types nor parameters are in the ranges
+    # neither types nor parameters are in the ranges
+    assert call.read_bytes is None and call.parameters is None
 
 
-def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_steps_state(tmp_path: Path) -> None:
-    step = {"ph": "X", "cat": "user_annotation", "name": "step[DECODE bs=128]", "pid": 1, "tid": 1, "ts": 5, "dur": 900}
+def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_steps_state(
+    tmp_path: Path,
+) -> None:
+    step = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "step[DECODE bs=128]",
+        "pid": 1,
+        "tid": 1,
+        "ts": 5,
+        "dur": 900,
+    }
     for folder, events, said in (
         ("server", [step], "the steps state their sequences"),
         ("other", [], "perfctl ingest --batch"),

@@ -1,4 +1,5 @@
-"""Prefill and decode of small models of our own: hand values, torch's counter on real steps, and every step by itself."""
+"""Prefill and decode of small models of our own: hand values, torch's counter on real steps, and
+every step by itself."""
 
 from __future__ import annotations
 
@@ -77,7 +78,10 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
     assert prefill.total("cache_written_bytes") == BATCH * token * PROMPT
     assert decode.total("cache_written_bytes") == BATCH * token * STEPS
     assert found.cache is not None
-    assert (found.cache.bytes_per_token, found.cache.bytes) == (token, BATCH * token * (PROMPT + STEPS))
+    assert (found.cache.bytes_per_token, found.cache.bytes) == (
+        token,
+        BATCH * token * (PROMPT + STEPS),
+    )
     first = found.phase("decode, first step")
     moved = 4 * (blocks + BATCH * WIDTH) + BATCH * token * (PROMPT + 1)
     assert first.intensity == first.totals.flops / moved
@@ -110,7 +114,9 @@ def test_a_window_limits_the_cache_and_the_work() -> None:
     found = estimated("windowed", prompt=3, generate=40)
     assert found.cache is not None
     each = BATCH * 2 * PAIRS * SIZE * 4
-    assert found.cache.bytes == each * (43 + 2 * 7), "of a window of 8 the last 7 are kept for the next token"
+    assert found.cache.bytes == each * (43 + 2 * 7), (
+        "of a window of 8 the last 7 are kept for the next token"
+    )
     seen = sum(2 * min(context, 8) + context for context in range(4, 44))
     layer = BATCH * 40 * (LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS)
     assert found.phase("decode").totals.macs == layer + attention(1, 1) * seen
@@ -149,7 +155,9 @@ def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token
     assert rows["blocks.0.mlp.experts"].macs == BATCH * PROMPT * TOP * expert
     assert rows["blocks.0.mlp.experts"].weight_bytes == 4 * EXPERTS * expert
     assert steps["blocks.0.mlp.experts"].macs == BATCH * TOP * expert
-    assert steps["blocks.0.mlp.experts"].weight_bytes == 4 * BATCH * TOP * expert, "4 tokens' choices of 6 experts"
+    assert steps["blocks.0.mlp.experts"].weight_bytes == 4 * BATCH * TOP * expert, (
+        "4 tokens' choices of 6 experts"
+    )
     assert found.active_parameters == found.parameters - LAYERS * (EXPERTS - TOP) * expert
     assert any(f"experts: {TOP} of {EXPERTS} in {LAYERS} layers" in note for note in found.notes)
 
@@ -157,14 +165,18 @@ def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token
 def test_a_plain_pass_counts_experts_and_active_parameters_too() -> None:
     found = estimate_model(Request(f"{FILE}:mixture", ("int64:9",)), (BATCH,)).batches[BATCH]
     forward = sum(
-        call.macs or 0 for call in found.calls if call.layer == "blocks.1.mlp.experts" and call.direction == "forward"
+        call.macs or 0
+        for call in found.calls
+        if call.layer == "blocks.1.mlp.experts" and call.direction == "forward"
     )
     assert forward == BATCH * 9 * TOP * WIDTH * WIDTH
     assert found.active_parameters == found.parameters - LAYERS * (EXPERTS - TOP) * WIDTH * WIDTH
     assert not found.forward.at_least, "each operation has a formula"
     assert found.data_dependent == (), "no index is a mask"
     gates = LAYERS * BATCH * 9 * WIDTH * EXPERTS
-    assert found.backward.macs == 2 * (found.forward.macs - gates), "gates choose only, so they have no gradient"
+    assert found.backward.macs == 2 * (found.forward.macs - gates), (
+        "gates choose only, so they have no gradient"
+    )
 
 
 def test_parts_of_a_model_add_up_to_it() -> None:
@@ -172,7 +184,9 @@ def test_parts_of_a_model_add_up_to_it() -> None:
     parts = [part_of_model(found, path) for path in ("words", "blocks", "head")]
     for name in ("prefill", "decode"):
         assert sum(part.phase(name).totals.macs for part in parts) == found.phase(name).totals.macs
-        assert sum(part.phase(name).total("bytes") for part in parts) == found.phase(name).total("bytes")
+        assert sum(part.phase(name).total("bytes") for part in parts) == found.phase(name).total(
+            "bytes"
+        )
     assert sum(part.parameters for part in parts) == found.parameters
     with pytest.raises(UsageError, match="no 'tail'"):
         part_of_model(found, "tail")
@@ -187,10 +201,15 @@ def test_a_step_that_fails_is_named_and_shows_no_figures() -> None:
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [({"prompt": 0}, "`prompt` must be at least 1"), ({"generate": -1}, "`generate` must not be negative"),
-     ({"kv_cache": "fp7"}, "`kv_cache`: 'fp7' is not known"), ({"seq": 4}, "`seq` does not go with `prompt`"),
-     ({"prompt": None}, "`generate` needs `prompt`"), ({"optimizer": "adam"}, "`optimizer` does not go")],
-)  # fmt: skip
+    [
+        ({"prompt": 0}, "`prompt` must be at least 1"),
+        ({"generate": -1}, "`generate` must not be negative"),
+        ({"kv_cache": "fp7"}, "`kv_cache`: 'fp7' is not known"),
+        ({"seq": 4}, "`seq` does not go with `prompt`"),
+        ({"prompt": None}, "`generate` needs `prompt`"),
+        ({"optimizer": "adam"}, "`optimizer` does not go"),
+    ],
+)
 def test_a_request_that_makes_no_sense_is_refused(more: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         estimate_generation(Request(f"{FILE}:plain", **({"prompt": 4, "generate": 2} | more)))
@@ -199,11 +218,16 @@ def test_a_request_that_makes_no_sense_is_refused(more: dict[str, Any], said: st
 def test_a_model_that_keeps_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="NoCache gives no past_key_values back"):
         estimate_generation(Request(f"{FILE}:NoCache", prompt=4, generate=2))
-    with pytest.raises(UsageError, match="mnist_cnn: its forward takes none of past_key_values, cache, cache_params"):
+    with pytest.raises(
+        UsageError,
+        match="mnist_cnn: its forward takes none of past_key_values, cache, cache_params",
+    ):
         estimate_generation(Request("mnist_cnn", prompt=4))
 
 
-def test_a_second_call_traces_nothing_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_traces_nothing_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(OFF)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     request = Request("hf:gpt2:n_layer=2", prompt=8, generate=4)

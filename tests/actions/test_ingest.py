@@ -1,4 +1,5 @@
-"""perfctl.ingest as Python users call it: a record comes back, nothing is printed, errors name fields."""
+"""perfctl.ingest as Python users call it: a record comes back, nothing is printed, errors
+name fields."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
     assert (run.id, run.workload, run.batch_size) == (written.run_id, "mnist_cnn", 16)
     done.check()
     with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("SELECT kind, command FROM sweep").fetchall() == [("ingest", "perfctl ingest trace")]
+        assert connection.execute("SELECT kind, command FROM sweep").fetchall() == [
+            ("ingest", "perfctl ingest trace")
+        ]
 
     again = perfctl.ingest([trace], store)
     assert [(one.run_id, one.new) for _, one in again.taken] == [(written.run_id, False)]
@@ -53,7 +56,9 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
         done.check()
 
 
-def test_two_calls_within_a_second_are_two_sweeps(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_calls_within_a_second_are_two_sweeps(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perfctl.orchestrator.store.database.now", lambda: "2026-11-20T10:00:00Z")
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store)

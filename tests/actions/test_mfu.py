@@ -1,4 +1,5 @@
-"""MFU of models by name: their traced layers against their dimensions; and what is refused before anything is traced."""
+"""MFU of models by name: their traced layers against their dimensions; and what is refused before
+anything is traced."""
 
 from __future__ import annotations
 
@@ -18,11 +19,24 @@ LAYERS, HIDDEN, HEADS, KV, DEPTH, FFN, VOCAB = 4, 64, 4, 2, 24, 96, 160
 """heads x depth is not hidden, and heads of keys are fewer."""
 ATTENTION = HIDDEN * DEPTH * (2 * HEADS + 2 * KV)
 COMMON = {
-    "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV,
-    "head_dim": DEPTH, "intermediate_size": FFN, "vocab_size": VOCAB, "tie_word_embeddings": False,
-}  # fmt: skip
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV,
+    "head_dim": DEPTH,
+    "intermediate_size": FFN,
+    "vocab_size": VOCAB,
+    "tie_word_embeddings": False,
+}
 SIZES = Dimensions(
-    layers=LAYERS, hidden=HIDDEN, heads=HEADS, ffn=FFN, vocab=VOCAB, head_dim=DEPTH, kv_heads=KV, gated=True
+    layers=LAYERS,
+    hidden=HIDDEN,
+    heads=HEADS,
+    ffn=FFN,
+    vocab=VOCAB,
+    head_dim=DEPTH,
+    kv_heads=KV,
+    gated=True,
 )
 
 
@@ -48,25 +62,41 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     assert by_name.exact.terms == by_hand.exact.terms
     for row in by_hand.rows:
         beyond = 6 * model.others if row.convention.by_parameters else 0
-        assert by_name.row(row.convention.key).total == (row.total or 0) + beyond, row.convention.key
+        assert by_name.row(row.convention.key).total == (row.total or 0) + beyond, (
+            row.convention.key
+        )
 
 
 def test_a_traced_mixture_of_experts_has_its_router_and_idle_experts(config: Path) -> None:
     experts, top, width = 8, 2, 48
     path = write(
-        config, "qwen3_moe", num_experts=experts, num_experts_per_tok=top, moe_intermediate_size=width,
-        decoder_sparse_step=1, mlp_only_layers=[],
-    )  # fmt: skip
+        config,
+        "qwen3_moe",
+        num_experts=experts,
+        num_experts_per_tok=top,
+        moe_intermediate_size=width,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+    )
     model = trace_decoder(path, 256)
     assert model.router == LAYERS * HIDDEN * experts
     assert model.products == LAYERS * (ATTENTION + top * 3 * HIDDEN * width)
     assert model.idle == LAYERS * (experts - top) * 3 * HIDDEN * width
-    assert model.others == (2 * LAYERS + 1) * HIDDEN + LAYERS * 2 * DEPTH, "norms, of queries and keys too"
+    assert model.others == (2 * LAYERS + 1) * HIDDEN + LAYERS * 2 * DEPTH, (
+        "norms, of queries and keys too"
+    )
 
 
 def test_windows_come_from_the_config(config: Path) -> None:
     kinds = ["sliding_attention", "full_attention"] * (LAYERS // 2)
-    path = write(config, "gpt_oss", num_local_experts=4, num_experts_per_tok=2, sliding_window=128, layer_types=kinds)
+    path = write(
+        config,
+        "gpt_oss",
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=128,
+        layer_types=kinds,
+    )
     model = trace_decoder(path, 512)
     assert [layer.window for layer in model.attention] == [128, None] * (LAYERS // 2)
     assert model.seen() == 2 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
@@ -75,9 +105,19 @@ def test_windows_come_from_the_config(config: Path) -> None:
 
 def test_a_tied_head_and_learned_positions_are_seen(config: Path) -> None:
     positions = 128
-    config.write_text(json.dumps({
-        "model_type": "gpt2", "n_layer": LAYERS, "n_embd": HIDDEN, "n_head": HEADS, "n_positions": positions, "vocab_size": VOCAB,
-    }), encoding="utf-8")  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "gpt2",
+                "n_layer": LAYERS,
+                "n_embd": HIDDEN,
+                "n_head": HEADS,
+                "n_positions": positions,
+                "vocab_size": VOCAB,
+            }
+        ),
+        encoding="utf-8",
+    )
     model = trace_decoder(str(config), 64)
     biases = LAYERS * (3 + 1 + 4 + 1) * HIDDEN
     assert model.tied
@@ -87,13 +127,26 @@ def test_a_tied_head_and_learned_positions_are_seen(config: Path) -> None:
 
 
 def test_an_encoder_and_parameters_without_a_product_are_said(config: Path) -> None:
-    config.write_text(json.dumps({
-        "model_type": "bert", "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": HEADS, "intermediate_size": FFN,
-        "vocab_size": VOCAB, "max_position_embeddings": 128, "architectures": ["BertForMaskedLM"],
-    }), encoding="utf-8")  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "bert",
+                "hidden_size": HIDDEN,
+                "num_hidden_layers": 1,
+                "num_attention_heads": HEADS,
+                "intermediate_size": FFN,
+                "vocab_size": VOCAB,
+                "max_position_embeddings": 128,
+                "architectures": ["BertForMaskedLM"],
+            }
+        ),
+        encoding="utf-8",
+    )
     notes = trace_decoder(str(config), 64).notes
     assert any("no causal mask" in note for note in notes)
-    assert any("use no product of a text token" in note for note in notes), "biases of a model so small"
+    assert any("use no product of a text token" in note for note in notes), (
+        "biases of a model so small"
+    )
 
 
 def test_a_model_without_a_table_of_tokens_is_refused() -> None:
@@ -104,12 +157,19 @@ def test_a_model_without_a_table_of_tokens_is_refused() -> None:
 @pytest.mark.parametrize(
     ("device", "peak", "said"),
     [
-        ("H100", 1979, "1,979 TFLOP/s is the sparse peak of H100 SXM5, twice its dense bf16 peak of 989.4"),
-        (None, 1979, "the sparse peak of H100 SXM5"), ("B200", 4500, "the sparse peak of B200"),
-        ("H100", 3958, "sparse peak of H100 SXM5, in FP8, four times"), (None, 624, "the sparse peak of A100"),
-        ("RTX A6000", 309.7, "309.7 TFLOP/s is the sparse peak of RTX A6000"), ("H800", 1979, "the sparse peak of H800 SXM5"),
+        (
+            "H100",
+            1979,
+            "1,979 TFLOP/s is the sparse peak of H100 SXM5, twice its dense bf16 peak of 989.4",
+        ),
+        (None, 1979, "the sparse peak of H100 SXM5"),
+        ("B200", 4500, "the sparse peak of B200"),
+        ("H100", 3958, "sparse peak of H100 SXM5, in FP8, four times"),
+        (None, 624, "the sparse peak of A100"),
+        ("RTX A6000", 309.7, "309.7 TFLOP/s is the sparse peak of RTX A6000"),
+        ("H800", 1979, "the sparse peak of H800 SXM5"),
     ],
-)  # fmt: skip
+)
 def test_sparse_peaks_are_refused(device: str | None, peak: float, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         peak_of(device, "bf16", peak)
@@ -121,17 +181,34 @@ def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
 
 
 def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
-    """It printed about 152 % for Llama 3 8B on MI350X, which it did not know, and 20.5 % with the dense 2.3 PFLOP/s."""
-    llama = Dimensions(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, gated=True, vocab=128_256)
-    at_1000 = perfctl.mfu(llama, tokens_per_second=1000, device="MI350X", seq=8192).row("torchtitan").mfu
+    """It printed about 152 % for Llama 3 8B on MI350X, which it did not know, and 20.5 % with the
+    dense 2.3 PFLOP/s."""
+    llama = Dimensions(
+        layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, gated=True, vocab=128_256
+    )
+    at_1000 = (
+        perfctl.mfu(llama, tokens_per_second=1000, device="MI350X", seq=8192).row("torchtitan").mfu
+    )
     assert at_1000 is not None
-    audited = [perfctl.mfu(llama, tokens_per_second=0.205 / at_1000 * 1000, device="MI350X", seq=8192, reported=printed).reported
-               for printed in ("20.5", "152")]  # fmt: skip
-    right, wrong = ({} if one is None else {match.said: match.value for match in one.matches} for one in audited)
+    audited = [
+        perfctl.mfu(
+            llama,
+            tokens_per_second=0.205 / at_1000 * 1000,
+            device="MI350X",
+            seq=8192,
+            reported=printed,
+        ).reported
+        for printed in ("20.5", "152")
+    ]
+    right, wrong = (
+        {} if one is None else {match.said: match.value for match in one.matches} for one in audited
+    )
     assert "torchtitan" in right
     slip = "torchtitan over 312 TFLOP/s of the A100 (torchtitan on a device that it does not know)"
     assert wrong[slip] == pytest.approx(1.516, abs=0.001)
-    assert not any(" over " not in said for said in wrong), "no count of FLOPs explains more than 100 %"
+    assert not any(" over " not in said for said in wrong), (
+        "no count of FLOPs explains more than 100 %"
+    )
 
 
 def test_a_peak_beside_the_tables_is_said() -> None:
@@ -144,10 +221,19 @@ def test_a_peak_beside_the_tables_is_said() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tokens_per_second", 0), ("gpus", 0), ("seq", 0), ("formula", "7N"), ("recompute", "half"), ("recompute", 1.5),
-        ("reported", "high"), ("reported", 0), ("precision", "int4"), ("device", "H1000"), ("peak_tflops", -1),
+        ("tokens_per_second", 0),
+        ("gpus", 0),
+        ("seq", 0),
+        ("formula", "7N"),
+        ("recompute", "half"),
+        ("recompute", 1.5),
+        ("reported", "high"),
+        ("reported", 0),
+        ("precision", "int4"),
+        ("device", "H1000"),
+        ("peak_tflops", -1),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_makes_no_sense_is_refused_by_field(field: str, value: object) -> None:
     good: dict[str, object] = {"tokens_per_second": 1, "device": "A100"}
     with pytest.raises(UsageError, match=f"`{field}`"):

@@ -1,4 +1,5 @@
-"""estimate_model, predict, prices and export as functions: records out, errors that name the field."""
+"""estimate_model, predict, prices and export as functions: records out, errors that name
+the field."""
 
 from __future__ import annotations
 
@@ -38,9 +39,18 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
 
 def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
     found = perfctl.predict(
-        NET, batch=(8, 16), device="A100 PCIe 80 GB", dataset_size=1000, epochs=2, gpus=2, interconnect=10.0, overlap=0.5,
-        power=200.0, tariff=0.3, store=tmp_path / "none.db",
-    )  # fmt: skip
+        NET,
+        batch=(8, 16),
+        device="A100 PCIe 80 GB",
+        dataset_size=1000,
+        epochs=2,
+        gpus=2,
+        interconnect=10.0,
+        overlap=0.5,
+        power=200.0,
+        tariff=0.3,
+        store=tmp_path / "none.db",
+    )
     assert [point.training.job.batch for point in found.points] == [8, 16]
     assert found.training.job.link_gbs == 10.0
     assert found.training.whole is not None
@@ -48,7 +58,9 @@ def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
 
 
 def test_time_against_cost_needs_the_size_of_the_dataset(tmp_path: Path) -> None:
-    found, known = answer(Question(model=NET, batches=(8,), device="T4", store=tmp_path / "none.db"))
+    found, known = answer(
+        Question(model=NET, batches=(8,), device="T4", store=tmp_path / "none.db")
+    )
     with pytest.raises(UsageError, match="`frontier` needs `dataset_size`"):
         frontier_of(found, known)
 
@@ -68,6 +80,10 @@ def test_data_leaves_the_store_as_files(store: Path, tmp_path: Path) -> None:
     one = trace(1, out=tmp_path / "t.json", store=store)
     events = json.loads(one.path.read_text())["traceEvents"]
     assert (one.step, one.events) == (2, sum(event["ph"] != "M" for event in events))
-    assert plot("sample", ChartSource(store), out=tmp_path / "s.svg").path.read_text().startswith("<?xml")
+    assert (
+        plot("sample", ChartSource(store), out=tmp_path / "s.svg")
+        .path.read_text()
+        .startswith("<?xml")
+    )
     with pytest.raises(UsageError, match="Replace it with `force`"):
         export(("run",), out=tmp_path / "runs.json", store=store)

@@ -11,7 +11,12 @@ import pytest
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.predict.generation import predict_generation
-from perfctl.orchestrator.analyse.predict.generation import GenerationAnswer, steps_of, whole_of, work_of
+from perfctl.orchestrator.analyse.predict.generation import (
+    GenerationAnswer,
+    steps_of,
+    whole_of,
+    work_of,
+)
 from perfctl.orchestrator.analyse.predict.published import peaks_of, table_machines
 from perfctl.orchestrator.errors import UsageError
 from scripts.proof.accuracy.engines.engine_rows import Shape, step
@@ -20,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"
 FILE = f"{Path(__file__).parents[1] / 'data' / 'scripts' / 'language_model.py'}:plain"
 LAYERS, WIDTH, PAIRS, SIZE, INNER, WORDS = 2, 64, 2, 16, 96, 500
 LLAMA = (
-    f"hf:llama:num_hidden_layers={LAYERS},hidden_size={WIDTH},num_attention_heads=4,num_key_value_heads={PAIRS},"
-    f"intermediate_size={INNER},vocab_size={WORDS}"
+    f"hf:llama:num_hidden_layers={LAYERS},hidden_size={WIDTH},num_attention_heads=4,"
+    f"num_key_value_heads={PAIRS},intermediate_size={INNER},vocab_size={WORDS}"
 )
 SHAPE = Shape("", LAYERS, WIDTH, PAIRS * SIZE, 3 * INNER, WORDS, 7)
 WEIGHTS = LAYERS * SHAPE.each + 2 * WIDTH * WORDS + (2 * LAYERS + 1) * WIDTH
@@ -30,7 +35,8 @@ BATCH, PROMPT, TOKENS = 3, 20, 9
 
 def predicted(**more: Any) -> GenerationAnswer:
     return predict_generation(
-        LLAMA, **{"prompt": PROMPT, "generate": TOKENS, "batch": BATCH, "device": "H100 SXM5"} | more
+        LLAMA,
+        **{"prompt": PROMPT, "generate": TOKENS, "batch": BATCH, "device": "H100 SXM5"} | more,
     )
 
 
@@ -42,9 +48,15 @@ def traced() -> Any:
 
 def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> None:
     found = traced[BATCH]
-    for name, tokens, context in (("prefill", PROMPT, PROMPT), ("decode, last step", 1, PROMPT + TOKENS - 1)):
+    for name, tokens, context in (
+        ("prefill", PROMPT, PROMPT),
+        ("decode, last step", 1, PROMPT + TOKENS - 1),
+    ):
         for precision in ("fp16", "fp8"):
-            work, by_hand = work_of(found, found.phase(name), precision), step(SHAPE, BATCH, tokens, context, precision)
+            work, by_hand = (
+                work_of(found, found.phase(name), precision),
+                step(SHAPE, BATCH, tokens, context, precision),
+            )
             for field in (
                 "prefill",
                 "sequences",
@@ -57,18 +69,25 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> 
             ):
                 assert getattr(work, field) == getattr(by_hand, field), (name, precision, field)
     # The cache is traced in 16 bits; a step reads what earlier ones left and writes its own.
-    assert work_of(found, found.phase("decode, last step"), "fp16").cache_bytes == step(
-        SHAPE, BATCH, 1, PROMPT + TOKENS - 1, "fp16"
-    ).cache_bytes  # fmt: skip
+    assert (
+        work_of(found, found.phase("decode, last step"), "fp16").cache_bytes
+        == step(SHAPE, BATCH, 1, PROMPT + TOKENS - 1, "fp16").cache_bytes
+    )
 
 
 def test_weights_and_cache_take_the_bytes_of_their_types() -> None:
     cached = BATCH * (PROMPT + TOKENS - 1) * LAYERS * 2 * PAIRS * SIZE
     for engine, precision, kind, weight, item in (
-        ("eager", "fp16", None, 2, 2), ("eager", "fp32", None, 4, 4), ("tensorrt-llm", "bf16", "fp8", 2, 1),
-    ):  # fmt: skip
+        ("eager", "fp16", None, 2, 2),
+        ("eager", "fp32", None, 4, 4),
+        ("tensorrt-llm", "bf16", "fp8", 2, 1),
+    ):
         found = predicted(engine=engine, precision=precision, kv_cache=kind).points[0].memory
-        assert (found.weights, found.cache, found.reserve) == (weight * WEIGHTS, item * cached, 2**30)
+        assert (found.weights, found.cache, found.reserve) == (
+            weight * WEIGHTS,
+            item * cached,
+            2**30,
+        )
         assert found.fits is True
         largest = found.largest(BATCH)
         assert largest == int((80e9 - 2**30 - weight * WEIGHTS) / (item * cached / BATCH))
@@ -90,7 +109,9 @@ def test_tokens_a_second_and_cost_are_those_of_the_whole_batch() -> None:
         assert point.tokens_per_second.value == pytest.approx(BATCH * TOKENS / point.whole.value)
         assert point.cost is not None
         hour = (point.cost.price.on_demand or 0) / point.cost.price.count
-        assert point.cost.dollars.value == pytest.approx(hour / 3600 / point.tokens_per_second.value * 1e6)
+        assert point.cost.dollars.value == pytest.approx(
+            hour / 3600 / point.tokens_per_second.value * 1e6
+        )
         for step_of in (point.prefill, point.first, point.last):
             assert step_of.time.low < step_of.time.value < step_of.time.high
             assert step_of.floor <= step_of.time.value
@@ -114,7 +135,9 @@ def test_eager_mode_waits_for_the_host_and_the_server_does_not() -> None:
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
-def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(traced: Any, engine: str) -> None:
+def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
+    traced: Any, engine: str
+) -> None:
     one, many = traced.values()
     compared = 0
     for machine in table_machines():
@@ -132,14 +155,18 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(tr
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
-def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(traced: Any, engine: str) -> None:
+def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
+    traced: Any, engine: str
+) -> None:
     known = []
     for machine in table_machines():
         try:
             steps = steps_of(traced[50 * BATCH], engine, "fp16", machine)
         except ValueError:
             continue
-        known.append((peaks_of(machine, "fp16"), [step_of.time.value for step_of in steps], machine.name))
+        known.append(
+            (peaks_of(machine, "fp16"), [step_of.time.value for step_of in steps], machine.name)
+        )
     known.sort(key=lambda row: row[0])
     compared = 0
     for low, slow, other in known:
@@ -156,7 +183,10 @@ def test_several_batches_each_have_their_point_and_grow() -> None:
     points = predicted(batch=(1, 8, 64), engine="tensorrt-llm").points
     assert [point.batch for point in points] == [1, 8, 64]
     assert all(less.whole.value < more.whole.value for less, more in pairwise(points))
-    assert all(less.tokens_per_second.value < more.tokens_per_second.value for less, more in pairwise(points))
+    assert all(
+        less.tokens_per_second.value < more.tokens_per_second.value
+        for less, more in pairwise(points)
+    )
 
 
 def test_what_does_not_fit_has_no_cost() -> None:
@@ -174,16 +204,27 @@ def test_what_does_not_fit_has_no_cost() -> None:
         ({"batch": 0}, "`batch` must be at least 1"),
         ({"engine": "vllm"}, "`engine`: 'vllm' is not known"),
         ({"precision": "fp8"}, "`precision`: 'fp8' is not predicted for eager"),
-        ({"engine": "tensorrt-llm", "precision": "fp32"}, "'fp32' is not predicted for tensorrt-llm"),
-        ({"engine": "tensorrt-llm", "precision": "fp8", "device": "A100"}, "A100 SXM4 40 GB has no fast fp8"),
+        (
+            {"engine": "tensorrt-llm", "precision": "fp32"},
+            "'fp32' is not predicted for tensorrt-llm",
+        ),
+        (
+            {"engine": "tensorrt-llm", "precision": "fp8", "device": "A100"},
+            "A100 SXM4 40 GB has no fast fp8",
+        ),
         ({"engine": "tensorrt-llm", "device": "MI250"}, "tensorrt-llm does not run on MI250"),
-        ({"kv_cache": "fp8"}, "`kv_cache` fp8: PyTorch in eager mode keeps the cache in the type of the weights"),
+        (
+            {"kv_cache": "fp8"},
+            "`kv_cache` fp8: PyTorch in eager mode keeps the cache in the type of the weights",
+        ),
         ({"engine": "tensorrt-llm", "kv_cache": "none"}, "`kv_cache`: 'none' is not predicted"),
         ({"device": "cpu"}, "generation is predicted on GPUs only"),
         ({"device": "A10H"}, "'A10H' is not in the table of devices"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_traced(given: dict[str, Any], said: str) -> None:
+def test_what_makes_no_sense_is_refused_before_anything_is_traced(
+    given: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         predicted(**given)
     assert said in str(caught.value)

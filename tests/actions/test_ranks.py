@@ -1,4 +1,5 @@
-"""Traces of several ranks: one sweep, each with its rank, and figures that agree with HTA's and TraceLens'."""
+"""Traces of several ranks: one sweep, each with its rank, and figures that agree with HTA's
+and TraceLens'."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.parsers.kineto_trace import event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 HTA_IDLE = (6419, 6428, 7046, 8145, 8887, 9121, 7051, 8308)
-"""get_temporal_breakdown of HolisticTraceAnalysis 0.5.0 (PyPI) on param_dlrm_8rank: idle time by rank, us; likewise the next."""
+"""get_temporal_breakdown of HolisticTraceAnalysis 0.5.0 (PyPI) on param_dlrm_8rank: idle time by
+rank, us; likewise the next."""
 HTA_COMPUTE = (1034, 1246, 1068, 1240, 1126, 1041, 1051, 1059)
 HTA_SPAN = (13009, 18749, 11350, 18853, 16589, 16392, 11410, 10967)
 HTA_OVERLAP = (4.50, 2.47, 7.88, 3.31, 0.56, 0.64, 7.56, 9.51)
@@ -30,14 +32,21 @@ HTA_NON_COMPUTE = (5556, 11075, 3236, 9468, 6576, 6230, 3308, 1600)
 HTA_COMMUNICATION = (5798, 11336, 3492, 9774, 6587, 6251, 3558, 1746)
 """merge_kernel_intervals of its communication kernels, us."""
 HTA_ALONE = {"COMMUNICATION": 46880 + 10, "COMPUTATION": 7213, "overlapping": 1652}
-"""get_gpu_kernel_breakdown over all ranks, us: each without the others; 10 us of communication overlap with memory."""
+"""get_gpu_kernel_breakdown over all ranks, us: each without the others; 10 us of communication
+overlap with memory."""
 TRACELENS = {
-    "aten::addmm": (735.03662109375, 73), "aten::cudnn_convolution": (125.632080078125, 1),
-    "aten::_flash_attention_forward": (122.84814453125, 12), "aten::native_layer_norm": (111.200927734375, 25),
-    "aten::gelu": (60.541259765625, 12), "aten::add": (57.31298828125, 25), "aten::cat": (7.263916015625, 1),
-    "aten::add_": (3.968017578125, 1), "aten::tanh": (1.5048828125, 1),
-}  # fmt: skip
-"""AMD-AGI/TraceLens @ b718d43, tests/traces/h100/Falconsai_nsfw_image_detection__1016002_perf_report_csvs/ops_summary.csv:
+    "aten::addmm": (735.03662109375, 73),
+    "aten::cudnn_convolution": (125.632080078125, 1),
+    "aten::_flash_attention_forward": (122.84814453125, 12),
+    "aten::native_layer_norm": (111.200927734375, 25),
+    "aten::gelu": (60.541259765625, 12),
+    "aten::add": (57.31298828125, 25),
+    "aten::cat": (7.263916015625, 1),
+    "aten::add_": (3.968017578125, 1),
+    "aten::tanh": (1.5048828125, 1),
+}
+"""AMD-AGI/TraceLens @ b718d43,
+tests/traces/h100/Falconsai_nsfw_image_detection__1016002_perf_report_csvs/ops_summary.csv:
 total_direct_kernel_time_sum (us) and Count of each operator that launches kernels itself."""
 
 
@@ -47,19 +56,30 @@ def taken(store: Path) -> list[Run]:
 
 
 def trace(path: Path, **metadata: Any) -> Path:
-    events = [kernel("gemm", 0, 10, device=0), kernel(RING, 5, 20, device=0), event("cpu_op", "aten::mm", 0, 1)]
+    events = [
+        kernel("gemm", 0, 10, device=0),
+        kernel(RING, 5, 20, device=0),
+        event("cpu_op", "aten::mm", 0, 1),
+    ]
     path.write_text(json.dumps({"schemaVersion": 1, **metadata, "traceEvents": events}))
     return path
 
 
-def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_variant(tmp_path: Path) -> None:
+def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_variant(
+    tmp_path: Path,
+) -> None:
     for rank in (0, 1):
-        trace(tmp_path / f"w{rank}.json", distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2}, n=rank)
+        trace(
+            tmp_path / f"w{rank}.json",
+            distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2},
+            n=rank,
+        )
     assert not ingest(tmp_path, tmp_path / "s.db").failed
     runs = taken(tmp_path / "s.db")
     assert [(run.report.rank, run.report.world_size, run.variant) for run in runs] == [
-        (0, 2, "rank 0 of 2"), (1, 2, "rank 1 of 2"),
-    ]  # fmt: skip
+        (0, 2, "rank 0 of 2"),
+        (1, 2, "rank 1 of 2"),
+    ]
     assert len({run.sweep_id for run in runs}) == 1
     assert [one.exposed_ns for run in runs for one in run.report.collectives] == [15_000, 15_000]
     (job,) = jobs(runs)
@@ -72,12 +92,15 @@ def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path: Path) -> None
     trace(tmp_path / "alone_rank7.json", n=7)
     ingest(tmp_path, tmp_path / "s.db")
     found = {
-        Path(run.artifact or "").name: (run.report.rank, run.report.world_size) for run in taken(tmp_path / "s.db")
+        Path(run.artifact or "").name: (run.report.rank, run.report.world_size)
+        for run in taken(tmp_path / "s.db")
     }
     assert found == {
-        "alone_rank7.json": (None, None), "step_rank0.170.json": (0, 3), "step_rank1.171.json": (1, 3),
+        "alone_rank7.json": (None, None),
+        "step_rank0.170.json": (0, 3),
+        "step_rank1.171.json": (1, 3),
         "step_rank2.172.json": (2, 3),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,35 +108,46 @@ def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path: Path) -> None
     [
         (["rank-0.a.json", "rank-1.b.json"], {"rank-0.a.json": (0, 2), "rank-1.b.json": (1, 2)}),
         (["t_rank1.json", "t_rank3.json"], {"t_rank1.json": (1, None), "t_rank3.json": (3, None)}),
-        (["rank0.json", "rank0.pt.json"], {}), (["lowrank4.json", "lowrank8.json"], {}), (["a0.json", "a1.json"], {}),
+        (["rank0.json", "rank0.pt.json"], {}),
+        (["lowrank4.json", "lowrank8.json"], {}),
+        (["a0.json", "a1.json"], {}),
         (["x_rank0.json", "y_rank1.json"], {}),
     ],
-)  # fmt: skip
+)
 def test_a_rank_in_a_name_needs_another_file_that_differs_by_it(
     names: list[str], ranks: dict[str, tuple[int, int | None]]
 ) -> None:
     assert ranks_in_names(map(Path, names)) == {Path(name): found for name, found in ranks.items()}
 
 
-def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports: Path, tmp_path: Path) -> None:
+def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(
+    reports: Path, tmp_path: Path
+) -> None:
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
     ingest(files, tmp_path / "s.db")
     (job,) = jobs(taken(tmp_path / "s.db"))
     ranks = job.ranks
     assert [one.rank for one in ranks] == list(range(8))
     for wanted, got in (
-        (HTA_IDLE, [one.idle_ns for one in ranks]), (HTA_COMPUTE, [one.compute_ns for one in ranks]),
+        (HTA_IDLE, [one.idle_ns for one in ranks]),
+        (HTA_COMPUTE, [one.compute_ns for one in ranks]),
         (HTA_SPAN, [one.span_ns for one in ranks]),
-    ):  # fmt: skip
+    ):
         assert [ns / 1000 for ns in got] == pytest.approx(wanted, rel=0.01)
     non_compute = [one.span_ns - one.idle_ns - one.compute_ns for one in ranks]
     assert [ns / 1000 for ns in non_compute] == pytest.approx(HTA_NON_COMPUTE, rel=0.01)
-    theirs = [us * (1 - overlap / 100) for us, overlap in zip(HTA_COMMUNICATION, HTA_OVERLAP, strict=True)]
+    theirs = [
+        us * (1 - overlap / 100) for us, overlap in zip(HTA_COMMUNICATION, HTA_OVERLAP, strict=True)
+    ]
     assert [one.exposed_ns / 1000 for one in ranks] == pytest.approx(theirs, rel=0.01)
     (step,) = job_talk(job).steps  # all collectives of these traces are in their one step
     assert [ns / 1000 for ns in step.exposed_ns] == pytest.approx(theirs, rel=0.01)
-    assert [100 * (one.overlap or 0) for one in ranks] == pytest.approx(HTA_OVERLAP, abs=0.006)  # it prints two digits
-    exposed, talking = sum(one.exposed_ns for one in ranks), sum(one.communication_ns for one in ranks)
+    # it prints two digits
+    assert [100 * (one.overlap or 0) for one in ranks] == pytest.approx(HTA_OVERLAP, abs=0.006)
+    exposed, talking = (
+        sum(one.exposed_ns for one in ranks),
+        sum(one.communication_ns for one in ranks),
+    )
     compute = sum(one.compute_ns for one in ranks)
     assert exposed / 1000 == pytest.approx(HTA_ALONE["COMMUNICATION"], rel=0.01)
     assert (talking - exposed) / 1000 == pytest.approx(HTA_ALONE["overlapping"], rel=0.01)
@@ -123,12 +157,15 @@ def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports: 
 def test_ends_of_collectives_align_and_the_rank_that_never_waits_is_the_straggler(
     reports: Path, tmp_path: Path
 ) -> None:
-    """FORMATS: all eight are on one clock, and rank 1 waits 7,635 us in the first collective, rank 2 518 us."""
+    """FORMATS: all eight are on one clock, and rank 1 waits 7,635 us in the first collective, rank
+    2 518 us."""
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
     ingest(files, tmp_path / "s.db")
     (job,) = jobs(taken(tmp_path / "s.db"))
     assert {one.matched for one in job.ranks} == {8}
-    assert all(abs(one.offset_ns or 0) <= 2000 and (one.spread_ns or 0) <= 1000 for one in job.ranks)
+    assert all(
+        abs(one.offset_ns or 0) <= 2000 and (one.spread_ns or 0) <= 1000 for one in job.ranks
+    )
     assert job.straggler is job.ranks[7]
     assert (job.ranks[1].waiting_ns or 0) > 7_600_000
 
@@ -140,7 +177,8 @@ def test_kernel_time_by_operator_is_that_of_tracelens(reports: Path) -> None:
     for call in report.op_calls:
         times[call.name] += (call.device_ns or 0) / 1000
         calls[call.name] += bool(call.device_ns)
-    copies = list(report.copies)  # TraceLens counts the two memsets of the convolution as its kernels
+    # TraceLens counts the two memsets of the convolution as its kernels
+    copies = list(report.copies)
     assert [copy.kind for copy in copies] == ["memset", "memset"]
     memsets = sum(copy.duration_ns or 0 for copy in copies) / 1000
     times["aten::cudnn_convolution"] += memsets

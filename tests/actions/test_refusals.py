@@ -28,19 +28,29 @@ NET = "mlp:depth=3,width=16"
 
 def plan(folder: Path) -> Plan:
     """An array of two tasks of one sweep, of which nothing has run."""
-    tasks = tuple(sweep_task(at, SweepRuns("torch", batch, "torch-mnist_cnn-1")) for at, batch in enumerate((16, 32)))
-    made = Plan(folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host")
+    tasks = tuple(
+        sweep_task(at, SweepRuns("torch", batch, "torch-mnist_cnn-1"))
+        for at, batch in enumerate((16, 32))
+    )
+    made = Plan(
+        folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host"
+    )
     made.folder.mkdir(parents=True)
     made.write()
     return made
 
 
-def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(tmp_path: Path) -> None:
+def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
+    tmp_path: Path,
+) -> None:
     report = tmp_path / "report.csv"
     report.write_text("HF_TOKEN=abcdefgh\n")
     (tmp_path / "report.scrubbed.csv").touch()
-    for out, field in ((report, "`out`: .* is the report itself"), (None, "Replace it with `force`"),
-                       (tmp_path / "no" / "x.csv", "`out`: there is no folder")):  # fmt: skip
+    for out, field in (
+        (report, "`out`: .* is the report itself"),
+        (None, "Replace it with `force`"),
+        (tmp_path / "no" / "x.csv", "`out`: there is no folder"),
+    ):
         with pytest.raises(UsageError, match=field):
             scan_file.scrub(report, out)
     done = scan_file.scrub(report, force=True)
@@ -107,34 +117,74 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (placed({"device": "tpu"}), "`device`: 'tpu' is not known"),
         (placed({"sweep_name": "a/b"}), "`sweep_name`: invalid folder name 'a/b'"),
         (placed({"step_marker": "optimizer"}), "`step_marker` is for a program of your own"),
-        (placed({"device": "cuda"}, devices="cpu:0"), "`device` cuda and `devices` cpu:0 (sets of cores) do not agree"),
-        (placed({"no_store": True}, devices="cpu:0"), "`devices` and `no_store` do not go together"),
+        (
+            placed({"device": "cuda"}, devices="cpu:0"),
+            "`device` cuda and `devices` cpu:0 (sets of cores) do not agree",
+        ),
+        (
+            placed({"no_store": True}, devices="cpu:0"),
+            "`devices` and `no_store` do not go together",
+        ),
         (placed({}, bind=("/data",)), "`bind` and `container_runtime` are for an image"),
         (placed({"batches": (0,)}), "0"),
         (lambda store: perfctl.sweep("perf", asked()), "`profiler`: 'perf' is not known"),
-        (lambda store: perfctl.sweep("torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]),
-         "`mode` is for built-in workloads"),
+        (
+            lambda store: perfctl.sweep(
+                "torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]
+            ),
+            "`mode` is for built-in workloads",
+        ),
         (lambda store: sweep.infer_requests((), "none", asked()), "`models` names no model"),
         (lambda store: sweep.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
-        (lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
+        (
+            lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()),
+            "`profiler`: 'ncu' is not known",
+        ),
         (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
         (lambda store: export(format="doc", store=store), "`format`: 'doc' is not known"),
         (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),
         (lambda store: trace(1, step=1, whole=True, store=store), "`whole` and `step` together"),
-        (lambda store: plot("sample", ChartSource(store), out=Path("s.doc")), "`out`: 's.doc' does not end with"),
-        (lambda store: plot("sample", ChartSource(store, pie=True)), "`pie`: 'sample' shows no parts"),
+        (
+            lambda store: plot("sample", ChartSource(store), out=Path("s.doc")),
+            "`out`: 's.doc' does not end with",
+        ),
+        (
+            lambda store: plot("sample", ChartSource(store, pie=True)),
+            "`pie`: 'sample' shows no parts",
+        ),
         (lambda store: speedup_of(["one"], store=store), "`runs` needs two or more"),
-        (lambda store: speedup_of(["1", "2"], store=store, allow=["all"]), "`allow`: 'all' is not known"),
-        (lambda store: perfctl.report(store, "page.html", studies=0), "`studies` must be at least 1, got 0"),
-        (lambda store: perfctl.report(store, "page.html", peaks="guessed"), "`peaks`: 'guessed' is not known"),
+        (
+            lambda store: speedup_of(["1", "2"], store=store, allow=["all"]),
+            "`allow`: 'all' is not known",
+        ),
+        (
+            lambda store: perfctl.report(store, "page.html", studies=0),
+            "`studies` must be at least 1, got 0",
+        ),
+        (
+            lambda store: perfctl.report(store, "page.html", peaks="guessed"),
+            "`peaks`: 'guessed' is not known",
+        ),
         (lambda store: perfctl.compare(store, store, gate=-0.1), "`gate` must be 0 or more"),
-        (lambda store: perfctl.compare(store, store, gate=float("nan")), "`gate` must be 0 or more"),
-        (lambda store: perfctl.compare(store, store, gate=float("inf")), "`gate` must be 0 or more"),
-        (lambda store: perfctl.compare("nothing", store, store=store), "neither a file nor a sweep or run"),
+        (
+            lambda store: perfctl.compare(store, store, gate=float("nan")),
+            "`gate` must be 0 or more",
+        ),
+        (
+            lambda store: perfctl.compare(store, store, gate=float("inf")),
+            "`gate` must be 0 or more",
+        ),
+        (
+            lambda store: perfctl.compare("nothing", store, store=store),
+            "neither a file nor a sweep or run",
+        ),
         (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
-        (lambda store: perfctl.compare("nothing", store, store="none.db"), "Name a file, a folder or a store that is there"),
+        (
+            lambda store: perfctl.compare("nothing", store, store="none.db"),
+            "Name a file, a folder or a store that is there",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_makes_no_sense_names_the_field_and_nothing_is_written(
     call: Refused, said: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,9 +201,15 @@ def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
     monkeypatch.setenv("PATH", "/nowhere")
     folder = plan(tmp_path).folder
     found = slurm.status(folder)
-    assert (found.asked_squeue, found.gather, [state.state for state in found.tasks]) == (False, None, ["missing"] * 2)
+    assert (found.asked_squeue, found.gather, [state.state for state in found.tasks]) == (
+        False,
+        None,
+        ["missing"] * 2,
+    )
     assert found.repeat == [0, 1]
-    with pytest.raises(UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"):
+    with pytest.raises(
+        UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"
+    ):
         slurm.submit(folder, [0, 2])
 
 
@@ -162,12 +218,19 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
-    options = perfctl.SweepOptions(batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db")
+    options = perfctl.SweepOptions(
+        batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db"
+    )
     swept = perfctl.replay(recorded, options, all_batches=False)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
     done = slurm.gather([made.folder], tmp_path / "b.db")
-    assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), "one whole run, and one that says what is missing"
-    assert [(run.batch_size, run.status) for run in perfctl.runs(tmp_path / "b.db")] == [(16, "ok"), (32, "failed")]
+    assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), (
+        "one whole run, and one that says what is missing"
+    )
+    assert [(run.batch_size, run.status) for run in perfctl.runs(tmp_path / "b.db")] == [
+        (16, "ok"),
+        (32, "failed"),
+    ]
     with pytest.raises(PartlyDone, match="1 run is missing or incomplete"):
         done.check()
     again = slurm.gather([made.folder], tmp_path / "b.db")

@@ -1,4 +1,5 @@
-"""perfctl.report and perfctl.compare from Python: records out, nothing printed, errors that name the field."""
+"""perfctl.report and perfctl.compare from Python: records out, nothing printed, errors that name
+the field."""
 
 from __future__ import annotations
 
@@ -10,8 +11,13 @@ import perfctl
 from perfctl.orchestrator.errors import Lost, PerfctlError, StoreError
 
 
-def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(store: Path, tmp_path: Path) -> None:
-    page, same = (perfctl.report(store, tmp_path / name, title="Two batch sizes") for name in ("a.html", "b.html"))
+def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
+    store: Path, tmp_path: Path
+) -> None:
+    page, same = (
+        perfctl.report(store, tmp_path / name, title="Two batch sizes")
+        for name in ("a.html", "b.html")
+    )
     assert page.path.read_text(encoding="utf-8").count("Two batch sizes") >= 1
     assert page.size == page.path.stat().st_size
     assert page.runs == tuple(run.id for run in perfctl.runs(store))
@@ -30,11 +36,18 @@ def test_a_page_that_cannot_be_made_is_not_written(store: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(store: Path, recorded: Path) -> None:
+def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
+    store: Path, recorded: Path
+) -> None:
     found = perfctl.compare(store, recorded)
     assert sorted(pair.batch for pair in found.pairs) == ["16", "32"]
     assert (found.regressions, found.not_comparable, found.failed, found.gate) == ((), (), (), 0.05)
-    steps = [row for pair in found.pairs for row in pair.rows if (row.key.quantity, row.name) == ("time", "step")]
+    steps = [
+        row
+        for pair in found.pairs
+        for row in pair.rows
+        if (row.key.quantity, row.name) == ("time", "step")
+    ]
     assert [(row.change, row.verdict) for row in steps] == [(0.0, "not judged")] * 2
 
 
@@ -45,7 +58,9 @@ def test_runs_and_sweeps_of_a_store_are_named_as_on_the_command_line(store: Path
     assert len(perfctl.compare("sweep:1", store, store=store).pairs) == 2
 
 
-def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(recorded: Path, tmp_path: Path) -> None:
+def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(
+    recorded: Path, tmp_path: Path
+) -> None:
     trace = next((recorded / "b16").glob("report.*"))
     (tmp_path / "good.pt.trace.json.gz").write_bytes(trace.read_bytes())
     (tmp_path / "bad.pt.trace.json").write_text('{"traceEvents": [')

@@ -1,4 +1,5 @@
-"""perfctl.sweep and perfctl.replay as Python users call them: records in, a record out, errors that name fields."""
+"""perfctl.sweep and perfctl.replay as Python users call them: records in, a record out, errors that
+name fields."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
-def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(recorded: Path, tmp_path: Path) -> None:
+def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
+    recorded: Path, tmp_path: Path
+) -> None:
     sizes = sorted(int(folder.name[1:]) for folder in recorded.glob("b*"))
     heard: list[Any] = []
 
@@ -30,19 +33,27 @@ def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(record
         heard.append(request.batches)
         yield SweepListener(finished=lambda result: heard.append(result.batch_size))
 
-    done = perfctl.replay(recorded, perfctl.SweepOptions(out=tmp_path / "perfctl-runs"), listening=listening)
+    done = perfctl.replay(
+        recorded, perfctl.SweepOptions(out=tmp_path / "perfctl-runs"), listening=listening
+    )
     assert [(run.batch_size, run.status) for run in done.runs] == [(size, "ok") for size in sizes]
     assert heard == [tuple(sizes), *sizes]
     assert done.store == tmp_path / "perfctl.db", "beside the folder of the sweeps"
-    assert [(run.batch_size, run.origin) for run in perfctl.runs(done.store)] == [(size, "recorded") for size in sizes]
+    assert [(run.batch_size, run.origin) for run in perfctl.runs(done.store)] == [
+        (size, "recorded") for size in sizes
+    ]
     done.check()
     with closing(sqlite3.connect(done.store)) as connection:
         ((command,),) = connection.execute("SELECT command FROM sweep").fetchall()
     assert command.startswith(f"perfctl.replay('{recorded}', SweepOptions(out=")
 
 
-def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(recorded: Path, tmp_path: Path) -> None:
-    asked = perfctl.SweepOptions(batches=(16, 7), out=tmp_path / "perfctl-runs", store=tmp_path / "own.db")
+def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
+    recorded: Path, tmp_path: Path
+) -> None:
+    asked = perfctl.SweepOptions(
+        batches=(16, 7), out=tmp_path / "perfctl-runs", store=tmp_path / "own.db"
+    )
     done = perfctl.replay(recorded, asked, all_batches=False)
     assert [(run.batch_size, run.status) for run in done.runs] == [(16, "ok"), (7, "failed")]
     assert [run.batch_size for run in done.not_whole] == [7]
@@ -65,5 +76,8 @@ def test_every_option_of_a_sweep_has_one_on_the_command_line_with_the_same_defau
     swept = {field.name for field in fields(perfctl.SweepOptions)} - {"command_line"}
     assert swept | placed | {"dry_run", "as_json"} == set(given)
     asked, output, placement = flags.sweep_options(given)
-    assert (asked, placement) == (perfctl.SweepOptions(command_line=asked.command_line), LocalPlacement())
+    assert (asked, placement) == (
+        perfctl.SweepOptions(command_line=asked.command_line),
+        LocalPlacement(),
+    )
     assert (output, given) == (flags.SweepOutput(), {})

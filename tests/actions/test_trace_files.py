@@ -1,4 +1,5 @@
-"""Traces of a user's own model: kept by the content of its files, and not at all where those do not say everything."""
+"""Traces of a user's own model: kept by the content of its files, and not at all where those do not
+say everything."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.trace_cache import kept_traces
 from perfctl.orchestrator.errors import PerfctlError
 
-NET = "from torch import nn\nfrom {helper} import width\ndef net():\n    return nn.Linear(8, width())\n"
+NET = (
+    "from torch import nn\nfrom {helper} import width\ndef net():\n"
+    "    return nn.Linear(8, width())\n"
+)
 LONG_AGO = 1_600_000_000
 
 
@@ -33,7 +37,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def write(path: Path, text: str, age: int = 0) -> None:
-    """A file of the user's, last written before this process began; no import of before is remembered."""
+    """A file of the user's, last written before this process began; no import of before
+    is remembered."""
     path.write_text(text, encoding="utf-8")
     os.utime(path, (LONG_AGO + age,) * 2)
     sys.modules.pop(path.stem, None)
@@ -60,7 +65,9 @@ def test_an_edit_of_a_module_that_the_factory_imports_gives_new_traces(tmp_path:
     assert macs(model) == 8 * 3
 
 
-def test_a_package_is_kept_by_all_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_kept_by_all_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept_package").mkdir()
     write(tmp_path / "kept_package" / "__init__.py", "from .size import width\n")
@@ -75,7 +82,9 @@ def test_a_package_is_kept_by_all_its_modules(tmp_path: Path, monkeypatch: pytes
 
 def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_path: Path) -> None:
     model = f"{tmp_path / 'kept_lone.py'}:net"
-    write(tmp_path / "kept_lone.py", "from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n")
+    write(
+        tmp_path / "kept_lone.py", "from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n"
+    )
     assert (macs(model), is_kept(model)) == (16, True)
     (tmp_path / "notes.txt").touch()
     assert is_kept(model)
@@ -83,9 +92,13 @@ def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_
     assert not is_kept(model)
 
 
-def test_what_was_written_after_this_process_began_may_not_be_what_it_imported(tmp_path: Path) -> None:
+def test_what_was_written_after_this_process_began_may_not_be_what_it_imported(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "kept_new.py"
-    path.write_text("from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n", encoding="utf-8")
+    path.write_text(
+        "from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n", encoding="utf-8"
+    )
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, False)
 
 
@@ -101,13 +114,18 @@ READING = {
     "text as code": ("", "eval('2')"),
     "another package": ("import pytest\n", "2"),
     "a module of one": ("from hypothesis import settings\n", "2"),
-    "perhaps another package": ("try:\n    import kept_missing\nexcept ImportError:\n    pass\n", "2"),
+    "perhaps another package": (
+        "try:\n    import kept_missing\nexcept ImportError:\n    pass\n",
+        "2",
+    ),
     "published weights": ("from functools import partial\n", "partial(int, pretrained=True) and 2"),
 }
 
 
 @pytest.mark.parametrize("what", READING)
-def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(what: str, tmp_path: Path, cache: Path) -> None:
+def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(
+    what: str, tmp_path: Path, cache: Path
+) -> None:
     path = tmp_path / f"kept_{'_'.join(what.split())}.py"
     before, width = READING[what]
     write(path, f"{before}from torch import nn\ndef net():\n    return nn.Linear(8, {width})\n")
@@ -117,15 +135,24 @@ def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(what: str,
 
 def test_words_that_only_look_like_reading_are_no_hindrance(tmp_path: Path) -> None:
     path = tmp_path / "kept_words.py"
-    write(path, "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, input):\n        self.eval()\n"
-                "        return super().forward(input)\ndef net():\n    return Net(8, 2, bool(dict(pretrained=False)))\n")  # fmt: skip
+    write(
+        path,
+        "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, input):\n"
+        "        self.eval()\n"
+        "        return super().forward(input)\ndef net():\n    return Net(8, 2, "
+        "bool(dict(pretrained=False)))\n",
+    )
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
 
 
 def test_a_kernel_in_triton_reads_memory_of_the_gpu_and_no_file(tmp_path: Path) -> None:
     path = tmp_path / "kept_kernel.py"
-    write(path, "from torch import nn\ndef kernel(at):\n    from triton import language as tl\n    return tl.load(at)\n"
-                "def net():\n    return nn.Linear(8, 2)\n")  # fmt: skip
+    write(
+        path,
+        "from torch import nn\ndef kernel(at):\n    from triton import language as tl\n"
+        "    return tl.load(at)\n"
+        "def net():\n    return nn.Linear(8, 2)\n",
+    )
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
 
 
@@ -141,12 +168,17 @@ def test_an_error_while_a_model_is_built_is_not_kept(tmp_path: Path, cache: Path
 
 def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "kept_want.py"
-    write(path, "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, x):\n        raise {}('no kernels')\n"
-                "def net():\n    return Net(8, 2)\n".format("ImportError"))  # fmt: skip
+    write(
+        path,
+        "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, x):\n"
+        "        raise {}('no kernels')\n"
+        "def net():\n    return Net(8, 2)\n".format("ImportError"),
+    )
     assert estimate_model(Request(f"{path}:net", ("8",))).problems
     found = kept_traces(Request(f"{path}:net", ("8",)))
     assert found is not None and found._files is not None
-    assert not any(path.stat().st_size > 500 for path in found._folder.iterdir())  # the files and the facts, no trace
+    # the files and the facts, no trace
+    assert not any(path.stat().st_size > 500 for path in found._folder.iterdir())
 
 
 def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +239,9 @@ print(codes, [name for name in sys.modules if name == "torch"])
 
 def test_a_second_call_prints_the_same_and_imports_no_torch(tmp_path: Path) -> None:
     def call() -> SimpleNamespace:
-        done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, cwd=tmp_path, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", CALLS], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
         *shown, last = done.stdout.splitlines()
         return SimpleNamespace(shown=shown, last=last, said=done.stderr)
 

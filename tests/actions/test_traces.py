@@ -1,4 +1,5 @@
-"""Traces that are kept: an estimate from the cache equals the one that was just traced, and nothing stale is ever taken."""
+"""Traces that are kept: an estimate from the cache equals the one that was just traced, and nothing
+stale is ever taken."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def source(path: Path, text: str, age: int = 0) -> str:
-    """A file of the user's, last written before this process began, as the reference of its factory ``net``."""
+    """A file of the user's, last written before this process began, as the reference of its
+    factory ``net``."""
     path.write_text(text, encoding="utf-8")
     os.utime(path, (LONG_AGO + age,) * 2)
     return f"{path}:net"
@@ -80,13 +82,17 @@ def same(one: ModelEstimate, other: ModelEstimate) -> bool:
 @pytest.mark.parametrize(
     "request_",
     [
-        Request("mnist_cnn", optimizer="adam", memory=True, gpu=(9, 0)), Request("mnist_cnn:conv2=32,128,5,1", mode="infer"),
-        Request("mlp:depth=2,width=5,optimizer=momentum", memory=True), Request("torchvision:squeezenet1_1", memory=True),
+        Request("mnist_cnn", optimizer="adam", memory=True, gpu=(9, 0)),
+        Request("mnist_cnn:conv2=32,128,5,1", mode="infer"),
+        Request("mlp:depth=2,width=5,optimizer=momentum", memory=True),
+        Request("torchvision:squeezenet1_1", memory=True),
         Request("torch.nn:Softmin", ("3x4",)),
     ],
     ids=lambda request: request.model,
-)  # fmt: skip
-def test_an_estimate_from_the_cache_equals_the_traced_one(request_: Request, untraceable: Any) -> None:
+)
+def test_an_estimate_from_the_cache_equals_the_traced_one(
+    request_: Request, untraceable: Any
+) -> None:
     traced = estimate_model(request_, (2, 3))
     untraceable()
     assert same(estimate_model(request_, (2, 3)), traced)
@@ -94,8 +100,12 @@ def test_an_estimate_from_the_cache_equals_the_traced_one(request_: Request, unt
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore")
-def test_an_estimate_that_is_at_least_or_stops_early_survives_too(name: str, tmp_path: Path, untraceable: Any) -> None:
-    request = Request(source(tmp_path / f"kept_{name}.py", SOURCE.format(*MODELS[name])), ("2x4",), memory=True)
+def test_an_estimate_that_is_at_least_or_stops_early_survives_too(
+    name: str, tmp_path: Path, untraceable: Any
+) -> None:
+    request = Request(
+        source(tmp_path / f"kept_{name}.py", SOURCE.format(*MODELS[name])), ("2x4",), memory=True
+    )
     traced = estimate_model(request)
     untraceable()
     again = estimate_model(request)
@@ -116,12 +126,24 @@ def test_the_largest_batch_is_found_from_the_cache(untraceable: Any) -> None:
 def test_every_field_of_a_request_has_traces_of_its_own() -> None:
     request = Request("mnist_cnn")
     others = {
-        "model": "mlp", "inputs": ("1x28x28",), "mode": "infer", "optimizer": "adam", "memory": True, "gpu": (9, 0),
-        "own": ("--conv2=32,128,5,1",), "seq": 7, "prompt": 8, "generate": 4, "kv_cache": "fp16", "precision": "bf16",
+        "model": "mlp",
+        "inputs": ("1x28x28",),
+        "mode": "infer",
+        "optimizer": "adam",
+        "memory": True,
+        "gpu": (9, 0),
+        "own": ("--conv2=32,128,5,1",),
+        "seq": 7,
+        "prompt": 8,
+        "generate": 4,
+        "kv_cache": "fp16",
+        "precision": "bf16",
         "attention": "math",
         "update": "fused",
-    }  # fmt: skip
-    assert others.keys() >= {one.name for one in fields(Request)} - {"device"}, "a new field: give it another value"
+    }
+    assert others.keys() >= {one.name for one in fields(Request)} - {"device"}, (
+        "a new field: give it another value"
+    )
     found = [kept_traces(replace(request, **{name: value})) for name, value in others.items()]  # type: ignore[arg-type]
     assert None not in found
     assert len({one._base for one in found if one}) == len(others)
@@ -132,7 +154,9 @@ def test_values_are_never_taken_from_a_cache() -> None:
     assert kept_traces(Request("torchvision_infer:model=resnet18")) is None
 
 
-def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def base() -> str | None:
         found = kept_traces(Request("mnist_cnn"))
         return found and found._base
@@ -158,7 +182,9 @@ def test_an_installed_package_counts_and_a_library_without_a_version_is_never_ke
     assert kept_traces(Request("mnist_cnn")) is None
 
 
-def test_nothing_is_kept_where_the_variable_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_where_the_variable_says_so(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(trace_cache.OFF, "1")
     estimate_model(Request("mlp:depth=2,width=5"))
     assert not cache.exists()
@@ -178,7 +204,9 @@ DAMAGE = {
     "other types": lambda data: gzip.compress(
         json.dumps({**json.loads(gzip.decompress(data)), "value": [[5]]}).encode()
     ),
-    "another key": lambda data: gzip.compress(gzip.decompress(data).replace(b'"key":"', b'"key":"f')),
+    "another key": lambda data: gzip.compress(
+        gzip.decompress(data).replace(b'"key":"', b'"key":"f')
+    ),
     "deep": lambda data: gzip.compress(b"[" * 100_000),
 }
 
@@ -190,10 +218,15 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(what: str, cache: Path) ->
     for path in entries(cache):
         path.write_bytes(DAMAGE[what](path.read_bytes()))
     assert same(estimate_model(request), traced)
-    assert all(json.loads(gzip.decompress(path.read_bytes()))["key"] in path.name for path in entries(cache))
+    assert all(
+        json.loads(gzip.decompress(path.read_bytes()))["key"] in path.name
+        for path in entries(cache)
+    )
 
 
-def test_an_entry_that_another_user_made_is_not_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_another_user_made_is_not_read(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = kept_traces(Request("mnist_cnn"))
     assert one is not None
     one.made_from(())
@@ -204,7 +237,9 @@ def test_an_entry_that_another_user_made_is_not_read(cache: Path, monkeypatch: p
     assert one.get(str, 1) is None
 
 
-def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(cache: Path) -> None:
+def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(
+    cache: Path,
+) -> None:
     request = Request("mlp:depth=2,width=5")
     traced = estimate_model(request)
     for path in entries(cache):
@@ -228,7 +263,10 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     for place in range(6):
         one.put(str, noise, place)
     for age, place in enumerate((0, 2, 3, 4, 5, 1)):  # as if they had been used in this order
-        os.utime(cache / f"{digest(one._base, f'{one._files} {(place,)}')}.json.gz", (LONG_AGO + age,) * 2)
+        os.utime(
+            cache / f"{digest(one._base, f'{one._files} {(place,)}')}.json.gz",
+            (LONG_AGO + age,) * 2,
+        )
     assert one.get(str, 0) == noise  # used just now
     (cache / ".left.tmp").touch()
     os.utime(cache / ".left.tmp", (LONG_AGO,) * 2)

@@ -1,4 +1,5 @@
-"""Reports that are not what they should be, made small: what the wall around one file is tried with."""
+"""Reports that are not what they should be, made small: what the wall around one file is
+tried with."""
 
 from __future__ import annotations
 
@@ -16,18 +17,27 @@ def good(path: Path, count: int) -> Path:
 
 
 def long_string(path: Path, size: int) -> Path:
-    """A Kineto trace with one string of ``size`` bytes, whose lone backslashes have to be repaired."""
-    event = '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"x": "'
+    """A Kineto trace with one string of ``size`` bytes, whose lone backslashes have to
+    be repaired."""
+    event = (
+        '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2, '
+        '"args": {"x": "'
+    )
     path.write_text('{"schemaVersion": 1, "traceEvents": [' + event + "\\q" * (size // 2) + '"}}]}')
     return path
 
 
 def absurd_times(store: Path, run: int) -> None:
-    """Write into a store what an earlier perfctl, or somebody else, may have left there: times that no clock shows."""
+    """Write into a store what an earlier perfctl, or somebody else, may have left there: times that
+    no clock shows."""
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("UPDATE range SET duration_ns = 1.8e19 WHERE run_id = ?", (run,))
-        connection.execute("UPDATE range SET duration_ns = 9e999 WHERE run_id = ? AND rowid % 2", (run,))
-        connection.execute("UPDATE run SET started_at = '40000-01-01T00:00:00Z' WHERE id = ?", (run,))
+        connection.execute(
+            "UPDATE range SET duration_ns = 9e999 WHERE run_id = ? AND rowid % 2", (run,)
+        )
+        connection.execute(
+            "UPDATE run SET started_at = '40000-01-01T00:00:00Z' WHERE id = ?", (run,)
+        )
         connection.commit()
 
 

@@ -1,4 +1,5 @@
-"""Networks whose launches are known: names as cuDNN 7 and cuBLAS write them, grids worked out from dimensions. Synthetic."""
+"""Networks whose launches are known: names as cuDNN 7 and cuBLAS write them, grids worked out from
+dimensions. Synthetic."""
 
 from __future__ import annotations
 
@@ -50,10 +51,23 @@ def calls(layers: list[Layer], *, train: bool = True) -> list[LayerCall]:
         sizes = [("forward", position, layer.rows * layer.outputs)]
         if train:
             sizes += [] if layer.first else [("grad_input", back, layer.rows * layer.inputs)]
-            sizes += [("grad_weight", back + (layer.kind == "Linear"), layer.inputs * layer.outputs)]
+            sizes += [
+                ("grad_weight", back + (layer.kind == "Linear"), layer.inputs * layer.outputs)
+            ]
         for direction, at, outputs in sizes:
             parameters = (layer.inputs + 1) * layer.outputs
-            row = (layer.name, layer.kind, direction, layer.macs, 2 * layer.macs, parameters, 0, 0, outputs, None)
+            row = (
+                layer.name,
+                layer.kind,
+                direction,
+                layer.macs,
+                2 * layer.macs,
+                parameters,
+                0,
+                0,
+                outputs,
+                None,
+            )
             found.append(LayerCall(*row, position=at))
     return found
 
@@ -66,11 +80,15 @@ def names(layer: Layer, direction: str) -> list[tuple[str, int, int]]:
     """(kernel, grid x, grid y); convolutions' gradients say what they are, products say nothing."""
     if layer.kind == "Conv2d":
         return {
-            "forward": [tiled("volta_scudnn_128x64_relu_xregs_large_nn_v1", layer.rows, layer.outputs)],
+            "forward": [
+                tiled("volta_scudnn_128x64_relu_xregs_large_nn_v1", layer.rows, layer.outputs)
+            ],
             "grad_input": [("void cudnn::detail::dgrad_engine<float, 512>(int)", 99, 1)],
-            "grad_weight": [("void cudnn::detail::wgrad_alg0_engine<float, 128>(int)", 50, 1),
-                            ("void splitKreduce_kernel<float>(int)", 4, 1)],
-        }[direction]  # fmt: skip
+            "grad_weight": [
+                ("void cudnn::detail::wgrad_alg0_engine<float, 128>(int)", 50, 1),
+                ("void splitKreduce_kernel<float>(int)", 4, 1),
+            ],
+        }[direction]
     sizes = {
         "forward": (layer.outputs, layer.rows, "tn"),
         "grad_input": (layer.inputs, layer.rows, "nn"),

@@ -21,4 +21,6 @@ def op(
     **attributes: Any,
 ) -> OpShape:
     count = sum(shape is not None for shape in (*inputs, *outputs))
-    return OpShape(layer, kind, name, direction, inputs, outputs, (dtype,) * count, attributes, 0, 1, 0)
+    return OpShape(
+        layer, kind, name, direction, inputs, outputs, (dtype,) * count, attributes, 0, 1, 0
+    )

@@ -1,7 +1,9 @@
-"""Simulated sweeps with known truth: kernels, grids and counters as the hardware's rules say, worked out from dimensions.
+"""Simulated sweeps with known truth: kernels, grids and counters as the hardware's rules say,
+worked out from dimensions.
 
-The network is the MNIST CNN's four layers, a residual block's two convolutions and a projection. Every scenario says
-what was done to which layer; ``truth`` says which rules must then be found, row by row and for the sweep, and no other.
+The network is the MNIST CNN's four layers, a residual block's two convolutions and a projection.
+Every scenario says what was done to which layer; ``truth`` says which rules must then be found, row
+by row and for the sweep, and no other.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Place = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is done. ``forward`` maps a layer to its forward algorithm; layers without one execute paper exactly."""
+    """What is done. ``forward`` maps a layer to its forward algorithm; layers without one execute
+    paper exactly."""
 
     forward: dict[str, str] = field(default_factory=dict)
     """padding, winograd2, winograd4, fft, tf32, fp16, splitk, epilogue, layout, phantom."""
@@ -42,7 +45,8 @@ class Scenario:
     missing: str | None = None
     """Backward kernels that no range reached: "all", or "first" (layer)."""
     counters: str = "all"
-    """all, "fadd" alone, "no tensor", or "old ncu", which counts tensor instructions and not their operations."""
+    """all, "fadd" alone, "no tensor", or "old ncu", which counts tensor instructions and not
+    their operations."""
     host_time: bool = False
     """conv2 was also timed with the host's clock, without a synchronise."""
     batches: tuple[int, ...] = BATCHES
@@ -53,7 +57,11 @@ class Scenario:
 
 
 def forward_algorithm(scenario: Scenario, layer: Layer, batch: int) -> str:
-    if scenario.switch and scenario.switch[0] == layer.name and (scenario.window or batch) >= scenario.switch[2]:
+    if (
+        scenario.switch
+        and scenario.switch[0] == layer.name
+        and (scenario.window or batch) >= scenario.switch[2]
+    ):
         return scenario.switch[1]
     return scenario.forward.get(layer.name, "exact")
 
@@ -77,11 +85,14 @@ def backward_works(scenario: Scenario, layer: Layer, batch: int, seen: int) -> l
         else ("gemm_v0_nt", "gemm_v0_tn")
     )
     kept = names[1:] if layer.first else names
-    return again + [kernels.gemm(f"void {name}<float>(float*)", (64, 1, 1), layer.macs(seen)) for name in kept]
+    return again + [
+        kernels.gemm(f"void {name}<float>(float*)", (64, 1, 1), layer.macs(seen)) for name in kept
+    ]
 
 
 def step_works(scenario: Scenario, batch: int) -> Iterator[tuple[str | None, str | None, Work]]:
-    """(layer, direction, launch) of one step, in order; without a layer where no range reached it."""
+    """(layer, direction, launch) of one step, in order; without a layer where no range
+    reached it."""
     seen = scenario.window or batch
     for layer in NETWORK:
         for work in forward_works(scenario, layer, batch, seen):
@@ -94,7 +105,9 @@ def step_works(scenario: Scenario, batch: int) -> Iterator[tuple[str | None, str
 
 def counters(scenario: Scenario, launch: int, counts: dict[str, int]) -> Iterator[Counter]:
     def op(name: str, value: int) -> Counter:
-        return Counter(launch, f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", value, "inst")
+        return Counter(
+            launch, f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", value, "inst"
+        )
 
     if scenario.counters == "fadd":
         yield op("fadd", counts.get("fadd", 0))
@@ -108,7 +121,9 @@ def counters(scenario: Scenario, launch: int, counts: dict[str, int]) -> Iterato
         and "tf32" in scenario.forward.values()
         and "phantom" not in scenario.forward.values()
     ):
-        yield Counter(launch, "sm__ops_path_tensor_src_tf32_dst_fp32.sum", counts.get("tf32", 0), None)
+        yield Counter(
+            launch, "sm__ops_path_tensor_src_tf32_dst_fp32.sum", counts.get("tf32", 0), None
+        )
         yield Counter(launch, "sm__ops_path_tensor_src_fp16_dst_fp32.sum", 0, None)
         yield Counter(launch, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", 0, None)
     yield Counter(launch, "sm__inst_executed_pipe_tensor.sum", counts.get("pipe", 0), "inst")
@@ -118,7 +133,10 @@ def make_runs(scenario: Scenario) -> list[Run]:
     """An ncu run with counters and an nsys run with times for every batch size."""
     runs = []
     for batch in scenario.batches:
-        runs += [_run(scenario, batch, "ncu", len(runs) + 1), _run(scenario, batch, "nsys", len(runs) + 2)]
+        runs += [
+            _run(scenario, batch, "ncu", len(runs) + 1),
+            _run(scenario, batch, "nsys", len(runs) + 2),
+        ]
     return runs
 
 
@@ -130,9 +148,28 @@ def _run(scenario: Scenario, batch: int, profiler: str, number: int) -> Run:
             launch = len(launches)
             took = 3000 + flops([work]) // 5000
             launches.append(
-                Kernel(launch, work.name, None, layer, direction, step, "range" if layer else None, None, 0, 7,
-                       *work.grid, 128, 1, 1, 64, 0, 0, 1000 * launch, took)
-            )  # fmt: skip
+                Kernel(
+                    launch,
+                    work.name,
+                    None,
+                    layer,
+                    direction,
+                    step,
+                    "range" if layer else None,
+                    None,
+                    0,
+                    7,
+                    *work.grid,
+                    128,
+                    1,
+                    1,
+                    64,
+                    0,
+                    0,
+                    1000 * launch,
+                    took,
+                )
+            )
             if profiler == "ncu":
                 found += counters(scenario, launch, work.counts)
     ops = tuple(op for position, layer in enumerate(NETWORK) for op in layer.ops(batch, position))
@@ -140,17 +177,43 @@ def _run(scenario: Scenario, batch: int, profiler: str, number: int) -> Run:
     precision = "fp16" if "fp16" in words else "fp32"
     environment = {"tf32_conv": "on" if "tf32" in words else "off", "torch": "2.8"}
     report = Report(
-        profiler, Path(f"b{batch}/report"), "simulated", devices=(scenario.device,), environment=environment,
-        kernels=launches, counters=found, ops=ops, steps=tuple(Step(step, "step", None, None) for step in range(STEPS)),
-        summaries=(Summary("host_time:conv2:forward", 370_000 + 100 * batch, "ns"),) if scenario.host_time else (),
-    )  # fmt: skip
+        profiler,
+        Path(f"b{batch}/report"),
+        "simulated",
+        devices=(scenario.device,),
+        environment=environment,
+        kernels=launches,
+        counters=found,
+        ops=ops,
+        steps=tuple(Step(step, "step", None, None) for step in range(STEPS)),
+        summaries=(Summary("host_time:conv2:forward", 370_000 + 100 * batch, "ns"),)
+        if scenario.host_time
+        else (),
+    )
     return Run(
-        id=number, sweep_id=1, sweep_name="simulated", sweep_command="perfctl ncu simulated", host="node1",
-        profiler=profiler, profiler_version="2025.3", workload="simulated", batch_size=batch, mode="train",
-        precision=precision, device=scenario.device, status="ok", origin="synthetic", exit_code=0, reason=None,
-        started_at=None, duration_ns=None, artifact=f"b{batch}/report", artifact_sha256=None, report=report,
+        id=number,
+        sweep_id=1,
+        sweep_name="simulated",
+        sweep_command="perfctl ncu simulated",
+        host="node1",
+        profiler=profiler,
+        profiler_version="2025.3",
+        workload="simulated",
+        batch_size=batch,
+        mode="train",
+        precision=precision,
+        device=scenario.device,
+        status="ok",
+        origin="synthetic",
+        exit_code=0,
+        reason=None,
+        started_at=None,
+        duration_ns=None,
+        artifact=f"b{batch}/report",
+        artifact_sha256=None,
+        report=report,
         layer_calls=estimate(ops),
-    )  # fmt: skip
+    )
 
 
 def truth(scenario: Scenario) -> tuple[dict[Place, set[str]], set[str]]:
@@ -162,7 +225,10 @@ def truth(scenario: Scenario) -> tuple[dict[Place, set[str]], set[str]]:
             lost = scenario.missing == "all" or (scenario.missing == "first" and layer.first)
             if lost:
                 directions = ("grad_weight",) if layer.first else ("grad_input", "grad_weight")
-                rows |= {(batch, layer.name, direction): {"direction missing"} for direction in directions}
+                rows |= {
+                    (batch, layer.name, direction): {"direction missing"}
+                    for direction in directions
+                }
             else:
                 rows[batch, layer.name, "backward"] = _backward_truth(scenario, layer, batch)
     return {place: rules for place, rules in rows.items() if rules}, _sweep_truth(scenario)
@@ -179,12 +245,18 @@ def _forward_truth(scenario: Scenario, layer: Layer, batch: int) -> set[str]:
         said.add({"tf32": "TF32", "fp16": "tensor cores"}[algorithm])
     if algorithm == "phantom" and scenario.counters != "fadd":
         said.add("constant moves")
-    if scenario.counters == "fadd" or (scenario.counters == "no tensor" and algorithm in ("tf32", "fp16")):
+    if scenario.counters == "fadd" or (
+        scenario.counters == "no tensor" and algorithm in ("tf32", "fp16")
+    ):
         return said
     if scenario.shared and layer.name == scenario.shared[0]:
         said.add("shared kernel")
     paper = 2 * layer.macs(seen)
-    main = sum(2 * work.counts.get("ffma", 0) for work in works if work.name.startswith(("volta_s", "volta_g")))
+    main = sum(
+        2 * work.counts.get("ffma", 0)
+        for work in works
+        if work.name.startswith(("volta_s", "volta_g"))
+    )
     if algorithm == "padding" and abs(main / paper - 1) > NEWS:
         said.add("tile padding")
     if algorithm in ("winograd2", "winograd4"):
@@ -228,14 +300,23 @@ def _of_window(scenario: Scenario, works: list[Work], batch: int) -> set[str]:
 
 def _collected(scenario: Scenario, works: list[Work]) -> int:
     """Sum of the counts that were collected."""
-    names = {"all": None, "old ncu": None, "fadd": ("fadd",), "no tensor": ("fadd", "fmul", "ffma", "hfma")}[
-        scenario.counters
-    ]
-    return sum(value for work in works for count, value in work.counts.items() if names is None or count in names)
+    names = {
+        "all": None,
+        "old ncu": None,
+        "fadd": ("fadd",),
+        "no tensor": ("fadd", "fmul", "ffma", "hfma"),
+    }[scenario.counters]
+    return sum(
+        value
+        for work in works
+        for count, value in work.counts.items()
+        if names is None or count in names
+    )
 
 
 def _batch_shows(scenario: Scenario) -> bool:
-    """Whether counts say which batch it was: FFMA does, one a multiply-add; FADD where a bias is added, one an output."""
+    """Whether counts say which batch it was: FFMA does, one a multiply-add; FADD where a bias is
+    added, one an output."""
     if scenario.counters != "fadd":
         return True
     return any(scenario.forward.get(name) == "epilogue" for name in NAMES)
@@ -253,6 +334,10 @@ def _sweep_truth(scenario: Scenario) -> set[str]:
         said.add("time does not follow")
     if scenario.shared and scenario.counters == "fadd":
         said.add("direction missing")
-    if scenario.switch and not scenario.window and scenario.batches[0] < scenario.switch[2] <= batch:
+    if (
+        scenario.switch
+        and not scenario.window
+        and scenario.batches[0] < scenario.switch[2] <= batch
+    ):
         said.add("algorithm switch")
     return said

@@ -1,4 +1,5 @@
-"""The layers of a simulated network, and what a kernel of each algorithm executes for them, from the hardware's rules."""
+"""The layers of a simulated network, and what a kernel of each algorithm executes for them, from
+the hardware's rules."""
 
 from __future__ import annotations
 
@@ -39,17 +40,41 @@ class Conv:
         weight = (self.cout, self.cin, self.kernel, self.kernel)
         outside = (batch, self.cout, self.out, self.out)
         facts: dict[str, Any] = {
-            "stride": [1, 1], "padding": [self.padding] * 2, "dilation": [1, 1], "transposed": False, "groups": 1,
-        }  # fmt: skip
+            "stride": [1, 1],
+            "padding": [self.padding] * 2,
+            "dilation": [1, 1],
+            "transposed": False,
+            "groups": 1,
+        }
         count = prod(weight) + self.cout
         return (
-            OpShape(self.name, "Conv2d", "aten.convolution", "forward", (inside, weight, (self.cout,)), (outside,),
-                    ("float32",) * 4, {**facts, "bias": True}, count, 1, position),
-            OpShape(self.name, "Conv2d", "aten.convolution_backward", "backward", (outside, inside, weight),
-                    (None if self.first else inside, weight, (self.cout,)), ("float32",) * (5 if self.first else 6),
-                    {**facts, "output_mask": [not self.first, True, True], "role": "grad_input"},
-                    count, 1, 1000 - position),
-        )  # fmt: skip
+            OpShape(
+                self.name,
+                "Conv2d",
+                "aten.convolution",
+                "forward",
+                (inside, weight, (self.cout,)),
+                (outside,),
+                ("float32",) * 4,
+                {**facts, "bias": True},
+                count,
+                1,
+                position,
+            ),
+            OpShape(
+                self.name,
+                "Conv2d",
+                "aten.convolution_backward",
+                "backward",
+                (outside, inside, weight),
+                (None if self.first else inside, weight, (self.cout,)),
+                ("float32",) * (5 if self.first else 6),
+                {**facts, "output_mask": [not self.first, True, True], "role": "grad_input"},
+                count,
+                1,
+                1000 - position,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +102,46 @@ class Linear:
         count = self.cin * self.cout + self.cout
         back = (self.cout, self.cin)
         return (
-            OpShape(self.name, "Linear", "aten.addmm", "forward", ((self.cout,), x, w), (y,), ("float32",) * 4, {},
-                    count, 1, position),
-            OpShape(self.name, "Linear", "aten.mm", "backward", (y, back), (x,), ("float32",) * 3,
-                    {"role": "grad_input"}, count, 1, 1000 - position),
-            OpShape(self.name, "Linear", "aten.mm", "backward", ((self.cout, rows), x), (back,), ("float32",) * 3,
-                    {"role": "grad_weight"}, count, 1, 1001 - position),
-        )  # fmt: skip
+            OpShape(
+                self.name,
+                "Linear",
+                "aten.addmm",
+                "forward",
+                ((self.cout,), x, w),
+                (y,),
+                ("float32",) * 4,
+                {},
+                count,
+                1,
+                position,
+            ),
+            OpShape(
+                self.name,
+                "Linear",
+                "aten.mm",
+                "backward",
+                (y, back),
+                (x,),
+                ("float32",) * 3,
+                {"role": "grad_input"},
+                count,
+                1,
+                1000 - position,
+            ),
+            OpShape(
+                self.name,
+                "Linear",
+                "aten.mm",
+                "backward",
+                ((self.cout, rows), x),
+                (back,),
+                ("float32",) * 3,
+                {"role": "grad_weight"},
+                count,
+                1,
+                1001 - position,
+            ),
+        )
 
 
 Layer = Conv | Linear
@@ -114,7 +172,11 @@ def gemm(name: str, grid: tuple[int, int, int], ffma: int, **others: int) -> Wor
 
 
 def exact(layer: Layer, batch: int) -> list[Work]:
-    name = "void conv2d_direct_kernel<float>(float*)" if isinstance(layer, Conv) else "void gemm_v0<float>(float*)"
+    name = (
+        "void conv2d_direct_kernel<float>(float*)"
+        if isinstance(layer, Conv)
+        else "void gemm_v0<float>(float*)"
+    )
     return [gemm(name, (ceil(layer.outputs(batch) / 256), 1, 1), layer.macs(batch))]
 
 
@@ -137,11 +199,19 @@ def winograd2(layer: Conv, batch: int) -> list[Work]:
     adds = ctas * (32 * layer.cin * 32 + 32 * 32 * 24)
     filters = layer.cin * layer.cout
     return [
-        Work("void cudnn::winograd::generateWinogradTilesKernel<0, float, float>(cudnn::winograd::GenerateWinogradTiles"
-             "Params<float, float>)", (4, 1, 1), {"fadd": 20 * filters, "fmul": 8 * filters}),
-        gemm("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", grid, ctas * 32 * 32 * 16 * layer.cin,
-              fadd=adds),
-    ]  # fmt: skip
+        Work(
+            "void cudnn::winograd::generateWinogradTilesKernel<0, float, "
+            "float>(cudnn::winograd::GenerateWinogradTilesParams<float, float>)",
+            (4, 1, 1),
+            {"fadd": 20 * filters, "fmul": 8 * filters},
+        ),
+        gemm(
+            "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+            grid,
+            ctas * 32 * 32 * 16 * layer.cin,
+            fadd=adds,
+        ),
+    ]
 
 
 def winograd4(layer: Conv, batch: int) -> list[Work]:
@@ -151,14 +221,26 @@ def winograd4(layer: Conv, batch: int) -> list[Work]:
     data, filters, results = tiles * layer.cin, layer.cin * layer.cout, tiles * layer.cout
     head = "void cudnn::winograd_nonfused::winogradForward"
     return [
-        Work(f"{head}Data4x4<float, float>(cudnn::winograd_nonfused::WinogradDataParams<float, float>)", (64, 1, 1),
-             {"fadd": 72 * data, "ffma": 36 * data}),
-        Work(f"{head}Filter4x4<float, float>(cudnn::winograd_nonfused::WinogradFilterParams<float, float>)", (4, 1, 1),
-             {"fadd": 30 * filters, "fmul": 24 * filters}),
+        Work(
+            f"{head}Data4x4<float, float>(cudnn::winograd_nonfused::WinogradDataParams<float, "
+            "float>)",
+            (64, 1, 1),
+            {"fadd": 72 * data, "ffma": 36 * data},
+        ),
+        Work(
+            f"{head}Filter4x4<float, float>(cudnn::winograd_nonfused::WinogradFilterParams<float, "
+            "float>)",
+            (4, 1, 1),
+            {"fadd": 30 * filters, "fmul": 24 * filters},
+        ),
         gemm("volta_sgemm_128x64_nn", grid, prod(grid) * 128 * 64 * layer.cin),
-        Work(f"{head}Output4x4<float, float>(cudnn::winograd_nonfused::WinogradOutputParams<float, float>)",
-             (64, 1, 1), {"fadd": 60 * results, "ffma": 20 * results}),
-    ]  # fmt: skip
+        Work(
+            f"{head}Output4x4<float, float>(cudnn::winograd_nonfused::WinogradOutputParams<float, "
+            "float>)",
+            (64, 1, 1),
+            {"fadd": 60 * results, "ffma": 20 * results},
+        ),
+    ]
 
 
 def fft(layer: Conv, batch: int) -> list[Work]:
@@ -170,19 +252,30 @@ def fft(layer: Conv, batch: int) -> list[Work]:
         return Work(name, (number, 1, 1), {key: value * number for key, value in each.items()})
 
     return [
-        transform("void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*)", tiles * layer.cin),
-        transform("void fft2d_r2c_32x32<float, false, 1u, true>(float2*, float const*)", layer.cin * layer.cout),
-        gemm("volta_gcgemm_32x32_nt", (ceil(tiles / 32), ceil(layer.cout / 32), 544),
-              tiles * layer.cout * layer.cin * 544 * 4),
-        transform("void fft2d_c2r_32x32<float, false, false, 0u, false, false>(float*, float2 const*)",
-                  tiles * layer.cout),
-    ]  # fmt: skip
+        transform(
+            "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*)",
+            tiles * layer.cin,
+        ),
+        transform(
+            "void fft2d_r2c_32x32<float, false, 1u, true>(float2*, float const*)",
+            layer.cin * layer.cout,
+        ),
+        gemm(
+            "volta_gcgemm_32x32_nt",
+            (ceil(tiles / 32), ceil(layer.cout / 32), 544),
+            tiles * layer.cout * layer.cin * 544 * 4,
+        ),
+        transform(
+            "void fft2d_c2r_32x32<float, false, false, 0u, false, false>(float*, float2 const*)",
+            tiles * layer.cout,
+        ),
+    ]
 
 
 def tf32(layer: Layer, batch: int) -> list[Work]:
     name = (
-        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4_warpsize2x2x1_g1_"
-        "tensor16x8x8_execute_kernel__5x_cudnn"
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4"
+        "_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn"
     )
     assert isinstance(layer, Conv)
     grid = (ceil(batch * layer.out**2 / 128), ceil(layer.cout / 64), 1)
@@ -203,21 +296,34 @@ def splitk(layer: Layer, batch: int) -> list[Work]:
     assert isinstance(layer, Linear)
     grid = (ceil(batch * layer.rows / 64), ceil(layer.cout / 64), 16)
     ffma = prod(grid) * 64 * 64 * layer.cin // 16
-    reduce = "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, false>(cublasSplitKParams)"
-    return [gemm("volta_sgemm_64x64_tn", grid, ffma), Work(reduce, (64, 1, 1), {"fadd": 16 * layer.outputs(batch)})]
+    reduce = (
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, "
+        "false>(cublasSplitKParams)"
+    )
+    return [
+        gemm("volta_sgemm_64x64_tn", grid, ffma),
+        Work(reduce, (64, 1, 1), {"fadd": 16 * layer.outputs(batch)}),
+    ]
 
 
 def epilogue(layer: Layer, batch: int) -> list[Work]:
     name = (
-        "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float>>>"
-        "(int, at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float>>)"
+        "void at::native::elementwise_kernel<128, 2, "
+        "at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float>>>(int, "
+        "at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float>>)"
     )
     return [*exact(layer, batch), Work(name, (64, 1, 1), {"fadd": layer.outputs(batch)})]
 
 
 def layout(layer: Layer, batch: int) -> list[Work]:
-    there = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(int)"
-    back = "void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>(int)"
+    there = (
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, "
+        "(cudnnKernelDataType_t)2>(int)"
+    )
+    back = (
+        "void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false, "
+        "(cudnnKernelDataType_t)0>(int)"
+    )
     return [
         Work(there, (64, 1, 1), {"fmul": layer.inputs(batch)}),
         *exact(layer, batch),
@@ -229,17 +335,29 @@ def phantom(layer: Layer, batch: int) -> list[Work]:
     """Constants moved by HFMA2 on the tensor pipe: 4 a warp."""
     (work,) = exact(layer, batch)
     moves = 4 * work.grid[0] * 8
-    return [replace(work, counts={**work.counts, "hfma": 32 * moves, "pipe": moves, "moves": moves})]
+    return [
+        replace(work, counts={**work.counts, "hfma": 32 * moves, "pipe": moves, "moves": moves})
+    ]
 
 
 ALGORITHMS = {
-    "exact": exact, "padding": padding, "winograd2": winograd2, "winograd4": winograd4, "fft": fft, "tf32": tf32,
-    "fp16": fp16, "splitk": splitk, "epilogue": epilogue, "layout": layout, "phantom": phantom,
-}  # fmt: skip
+    "exact": exact,
+    "padding": padding,
+    "winograd2": winograd2,
+    "winograd4": winograd4,
+    "fft": fft,
+    "tf32": tf32,
+    "fp16": fp16,
+    "splitk": splitk,
+    "epilogue": epilogue,
+    "layout": layout,
+    "phantom": phantom,
+}
 
 
 def flops(works: list[Work]) -> int:
-    """What a step executes, by the rules: FADD + FMUL + 2 FFMA, and the tensor cores' operations."""
+    """What a step executes, by the rules: FADD + FMUL + 2 FFMA, and the tensor
+    cores' operations."""
     total = 0
     for work in works:
         found = work.counts

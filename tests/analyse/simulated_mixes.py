@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 CHOICES = {
     "conv1": ["padding", "epilogue", "layout", "phantom"],
     "conv2": ["padding", "winograd2", "winograd4", "fft", "phantom", "tf32", "fp16"],
-    "block.conv_a": ["padding", "winograd2", "winograd4", "fft", "tf32", "fp16", "phantom", "layout"],
+    "block.conv_a": [
+        "padding",
+        "winograd2",
+        "winograd4",
+        "fft",
+        "tf32",
+        "fp16",
+        "phantom",
+        "layout",
+    ],
     "block.conv_b": ["padding", "winograd2", "winograd4", "fft", "tf32", "fp16", "phantom"],
     "proj": ["padding", "splitk", "phantom"],
     "fc1": ["padding", "phantom"],
@@ -19,7 +28,8 @@ CHOICES = {
 
 @st.composite
 def mixes(draw: Any, sim: Any) -> Any:
-    """Random algorithms for every layer, with every kind of trouble on top; one chip and one set of counters a sweep."""
+    """Random algorithms for every layer, with every kind of trouble on top; one chip and one set of
+    counters a sweep."""
     forward = {
         layer: algorithm
         for layer, algorithms in CHOICES.items()
@@ -34,7 +44,9 @@ def mixes(draw: Any, sim: Any) -> Any:
         "missing": draw(st.sampled_from([None, None, "all", "first"])),
         "window": draw(st.sampled_from([None, None, 1000, 64])),
         "counters": draw(st.sampled_from(["all", "all", "fadd", "no tensor"])),
-        "batches": tuple(sorted(draw(st.sets(st.sampled_from(sim.BATCHES), min_size=2, max_size=3)))),
+        "batches": tuple(
+            sorted(draw(st.sets(st.sampled_from(sim.BATCHES), min_size=2, max_size=3)))
+        ),
     }
     if not {"block.conv_a", "block.conv_b"} & set(forward) and draw(st.booleans()):
         facts["shared"] = ("block.conv_a", "block.conv_b")

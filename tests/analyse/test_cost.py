@@ -22,7 +22,9 @@ from perfctl.orchestrator.analyse.prices import Price
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 
 
-def offer(count: int = 1, on_demand: float | None = 3.0, spot: float | None = None, provider: str = "P") -> Price:
+def offer(
+    count: int = 1, on_demand: float | None = 3.0, spot: float | None = None, provider: str = "P"
+) -> Price:
     return Price(provider, "box", "T4", meant("T4"), count, on_demand, spot, "", "2026-11", "me")
 
 
@@ -51,7 +53,9 @@ def test_whole_instances_are_paid_and_idle_gpus_are_counted() -> None:
 
 
 def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
-    found = rentals([offer(on_demand=None, spot=0.1), offer(on_demand=5.0), offer(on_demand=2.0)], 1, HOURS)
+    found = rentals(
+        [offer(on_demand=None, spot=0.1), offer(on_demand=5.0), offer(on_demand=2.0)], 1, HOURS
+    )
     assert [one.price.on_demand for one in found] == [2.0, 5.0, None]
     assert found[-1].on_demand is None
     assert found[-1].spot == Span(0.2, 0.1, 0.4)
@@ -81,17 +85,27 @@ def test_what_overlaps_is_hidden_but_never_more_than_the_backward_pass_takes() -
 
 
 def choice(seconds: float, dollars: float) -> Choice:
-    return Choice(offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars))
+    return Choice(
+        offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars)
+    )
 
 
 def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
-    every = [choice(10, 5), choice(20, 3), choice(30, 4), choice(5, 9), choice(20, 2.5), choice(40, 2.5)]
+    every = [
+        choice(10, 5),
+        choice(20, 3),
+        choice(30, 4),
+        choice(5, 9),
+        choice(20, 2.5),
+        choice(40, 2.5),
+    ]
     kept = frontier(every)
     assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
     for one in every:
         if one not in kept:
             assert any(
-                best.seconds.value <= one.seconds.value and best.dollars.value <= one.dollars.value for best in kept
+                best.seconds.value <= one.seconds.value and best.dollars.value <= one.dollars.value
+                for best in kept
             )
 
 
@@ -116,6 +130,12 @@ def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None
 
 def test_what_was_said_is_told_from_what_was_worked_out() -> None:
     found = at_efficiency(Span(0.1, 0.1, 0.1), 1_000_000, 2, 0.5)
-    assert (found.gpus, found.efficiency, found.moved_bytes, found.link, found.overlap) == (2, 0.5, 4e6, "as said", 0.0)
+    assert (found.gpus, found.efficiency, found.moved_bytes, found.link, found.overlap) == (
+        2,
+        0.5,
+        4e6,
+        "as said",
+        0.0,
+    )
     assert (found.exposed, found.link_gbs) == (None, None)
     assert found.step == Span(0.2, 0.2, 0.2)

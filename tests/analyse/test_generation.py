@@ -33,16 +33,22 @@ def test_a_line_is_added_up_from_three_steps() -> None:
 
 def test_a_square_is_added_up_from_four_steps() -> None:
     at, asked = counted(lambda context: 3 * context**2 + context + 11)
-    assert add_up(10, 1000, at, 2)[KEY] == sum(3 * context**2 + context + 11 for context in range(10, 1001))
+    assert add_up(10, 1000, at, 2)[KEY] == sum(
+        3 * context**2 + context + 11 for context in range(10, 1001)
+    )
     assert len(asked) == 4
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 400), st.integers(1, 9))
-def test_a_window_that_fills_up_is_found_wherever_it_is(first: int, more: int, window: int, slope: int) -> None:
+def test_a_window_that_fills_up_is_found_wherever_it_is(
+    first: int, more: int, window: int, slope: int
+) -> None:
     at, _asked = counted(lambda context: 4 + slope * min(context, window))
     last = first + more
-    assert add_up(first, last, at, 1)[KEY] == sum(4 + slope * min(c, window) for c in range(first, last + 1))
+    assert add_up(first, last, at, 1)[KEY] == sum(
+        4 + slope * min(c, window) for c in range(first, last + 1)
+    )
     again, fewer = counted(lambda context: 4 + slope * min(context, window))
     assert add_up(first, last, again, 1, [window]) == add_up(first, last, at, 1)
     assert len(fewer) <= 6, "a window that is known needs no search"
@@ -50,7 +56,11 @@ def test_a_window_that_fills_up_is_found_wherever_it_is(first: int, more: int, w
 
 def test_layers_with_windows_of_their_own_are_added_up_each() -> None:
     def at(context: int) -> Amounts:
-        return {("full", "macs"): context, ("short", "macs"): min(context, 20), ("long", "macs"): min(context, 77)}
+        return {
+            ("full", "macs"): context,
+            ("short", "macs"): min(context, 20),
+            ("long", "macs"): min(context, 77),
+        }
 
     found = add_up(1, 128, at, 1)
     for layer, window in (("full", 128), ("short", 20), ("long", 77)):
@@ -65,7 +75,11 @@ def test_what_comes_up_in_some_steps_only_counts_where_it_is() -> None:
 
 
 def tensor(
-    name: str, layer: str, before: tuple[int, ...] | None, shape: tuple[int, ...], written: bool = True
+    name: str,
+    layer: str,
+    before: tuple[int, ...] | None,
+    shape: tuple[int, ...],
+    written: bool = True,
 ) -> CacheTensor:
     return CacheTensor(name, layer, before, shape, "float32", written)
 
@@ -95,14 +109,22 @@ def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
 
 def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder() -> None:
     assert written_by(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
-    assert written_by(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, "prefill leaves what the window keeps"
+    assert written_by(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
+        "prefill leaves what the window keeps"
+    )
 
 
 def test_an_operation_without_formula_is_named_and_not_zero() -> None:
-    call = LayerCall("a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3)
+    call = LayerCall(
+        "a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3
+    )
     found = amounts([call], [Traffic("a", 4, 6, 24)], {"a": 7}, 2)
     assert found["a", "?strange"] == 3
-    assert (found["a", "cache_read_bytes"], found["a", "weight_bytes"], found["a", "cache_written_bytes"]) == (12, 4, 7)
+    assert (
+        found["a", "cache_read_bytes"],
+        found["a", "weight_bytes"],
+        found["a", "cache_written_bytes"],
+    ) == (12, 4, 7)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

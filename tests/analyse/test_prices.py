@@ -26,7 +26,9 @@ ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
 
 
 def table() -> tuple[Price, ...]:
-    return read_prices(resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8"))
+    return read_prices(
+        resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
+    )
 
 
 def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu() -> None:
@@ -69,9 +71,13 @@ def test_the_table_is_what_the_script_makes_of_the_public_file(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = Path(__file__).parents[2] / "scripts" / "accept" / "make_prices.py"
-    runpy.run_path(str(script))["main"](str(shared / "datasets" / "cloud_prices" / "cloud-gpus.csv"))
+    runpy.run_path(str(script))["main"](
+        str(shared / "datasets" / "cloud_prices" / "cloud-gpus.csv")
+    )
     said = capsys.readouterr()
-    assert said.out == resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
+    assert said.out == resources.files("perfctl.templates").joinpath("prices.csv").read_text(
+        encoding="utf-8"
+    )
     left_out = [int(line.split()[0]) for line in said.err.splitlines() if "left out" in line]
     kept = int(said.err.splitlines()[-1].split()[0])
     assert kept + sum(left_out) == 257 and kept > 200
@@ -95,20 +101,30 @@ def test_a_price_is_old_after_a_year(day: str, today: date, old: bool) -> None:
 
 def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
     (price,) = read_prices(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
-    assert (price.provider, price.instance, price.count, price.date) == ("Mine", "", 2, "2026-11-05")
+    assert (price.provider, price.instance, price.count, price.date) == (
+        "Mine",
+        "",
+        2,
+        "2026-11-05",
+    )
     assert price.on_demand is None
     assert price.spot == 0.20
 
 
 def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
     (price,) = read_prices(
-        "\ufeffnote," + ",".join(reversed(COLUMNS)) + "\nhello," + ",".join(reversed(ROW.split(",")))
+        "\ufeffnote,"
+        + ",".join(reversed(COLUMNS))
+        + "\nhello,"
+        + ",".join(reversed(ROW.split(",")))
     )
     assert (price.provider, price.gpu, price.on_demand, price.region) == ("Mine", "T4", 0.5, "eu-1")
 
 
 def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_there() -> None:
-    prices = read_prices(f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n")
+    prices = read_prices(
+        f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n"
+    )
     for name in ("A100 SXM4 80 GB", "A100 PCIe 80 GB"):
         assert for_board(prices, meant(name)[0]) == ()
         assert unsure_for(prices, meant(name)[0]) == prices[:1]
@@ -119,25 +135,42 @@ def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_th
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEAD.replace("spot_usd_per_hour,region,", "") + "\n", "line 1: columns spot_usd_per_hour, region missing"),
+        (
+            HEAD.replace("spot_usd_per_hour,region,", "") + "\n",
+            "line 1: columns spot_usd_per_hour, region missing",
+        ),
         ("", "line 1: columns provider, instance"),
         (HEAD + "\n", "line 1: a head and no prices"),
-        (f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n", "line 3: on_demand_usd_per_hour 'cheap' is not a price"),
-        (f"{HEAD}\n{ROW.replace('0.50', '-1')}\n", "line 2: on_demand_usd_per_hour '-1' is not a price"),
-        (f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n", "line 2: on_demand_usd_per_hour 'nan' is not a price"),
+        (
+            f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n",
+            "line 3: on_demand_usd_per_hour 'cheap' is not a price",
+        ),
+        (
+            f"{HEAD}\n{ROW.replace('0.50', '-1')}\n",
+            "line 2: on_demand_usd_per_hour '-1' is not a price",
+        ),
+        (
+            f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n",
+            "line 2: on_demand_usd_per_hour 'nan' is not a price",
+        ),
         (f"{HEAD}\n{ROW.replace('0.50', '0')}\n", "line 2: on_demand_usd_per_hour is 0"),
         (f"{HEAD}\n{ROW.replace('0.50,0.20', ',')}\n", "line 2: no price"),
         (f"{HEAD}\n{ROW.replace('T4', 'T5')}\n", "line 2: gpu 'T5' is not in the table of devices"),
         (f"{HEAD}\n{ROW.replace('T4,1', 'T4,0')}\n", "line 2: count '0' is not a number of GPUs"),
         (f"{HEAD}\n{ROW.replace('2026-11', 'May')}\n", "line 2: date 'May' is not a date"),
-        (f"{HEAD}\n{ROW.replace('2026-11', '2026-02-30')}\n", "line 2: date '2026-02-30' is not a date"),
+        (
+            f"{HEAD}\n{ROW.replace('2026-11', '2026-02-30')}\n",
+            "line 2: date '2026-02-30' is not a date",
+        ),
         (f"{HEAD}\n{ROW.replace('2026-11', '2026-13')}\n", "line 2: date '2026-13' is not a date"),
         (f"{HEAD}\n{ROW.replace('Mine', '')}\n", "line 2: provider is empty"),
         (f"{HEAD}\n{ROW},more\n", "line 2: 10 cells under 9 columns"),
         (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "line 3: not CSV"),
     ],
 )
-def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(text: str, said: str) -> None:
+def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(
+    text: str, said: str
+) -> None:
     with pytest.raises(PriceTableError) as caught:
         read_prices(text)
     assert str(caught.value).startswith(said)
@@ -156,13 +189,15 @@ def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() 
     [
         (ROW.replace("T4", "T5"), "Similar: T4"),
         (ROW.replace("T4", "banana"), "docs/devices.md lists the devices"),
-        (ROW.replace("Mine", ""),
-         "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be"),
+        (
+            ROW.replace("Mine", ""),
+            "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be",
+        ),
         (ROW.replace("0.50", "0"), "Leave it empty if it is not known"),
         (ROW.replace("0.50", "-0.5"), "Dollars per hour, such as 3.06; empty if not known"),
         (ROW.replace("0.50", "dear"), "Dollars per hour, such as 3.06; empty if not known"),
     ],
-)  # fmt: skip
+)
 def test_each_refusal_says_what_to_do(row: str, remedy: str) -> None:
     with pytest.raises(PriceTableError) as caught:
         read_prices(f"{HEAD}\n{row}\n")

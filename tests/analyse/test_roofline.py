@@ -20,13 +20,25 @@ PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12
 
 
 def work(**changes: Any) -> Traffic:
-    """2 GFLOP of fp32 in 1 ms (20 % of the peak) and 1 GB (100 % of the bandwidth would be 1 ms)."""
+    """2 GFLOP of fp32 in 1 ms (20 % of the peak) and 1 GB (100 % of the bandwidth would be
+    1 ms)."""
     fields: dict[str, Any] = {
-        "level": "layer", "name": "conv2 forward", "batch": 64, "layer": "conv2", "direction": "forward",
-        "paths": {"fp32": Figure(2e9, "counted")}, "counted": Figure(2e9, "counted"), "paper": 2e9,
-        "dram": Figure(5e8, "counted"), "time_ns": 1e6, "basis": "kernels, nsys", "trusted": True, "launches": 1,
-        "counted_launches": 1, "precision": "fp32",
-    }  # fmt: skip
+        "level": "layer",
+        "name": "conv2 forward",
+        "batch": 64,
+        "layer": "conv2",
+        "direction": "forward",
+        "paths": {"fp32": Figure(2e9, "counted")},
+        "counted": Figure(2e9, "counted"),
+        "paper": 2e9,
+        "dram": Figure(5e8, "counted"),
+        "time_ns": 1e6,
+        "basis": "kernels, nsys",
+        "trusted": True,
+        "launches": 1,
+        "counted_launches": 1,
+        "precision": "fp32",
+    }
     return Traffic(**(fields | changes))
 
 
@@ -38,13 +50,25 @@ def test_without_bytes_nothing_is_said_about_the_roof_and_the_share_of_the_peak_
 def test_without_time_or_peak_there_is_no_share() -> None:
     assert place(work(time_ns=None), PEAKS).reached is None
     nothing = place(work(), Peaks("X", "", "none", reason="not known"))
-    assert nothing.reached is None and nothing.mfu is None and nothing.refused is None and nothing.achieved == 2e12
+    assert (
+        nothing.reached is None
+        and nothing.mfu is None
+        and nothing.refused is None
+        and nothing.achieved == 2e12
+    )
 
 
 def test_fewer_flops_than_paper_refuse_the_model_utilisation_and_nothing_else() -> None:
     point = place(work(paper=2e10), PEAKS)
-    assert "200 % of the fp32 peak" in (point.mfu_refused or "") and "fewer FLOPs" in (point.mfu_refused or "")
-    assert point.mfu is None and point.refused is None and point.hfu == pytest.approx(0.2) and point.bound == "memory"
+    assert "200 % of the fp32 peak" in (point.mfu_refused or "") and "fewer FLOPs" in (
+        point.mfu_refused or ""
+    )
+    assert (
+        point.mfu is None
+        and point.refused is None
+        and point.hfu == pytest.approx(0.2)
+        and point.bound == "memory"
+    )
 
 
 def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_rate() -> None:
@@ -70,8 +94,14 @@ def test_measured_peaks_of_the_same_device_go_first_and_of_another_are_not_used(
 
 
 def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> None:
-    device = Device("NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, clock_hz=10**9,
-                    memory_bandwidth_bps=10**11)  # fmt: skip
+    device = Device(
+        "NVIDIA Something",
+        "gpu",
+        compute_capability="8.6",
+        sm_count=10,
+        clock_hz=10**9,
+        memory_bandwidth_bps=10**11,
+    )
     peaks = peaks_of(device)
     assert peaks.flops == {"fp32": 10 * 256e9, "fp64": 10 * 4e9, "fp16": 10 * 256e9}
     assert peaks.kind == "derived" and "tensor peaks are not known" in peaks.source
@@ -80,7 +110,9 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
 
 
 def with_bytes(run: Any, each: int) -> Any:
-    extra = [Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels]
+    extra = [
+        Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
+    ]
     return replace(run, report=replace(run.report, counters=[*run.report.counters, *extra]))
 
 
@@ -90,14 +122,20 @@ def test_a_study_has_points_for_steps_layers_and_kernels(synthetic: ModuleType) 
     roofs = analyse(study).roofline
     point = roofs.of(64, "conv2", "forward")
     assert point is not None
-    assert point.intensity == synthetic.macs("conv2", 64) / 10**6, "half of the multiply-adds, 2 FLOPs each, per byte"
-    took = next(k.duration_ns for k in nsys.report.kernels if (k.layer, k.direction) == ("conv2", "forward"))
+    assert point.intensity == synthetic.macs("conv2", 64) / 10**6, (
+        "half of the multiply-adds, 2 FLOPs each, per byte"
+    )
+    took = next(
+        k.duration_ns for k in nsys.report.kernels if (k.layer, k.direction) == ("conv2", "forward")
+    )
     assert point.achieved == pytest.approx(synthetic.macs("conv2", 64) / took * 1e9)
     assert point.mfu == pytest.approx(2 * (point.hfu or 0)), "paper is twice what was executed"
     assert point.traffic.basis == "kernels, nsys"
     names = {p.traffic.name for p in roofs.at("kernel")}
     assert names == {kernel.name for kernel in ncu.report.kernels}
-    assert all(p.traffic.trusted for p in roofs.at("kernel")), "times of the same launches under nsys"
+    assert all(p.traffic.trusted for p in roofs.at("kernel")), (
+        "times of the same launches under nsys"
+    )
     assert [p.traffic.batch for p in roofs.at("run")] == [64]
 
 
@@ -111,9 +149,13 @@ def test_time_under_ncu_is_used_only_without_better_and_is_named(synthetic: Modu
 
 def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs(synthetic: ModuleType) -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500)]
-    run = with_bytes(synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters), 100)
+    run = with_bytes(
+        synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters), 100
+    )
     (study,) = studies([run])
     points = {p.traffic.name: p for p in analyse(study).roofline.points}
     gemm = points["gemm_v0<float>(float*, float*)"]
-    assert gemm.flops == 2 * 500 * 2 and gemm.intensity == 2000 / 200 and gemm.traffic.time_ns == 2000
+    assert (
+        gemm.flops == 2 * 500 * 2 and gemm.intensity == 2000 / 200 and gemm.traffic.time_ns == 2000
+    )
     assert points["relu"].flops is None

@@ -1,4 +1,5 @@
-"""Exactly at, just below and just above each roof; and the likely cause that is named where one is exceeded."""
+"""Exactly at, just below and just above each roof; and the likely cause that is named where one
+is exceeded."""
 
 from __future__ import annotations
 
@@ -22,10 +23,22 @@ def counted(value: float) -> Figure:
 def work(**changes: Any) -> Traffic:
     """2 GFLOP of fp32 and 0.5 GB in 1 ms: a fifth of the peak, half of the bandwidth."""
     fields: dict[str, Any] = {
-        "level": "layer", "name": "conv2 forward", "batch": 64, "layer": "conv2", "direction": "forward",
-        "paths": {"fp32": counted(2e9)}, "counted": counted(2e9), "paper": 4e9, "dram": counted(5e8), "time_ns": 1e6,
-        "basis": "kernels, nsys", "trusted": True, "launches": 1, "counted_launches": 1, "precision": "fp32",
-    }  # fmt: skip
+        "level": "layer",
+        "name": "conv2 forward",
+        "batch": 64,
+        "layer": "conv2",
+        "direction": "forward",
+        "paths": {"fp32": counted(2e9)},
+        "counted": counted(2e9),
+        "paper": 4e9,
+        "dram": counted(5e8),
+        "time_ns": 1e6,
+        "basis": "kernels, nsys",
+        "trusted": True,
+        "launches": 1,
+        "counted_launches": 1,
+        "precision": "fp32",
+    }
     return Traffic(**(fields | changes))
 
 
@@ -35,7 +48,12 @@ def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> No
     assert (point.achieved, point.bytes_per_second) == (2e12, 5e11)
     assert (point.intensity, point.ridge, point.attainable) == (4.0, 10.0, 4e12)
     assert (point.reached, point.mfu, point.hfu) == pytest.approx((0.5, 0.4, 0.2))
-    assert (point.bound, point.refused, point.mfu_refused, point.over) == ("memory", None, None, None)
+    assert (point.bound, point.refused, point.mfu_refused, point.over) == (
+        "memory",
+        None,
+        None,
+        None,
+    )
 
 
 def test_at_the_ridge_both_roofs_are_as_high_and_the_work_is_compute_bound() -> None:
@@ -46,7 +64,13 @@ def test_at_the_ridge_both_roofs_are_as_high_and_the_work_is_compute_bound() -> 
 
 def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
     full = place(work(time_ns=2e5, dram=counted(2e8), paper=2e9), PEAKS)
-    assert (full.refused, full.reached, full.hfu, full.mfu, full.bound) == (None, 1.0, 1.0, 1.0, "compute")
+    assert (full.refused, full.reached, full.hfu, full.mfu, full.bound) == (
+        None,
+        1.0,
+        1.0,
+        1.0,
+        "compute",
+    )
     stream = place(work(dram=counted(1e9)), PEAKS)
     assert (stream.refused, stream.over, stream.bound) == (None, None, "memory")
     assert place(work(dram=counted(1.01e9)), PEAKS).over == "bandwidth"
@@ -54,9 +78,13 @@ def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
 
 def test_over_the_peak_says_by_how_much_of_which_roof() -> None:
     point = place(work(time_ns=1e5), PEAKS)
-    assert (point.refused or "").startswith("200 % of the fp32 peak of the X: the wrong device, a clock above")
+    assert (point.refused or "").startswith(
+        "200 % of the fp32 peak of the X: the wrong device, a clock above"
+    )
     over = place(work(dram=counted(2.5e9)), PEAKS)
-    assert (over.refused or "").startswith("250 % of the memory bandwidth of the X: ncu empties the caches")
+    assert (over.refused or "").startswith(
+        "250 % of the memory bandwidth of the X: ncu empties the caches"
+    )
 
 
 def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
@@ -75,11 +103,23 @@ def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(counts: float, cau
     assert cause in (point.mfu_refused or "")
 
 
-@pytest.mark.parametrize(("timed", "bound"), [(19_999, "launch"), (20_000, "memory"), (20_001, "memory")])
-def test_work_whose_launches_take_5_microseconds_each_is_not_launch_bound_any_more(timed: int, bound: str) -> None:
+@pytest.mark.parametrize(
+    ("timed", "bound"), [(19_999, "launch"), (20_000, "memory"), (20_001, "memory")]
+)
+def test_work_whose_launches_take_5_microseconds_each_is_not_launch_bound_any_more(
+    timed: int, bound: str
+) -> None:
     few = counted(1e3)
     point = place(
-        work(time_ns=timed, launches=4, counted_launches=4, paper=1e3, counted=few, paths={"fp32": few}, dram=few),
+        work(
+            time_ns=timed,
+            launches=4,
+            counted_launches=4,
+            paper=1e3,
+            counted=few,
+            paths={"fp32": few},
+            dram=few,
+        ),
         PEAKS,
     )
     assert point.bound == bound
@@ -99,7 +139,10 @@ def test_short_launches_do_not_matter_where_a_roof_is_nearer_than_three_tenths(
 ) -> None:
     """1000 ns at 10 TFLOP/s are 10 MFLOP, at 1 TB/s 1 MB."""
     few = counted(flops)
-    point = place(work(time_ns=1e3, paper=flops, counted=few, paths={"fp32": few}, dram=counted(moved * 1e3)), PEAKS)
+    point = place(
+        work(time_ns=1e3, paper=flops, counted=few, paths={"fp32": few}, dram=counted(moved * 1e3)),
+        PEAKS,
+    )
     assert point.bound == bound
 
 
@@ -112,27 +155,51 @@ def test_a_step_that_is_busy_half_of_its_time_is_not_launch_bound(busy: float, b
 def test_a_whole_step_has_no_launches_that_are_too_short() -> None:
     few = counted(1e3)
     step = work(
-        level="run", time_ns=1e3, launches=4, counted_launches=4, paper=1e3, counted=few, paths={"fp32": few}, dram=few
+        level="run",
+        time_ns=1e3,
+        launches=4,
+        counted_launches=4,
+        paper=1e3,
+        counted=few,
+        paths={"fp32": few},
+        dram=few,
     )
     assert place(step, PEAKS).bound == "memory"
 
 
 def test_work_that_counts_no_flops_but_moves_bytes_is_memory_bound_and_has_no_roof() -> None:
     point = place(work(counted=counted(0), paths={}, paper=None), PEAKS)
-    assert (point.path, point.achieved, point.intensity, point.bound) == (None, None, None, "memory")
+    assert (point.path, point.achieved, point.intensity, point.bound) == (
+        None,
+        None,
+        None,
+        "memory",
+    )
     assert place(work(counted=counted(0), paths={}, dram=NONE), PEAKS).bound is None
 
 
 def test_the_roof_is_what_was_counted_most_else_what_the_precision_asks_for() -> None:
-    assert roof(work(paths={"fp32": counted(1), "tensor tf32": counted(2), "fp16": NONE})) == "tensor tf32"
-    for precision, path in (("fp32", "fp32"), ("fp64", "fp64"), ("tf32", "tensor tf32"), ("bf16", "tensor bf16"),
-                            ("fp16", "tensor fp16"), ("int3", None), (None, None)):  # fmt: skip
+    assert (
+        roof(work(paths={"fp32": counted(1), "tensor tf32": counted(2), "fp16": NONE}))
+        == "tensor tf32"
+    )
+    for precision, path in (
+        ("fp32", "fp32"),
+        ("fp64", "fp64"),
+        ("tf32", "tensor tf32"),
+        ("bf16", "tensor bf16"),
+        ("fp16", "tensor fp16"),
+        ("int3", None),
+        (None, None),
+    ):
         assert roof(work(paths={}, counted=NONE, precision=precision)) == path
     assert roof(work(paths={}, counted=NONE, paper=None)) is None
     assert roof(work(paths={}, counted=counted(0))) is None
 
 
-@pytest.mark.parametrize(("launches", "mismatch"), [(100, False), (101, False), (99, False), (102, True), (98, True)])
+@pytest.mark.parametrize(
+    ("launches", "mismatch"), [(100, False), (101, False), (99, False), (102, True), (98, True)]
+)
 def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_not_of_one_work(
     launches: int, mismatch: bool
 ) -> None:
@@ -151,12 +218,19 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
         ({"busy": 1.01, "level": "run"}, "derived", "did not wait for them"),
         ({"busy": 1.0, "level": "run"}, "derived", "the clock in the run's record"),
         ({"counted": NONE, "paths": {}, "paper": 2e9}, "published", "TF32 is likely on"),
-        ({"counted": NONE, "paths": {}, "paper": 1e10}, "published", "TF32 is likely on"),  # just what TF32 reaches
+        # just what TF32 reaches
+        ({"counted": NONE, "paths": {}, "paper": 1e10}, "published", "TF32 is likely on"),
         ({"counted": NONE, "paths": {}, "paper": 1.01e10}, "published", "Winograd"),
-        ({"counted": NONE, "paths": {}, "paper": 1e10, "precision": "tf32", "time_ns": 5e4}, "published", "Winograd"),
+        (
+            {"counted": NONE, "paths": {}, "paper": 1e10, "precision": "tf32", "time_ns": 5e4},
+            "published",
+            "Winograd",
+        ),
     ],
 )
-def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes: dict[str, Any], kind: str, cause: str) -> None:
+def test_the_most_telling_cause_of_too_high_a_rate_is_named(
+    changes: dict[str, Any], kind: str, cause: str
+) -> None:
     peaks = Peaks("X", "made up", kind, PEAKS.flops, 1e12)
     point = place(work(**({"time_ns": 1e5} | changes)), peaks)
     assert point.over == "peak" and cause in (point.refused or "")
@@ -165,14 +239,29 @@ def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes: dict[str, A
 
 def test_paper_alone_gives_a_rate_that_is_marked_as_such_and_no_executed_share() -> None:
     point = place(work(counted=NONE, paths={}, dram=NONE), PEAKS)
-    assert (point.source, point.flops, point.hfu, point.mfu, point.reached) == ("paper", 4e9, None, 0.4, 0.4)
+    assert (point.source, point.flops, point.hfu, point.mfu, point.reached) == (
+        "paper",
+        4e9,
+        None,
+        0.4,
+        0.4,
+    )
 
 
 def test_peaks_of_a_record_without_clock_or_sms_are_not_made_up() -> None:
-    device = Device("NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, clock_hz=1_500_000_000)
+    device = Device(
+        "NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, clock_hz=1_500_000_000
+    )
     found = peaks_of(device)
-    assert found.source == "10 SMs x 1500 MHz of the run's own record, CC 8.6; tensor peaks are not known"
-    assert found.flops["fp32"] == 10 * 256 * 1.5e9 and found.bandwidth is None and found.ridge("fp32") is None
+    assert (
+        found.source
+        == "10 SMs x 1500 MHz of the run's own record, CC 8.6; tensor peaks are not known"
+    )
+    assert (
+        found.flops["fp32"] == 10 * 256 * 1.5e9
+        and found.bandwidth is None
+        and found.ridge("fp32") is None
+    )
     none = peaks_of(Device("NVIDIA Something", "gpu"))
     assert none.reason is not None and none.reason.startswith(
         "NVIDIA Something is not in the table of devices (docs/devices.md)"
@@ -183,9 +272,19 @@ def test_peaks_of_a_record_without_clock_or_sms_are_not_made_up() -> None:
     )
 
 
-def test_the_last_of_several_measurements_of_one_device_is_taken_and_threads_are_named_where_known() -> None:
-    record = {"device": "EPYC", "at": "2026-11-20T10:00:00Z", "flops": {"fp32": 1}, "bandwidth_bps": 2}
-    first, second = read_measured(record), read_measured({**record, "bandwidth_bps": 4, "threads": 3})
+def test_the_last_of_several_measurements_of_one_device_is_taken_and_threads_are_named_where_known() -> (
+    None
+):
+    record = {
+        "device": "EPYC",
+        "at": "2026-11-20T10:00:00Z",
+        "flops": {"fp32": 1},
+        "bandwidth_bps": 2,
+    }
+    first, second = (
+        read_measured(record),
+        read_measured({**record, "bandwidth_bps": 4, "threads": 3}),
+    )
     assert peaks_of(Device("EPYC", "cpu"), [first, second]) is second
     assert first.source == "measured on 2026-11-20: large matrix products and a triad"
     assert second.source == "measured on 2026-11-20: large matrix products and a triad, 3 threads"
@@ -194,7 +293,11 @@ def test_the_last_of_several_measurements_of_one_device_is_taken_and_threads_are
 
 def test_a_gpu_of_the_table_has_its_published_peaks() -> None:
     found = peaks_of(Device("Tesla T4", "gpu"))
-    assert (found.kind, found.source, found.bandwidth) == ("published", "published figures of the T4, dense", 320e9)
+    assert (found.kind, found.source, found.bandwidth) == (
+        "published",
+        "published figures of the T4, dense",
+        320e9,
+    )
 
 
 def test_short_launches_are_launch_bound_where_no_peak_is_known() -> None:
@@ -206,5 +309,7 @@ def test_short_launches_are_launch_bound_where_no_peak_is_known() -> None:
 
 
 def test_a_clock_is_said_in_whole_megahertz_rounded() -> None:
-    device = Device("NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, clock_hz=1_410_600_000)
+    device = Device(
+        "NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, clock_hz=1_410_600_000
+    )
     assert peaks_of(device).source.startswith("10 SMs x 1411 MHz")

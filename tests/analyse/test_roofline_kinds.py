@@ -30,7 +30,9 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
     values: Mapping[str, float], found: float | None
 ) -> None:
     assert dram_bytes(values).value == found
-    assert (dram_bytes(values).state == "estimated") == (RATE in values and READ not in values and found is not None)
+    assert (dram_bytes(values).state == "estimated") == (
+        RATE in values and READ not in values and found is not None
+    )
 
 
 @pytest.mark.parametrize(

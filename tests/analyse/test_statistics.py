@@ -24,13 +24,17 @@ from perfctl.orchestrator.analyse.statistics import (
 
 def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_falls() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
-        "a": pytest.approx(0.04), "c": pytest.approx(0.09), "b": pytest.approx(0.09), "d": 0.5,
-    }  # fmt: skip
+        "a": pytest.approx(0.04),
+        "c": pytest.approx(0.09),
+        "b": pytest.approx(0.09),
+        "d": 0.5,
+    }
     assert holm({}) == {}
 
 
 def test_the_interval_of_repeats_is_students_on_logarithms() -> None:
-    values = [100.0, 110.0, 121.0]  # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
+    # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
+    values = [100.0, 110.0, 121.0]
     reach = t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
     assert interval(values) == pytest.approx((110 * math.exp(-reach), 110 * math.exp(reach)))
     assert interval([100.0]) is None
@@ -45,7 +49,9 @@ def rate(trials: int, make: object) -> float:
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
-def test_noise_between_runs_is_called_a_difference_no_more_often_than_one_time_in_20(runs: int) -> None:
+def test_noise_between_runs_is_called_a_difference_no_more_often_than_one_time_in_20(
+    runs: int,
+) -> None:
     def trial(dice: random.Random) -> Ratio | str:
         return ratio(*([[math.exp(dice.gauss(0, 0.1))] for _ in range(runs)] for _ in "ab"))
 
@@ -64,7 +70,9 @@ def test_steps_that_follow_on_one_another_are_not_taken_for_independent_ones(ali
     measured = rate(400, lambda dice: ratio([steps(dice)], [steps(dice)]))
     assert measured < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)
     if alike:  # what it would be if they were
-        naive = rate(200, lambda dice: ratio([[x] for x in steps(dice)], [[x] for x in steps(dice)]))
+        naive = rate(
+            200, lambda dice: ratio([[x] for x in steps(dice)], [[x] for x in steps(dice)])
+        )
         assert naive > 0.15
 
 
@@ -92,13 +100,16 @@ def test_students_t_at_its_ends_and_far_out() -> None:
     assert t_two_sided(2, 1e7) == pytest.approx(math.erfc(2 / math.sqrt(2)), abs=1e-6)
     assert t_two_sided(t_quantile(0.95, 1.5), 1.5) == pytest.approx(0.05, rel=1e-9)
     assert t_two_sided(math.inf, 3) == 0.0
-    assert t_two_sided(1e6, 2) == pytest.approx(1e-12, rel=1e-9)  # 1 - t / sqrt(2 + t^2) is 1 / t^2 there
+    # 1 - t / sqrt(2 + t^2) is 1 / t^2 there
+    assert t_two_sided(1e6, 2) == pytest.approx(1e-12, rel=1e-9)
     assert t_two_sided(1e6, 1) == pytest.approx(2e-6 / math.pi, rel=1e-9)
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95, 0.99, 0.9999])
 def test_the_quantile_is_the_closed_form_where_there_is_one(confidence: float) -> None:
-    assert t_quantile(confidence, 2) == pytest.approx(confidence * math.sqrt(2 / (1 - confidence**2)), rel=1e-9)
+    assert t_quantile(confidence, 2) == pytest.approx(
+        confidence * math.sqrt(2 / (1 - confidence**2)), rel=1e-9
+    )
     assert t_quantile(confidence, 1) == pytest.approx(math.tan(confidence * math.pi / 2), rel=1e-9)
 
 
@@ -133,17 +144,24 @@ def told(a: list[list[float]], b: list[list[float]]) -> Ratio:
 
 def expected(change: float, variance: float, freedom: float) -> tuple[float, float, float]:
     reach = t_quantile(0.95, freedom) * math.sqrt(variance)
-    return math.exp(change - reach), math.exp(change + reach), t_two_sided(change / math.sqrt(variance), freedom)
+    return (
+        math.exp(change - reach),
+        math.exp(change + reach),
+        t_two_sided(change / math.sqrt(variance), freedom),
+    )
 
 
 def test_two_sides_of_runs_are_told_apart_by_welch() -> None:
-    """Logarithms 0 and 0.2: variance 0.02 / 2; 1, 1.1 and 1.2: 0.01 / 3. Medians of each run; the odd steps do not count."""
+    """Logarithms 0 and 0.2: variance 0.02 / 2; 1, 1.1 and 1.2: 0.01 / 3. Medians of each run; the
+    odd steps do not count."""
     found = told([[0.0, -9.0, 9.0], [0.2]], [[1.0], [1.1, 1.1, 7.0], [1.2]])
     assert (found.low, found.high, found.p) == pytest.approx(expected(1.0, 0.04 / 3, 32 / 19))
     assert found.basis == "2 and 3 runs"
 
 
-@pytest.mark.parametrize(("turned", "which"), [(False, "3 and 1 runs; B"), (True, "1 and 3 runs; A")])
+@pytest.mark.parametrize(
+    ("turned", "which"), [(False, "3 and 1 runs; B"), (True, "1 and 3 runs; A")]
+)
 def test_one_run_spreads_as_the_several_do(turned: bool, which: str) -> None:
     several, single = [[0.0], [0.1, 0.1, 5.0], [0.2]], [[0.5, 0.5, -4.0]]
     found = told(single, several) if turned else told(several, single)
@@ -160,7 +178,9 @@ def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
     first, second = spread / worth, 0.01 / 19
     freedom = (first + second) ** 2 / (first**2 / (worth - 1) + second**2 / 19)
     found = told([blocks], [swinging])
-    assert (found.low, found.high, found.p) == pytest.approx(expected(1.1 - 0.15, first + second, freedom))
+    assert (found.low, found.high, found.p) == pytest.approx(
+        expected(1.1 - 0.15, first + second, freedom)
+    )
     assert found.basis == "12 and 20 steps of one run each, without the spread between runs"
 
 
@@ -169,7 +189,9 @@ def test_steps_that_only_drift_are_worth_two() -> None:
     first, second = 55 / 6 * 1e-4 / 2, 0.01 / 9
     freedom = (first + second) ** 2 / (first**2 / 1 + second**2 / 9)
     found = told([drift], [swinging])
-    assert (found.low, found.high, found.p) == pytest.approx(expected(1.1 - 0.045, first + second, freedom))
+    assert (found.low, found.high, found.p) == pytest.approx(
+        expected(1.1 - 0.045, first + second, freedom)
+    )
 
 
 def test_ten_steps_are_enough_and_nine_are_not() -> None:
@@ -189,22 +211,32 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
     assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread"
     same = "every repeat gave the same figure, so there is no spread"
     assert (
-        ratio([[5.0], [5.0]], [[6.0], [6.0]]) == ratio([[5.0], [5.0]], [[6.0]]) == ratio([[6.0]], [[5.0]] * 2) == same
+        ratio([[5.0], [5.0]], [[6.0], [6.0]])
+        == ratio([[5.0], [5.0]], [[6.0]])
+        == ratio([[6.0]], [[5.0]] * 2)
+        == same
     )
     assert isinstance(ratio([[5.0], [5.0]], [[6.0], [6.1]]), Ratio)
 
 
 def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
     zero = "a figure is 0, so the ratio is undefined"
-    assert ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
+    assert (
+        ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
+    )
     assert ratio([[0.0], [1.0]], [[1.0]]) == ratio([[1.0]], [[0.0], [1.0]]) == zero
-    assert isinstance(ratio([[0.0, 1.0, 1.0], [1.1]], [[1.0]]), Ratio), "the medians are compared, and none is 0"
+    assert isinstance(ratio([[0.0, 1.0, 1.0], [1.1]], [[1.0]]), Ratio), (
+        "the medians are compared, and none is 0"
+    )
     assert ratio([], [[1.0]]) == ratio([[1.0]], []) == "on one side only"
 
 
 def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
     assert interval([1.0, math.e]) == pytest.approx(
-        (math.exp(0.5 - math.tan(0.475 * math.pi) / 2), math.exp(0.5 + math.tan(0.475 * math.pi) / 2))
+        (
+            math.exp(0.5 - math.tan(0.475 * math.pi) / 2),
+            math.exp(0.5 + math.tan(0.475 * math.pi) / 2),
+        )
     )
     found = ratio([[1e-200], [1e200]], [[1.0], [1.5]])
     assert isinstance(found, Ratio)

@@ -14,7 +14,13 @@ STEP = Span(0.1, 0.08, 0.15)
 
 def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up() -> None:
     found = training(STEP, Job(32))
-    assert (found.epoch, found.whole, found.steps, found.energy, found.rentals) == (None, None, None, None, ())
+    assert (found.epoch, found.whole, found.steps, found.energy, found.rentals) == (
+        None,
+        None,
+        None,
+        None,
+        (),
+    )
     assert found.samples_per_second == Span(320.0, 32 / 0.15, 400.0)
 
 
@@ -28,7 +34,9 @@ def test_epochs_multiply_every_edge_of_the_range() -> None:
 
 
 def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
-    found = training(STEP, Job(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05)
+    found = training(
+        STEP, Job(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
+    )
     assert found.steps == 8  # 1000 / 128
     assert found.step.value == pytest.approx(0.1 + 2 * 3 / 4 * 4e7 / 10e9)
     assert found.alone == STEP
@@ -48,9 +56,21 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 def test_what_stays_free_is_no_room_for_tensors() -> None:
     lines = (MemoryLine(400, 30),)
     room = room_of(lines, 40, 1700, reserve=100)
-    assert (room.needed, room.whole, room.fits, room.lacking, room.largest) == (1600, 1700, True, 0.0, 40)
+    assert (room.needed, room.whole, room.fits, room.lacking, room.largest) == (
+        1600,
+        1700,
+        True,
+        0.0,
+        40,
+    )
     more = room_of(lines, 41, 1700, reserve=100)
-    assert (more.needed, more.whole, more.fits, more.lacking, more.largest) == (1630, 1730, False, 30.0, 40)
+    assert (more.needed, more.whole, more.fits, more.lacking, more.largest) == (
+        1630,
+        1730,
+        False,
+        30.0,
+        40,
+    )
     assert room_of(lines, 1, 1700, reserve=1300).largest == 0
 
 
@@ -60,10 +80,16 @@ def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
 
 
 def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
-    rooms = {needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100) for needed in (800, 801, 900, 901)}
+    rooms = {
+        needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
+        for needed in (800, 801, 900, 901)
+    }
     assert {needed: (room.fits, room.close, room.lacking) for needed, room in rooms.items()} == {
-        800: (True, False, 0.0), 801: (True, True, 0.0), 900: (True, True, 0.0), 901: (False, False, 1.0),
-    }  # fmt: skip
+        800: (True, False, 0.0),
+        801: (True, True, 0.0),
+        900: (True, True, 0.0),
+        901: (False, False, 1.0),
+    }
 
 
 def test_rates_count_the_samples_of_all_gpus() -> None:
@@ -79,7 +105,12 @@ def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -
     epoch = training(Span(36.0, 36.0, 36.0), Job(10, samples=1000), prices=[price])
     assert (epoch.steps, epoch.billed, epoch.whole) == (100, Span(3600.0, 3600.0, 3600.0), None)
     assert [(one.on_demand, one.idle) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
-    whole = training(Span(36.0, 36.0, 36.0), Job(10, samples=1000, epochs=3), prices=[price], power=(1000.0, "said"))
+    whole = training(
+        Span(36.0, 36.0, 36.0),
+        Job(10, samples=1000, epochs=3),
+        prices=[price],
+        power=(1000.0, "said"),
+    )
     assert whole.billed == whole.whole == Span(10800.0, 10800.0, 10800.0)
     assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
     unknown = training(STEP, Job(10), prices=[price], power=(1000.0, "said"), tariff=0.3)

@@ -48,7 +48,9 @@ def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def every_json_holds_to_its_schema(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def every_json_holds_to_its_schema(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Whatever a command prints with --json in any test here names its schema, and holds to it.
 
     A module that prints values of its own, as no command does, says ``PRINTS_ITS_OWN``.
@@ -68,7 +70,8 @@ def every_json_holds_to_its_schema(request: pytest.FixtureRequest, monkeypatch: 
             printed = json.loads(json.dumps(value, default=str))
             told = {"schema": name_of(schema), **printed} if isinstance(printed, dict) else printed
             wrong.extend(
-                f"{schema}: {one.json_path}: {one.message[:200]}" for one in _validator(schema).iter_errors(told)
+                f"{schema}: {one.json_path}: {one.message[:200]}"
+                for one in _validator(schema).iter_errors(told)
             )
         printing(value, schema)
 
@@ -83,7 +86,9 @@ def _validator(schema: str) -> Draft202012Validator:
 
 
 @pytest.fixture
-def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+def perfctl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
     """Call a command in an empty folder (the same one within a test)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -102,7 +107,19 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the recorded torch sweep, made once, for tests that only read it."""
     folder = tmp_path_factory.mktemp("replayed")
     store = folder / "perfctl.db"
-    assert run(["replay", str(recorded / "torch"), "--store", str(store), "--out", str(folder / "perfctl-runs")]) == 0
+    assert (
+        run(
+            [
+                "replay",
+                str(recorded / "torch"),
+                "--store",
+                str(store),
+                "--out",
+                str(folder / "perfctl-runs"),
+            ]
+        )
+        == 0
+    )
     return store
 
 
@@ -114,7 +131,8 @@ def hostile() -> ModuleType:
 
 @pytest.fixture
 def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
-    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the given factors."""
+    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the
+    given factors."""
 
     def make(name: str, factors: Sequence[float], **environment: str) -> Path:
         folder = tmp_path / name
@@ -122,14 +140,20 @@ def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
             run = folder / ("b16" if number == 1 else f"b16.{number}")
             shutil.copytree(recorded / "torch" / "b16", run)
             trace = run / "report.pt.trace.json.gz"
-            trace.write_bytes(gzip.compress(gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31))
+            trace.write_bytes(
+                gzip.compress(
+                    gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31
+                )
+            )
             record = json.loads((run / "workload.json").read_text())
             record["environment"] |= environment
             for step in record["steps"]:
                 step["duration_ns"] = int(step["duration_ns"] * factor)
             (run / "workload.json").write_text(json.dumps(record))
             about = json.loads((run / "run.json").read_text())
-            (run / "run.json").write_text(json.dumps(about | {"artifact_bytes": trace.stat().st_size}))
+            (run / "run.json").write_text(
+                json.dumps(about | {"artifact_bytes": trace.stat().st_size})
+            )
         return folder
 
     return make

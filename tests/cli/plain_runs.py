@@ -29,17 +29,29 @@ def store(path: Path, rows: Iterable[Row]) -> Path:
     with database.writing(path) as connection:
         for number, row in enumerate(rows):
             facts = RunFacts(
-                "none", "ok", "measured", "families", row.batch, "train", "fp32", variant=f"model={row.model}",
+                "none",
+                "ok",
+                "measured",
+                "families",
+                row.batch,
+                "train",
+                "fp32",
+                variant=f"model={row.model}",
                 artifact_sha256=f"{number}:{row}",
-            )  # fmt: skip
+            )
             write_run(
-                connection, SweepFacts("bench", "sweep", None, None), facts, report(row), family=lambda name: None
+                connection,
+                SweepFacts("bench", "sweep", None, None),
+                facts,
+                report(row),
+                family=lambda name: None,
             )
     return path
 
 
 def report(row: Row) -> object:
-    """Steps of 1 s apart, a data phase at the start of each, a reading of power in the middle of the first."""
+    """Steps of 1 s apart, a data phase at the start of each, a reading of power in the middle of
+    the first."""
     from perfctl.records.paper import OpShape
     from perfctl.records.report import Device, MemoryFigure, Report, Sample, Step
 
@@ -51,11 +63,28 @@ def report(row: Row) -> object:
         steps.append(Step(number, "forward", start, round((length - row.data_ms) * 1e6 / 4)))
         steps.append(Step(number, "backward", start, round((length - row.data_ms) * 1e6 / 2)))
         steps.append(Step(number, "optimizer", start, round((length - row.data_ms) * 1e6 / 4)))
-    ops = (OpShape("linear", "Linear", "optim.SGD", "optimizer", ((4, 3),), ((4, 3),), ("float32",), parameters=12),)
+    ops = (
+        OpShape(
+            "linear",
+            "Linear",
+            "optim.SGD",
+            "optimizer",
+            ((4, 3),),
+            ((4, 3),),
+            ("float32",),
+            parameters=12,
+        ),
+    )
     samples = [Sample(1000, 0.9, 1, 2, row.watts, 40.0, None)] if row.watts is not None else []
     return Report(
-        "workload", Path("workload.json"), "synthetic",
+        "workload",
+        Path("workload.json"),
+        "synthetic",
         devices=(Device(row.device, "cpu" if row.threads else "gpu"),),
-        environment={"option:model": row.model} | ({"threads": str(row.threads)} if row.threads else {}),
-        steps=tuple(steps), samples=samples, ops=ops, memory=(MemoryFigure("peak", "allocated", 10**9),),
-    )  # fmt: skip
+        environment={"option:model": row.model}
+        | ({"threads": str(row.threads)} if row.threads else {}),
+        steps=tuple(steps),
+        samples=samples,
+        ops=ops,
+        memory=(MemoryFigure("peak", "allocated", 10**9),),
+    )

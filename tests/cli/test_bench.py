@@ -43,11 +43,15 @@ def query(sql: str) -> list[Any]:
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(perfctl: Perfctl) -> None:
+def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(
+    perfctl: Perfctl,
+) -> None:
     Path("grid.toml").write_text(TINY)
     none = perfctl("bench", "grid.toml", "--budget", "0")
     assert none.code == 4
-    assert "3 points are left, from mlp:width=8,image=4, batch 2 on: the budget is used up" in none.err
+    assert (
+        "3 points are left, from mlp:width=8,image=4, batch 2 on: the budget is used up" in none.err
+    )
     assert not Path("perfctl-runs").exists()
 
     part = perfctl("bench", "grid.toml", "--shard", "1/2")
@@ -70,12 +74,22 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     macs = 16 * 8 + 8 * 8 + 8 * 10
     paper = "SELECT value, unit FROM feature WHERE name = 'flops:forward' ORDER BY run_id"
     assert query(paper)[:2] == [(2 * 2 * macs, "FLOP"), (2 * 3 * macs, "FLOP")]
-    timed = query("SELECT DISTINCT layer, kind FROM layer_time WHERE run_id = 1 AND direction = 'forward'")
-    assert {("fc1", "Linear"), ("act1", "ReLU"), ("fc3", "Linear"), ("(model)", "Planned")} <= set(timed)
-    assert query("SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns") == [(0,)]
+    timed = query(
+        "SELECT DISTINCT layer, kind FROM layer_time WHERE run_id = 1 AND direction = 'forward'"
+    )
+    assert {("fc1", "Linear"), ("act1", "ReLU"), ("fc3", "Linear"), ("(model)", "Planned")} <= set(
+        timed
+    )
+    assert query(
+        "SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns"
+    ) == [(0,)]
 
     told = perfctl("bench", "show", "--json").json
-    assert next((one["model"], one["batch"], one["steps"]) for one in told["points"]) == ("mlp:width=8,image=4", 2, 5)
+    assert next((one["model"], one["batch"], one["steps"]) for one in told["points"]) == (
+        "mlp:width=8,image=4",
+        2,
+        5,
+    )
     assert "correlation with the time of a step" in perfctl("bench", "show").out
     assert perfctl("bench", "show", "--family", "resnet").code == 2
     drawn = perfctl("plot", "bench-flops-forward", "--out", "time.svg")
@@ -85,7 +99,9 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     assert "3 points of 2 networks" in written.out
     assert [point.batch for point in read_points(Path("bench.json"))] == [2, 3, 2]
     from_file = perfctl("bench", "show", "bench.json", "--json").json
-    assert [one["step_ns"] for one in from_file["points"]] == [one["step_ns"] for one in told["points"]]
+    assert [one["step_ns"] for one in from_file["points"]] == [
+        one["step_ns"] for one in told["points"]
+    ]
     assert from_file["correlations"] == told["correlations"]
     steady = perfctl("bench", "grid.toml", "--steady", "0", "--budget", "0")
     assert "3 points are left" in steady.err  # each varied a little, and would be measured again
@@ -108,7 +124,9 @@ def test_a_wrong_file_and_a_store_without_a_bench_are_said(perfctl: Perfctl) -> 
     assert "there is no store here yet" in perfctl("bench", "show").err
 
 
-@pytest.mark.parametrize(("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)])
+@pytest.mark.parametrize(
+    ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
+)
 def test_a_budget_is_read_in_its_unit(text: str, found: float) -> None:
     assert seconds(text) == found
 

@@ -52,7 +52,10 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("seed = 1", "no family is named"),
         ("[families.lenet]", "'lenet' is not a family of networks"),
         ("[families.mlp]\nwidht = [1]", "families.mlp.widht: there is no such parameter"),
-        ("[families.mlp]\nwidth = [1.5]", r"families.mlp.width = \[1.5\] is not a list of whole numbers"),
+        (
+            "[families.mlp]\nwidth = [1.5]",
+            r"families.mlp.width = \[1.5\] is not a list of whole numbers",
+        ),
         ("[families.mlp]\nwidth = []", "is not a list of whole numbers"),
         ("[families.mlp]\nwidth = { from = 9, to = 8 }", "is not a range"),
         ("[families.mlp]\nwidth = { from = 1, to = 8, by = 2 }", "is not a range"),
@@ -65,7 +68,9 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("within = 0\n[families.mlp]", "must be a number of seconds above 0"),
     ],
 )
-def test_a_wrong_file_is_named_with_the_key_and_its_value(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_file_is_named_with_the_key_and_its_value(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = written(tmp_path, text)
 
     with pytest.raises(UsageError, match=said) as error:
@@ -89,7 +94,10 @@ def test_a_latin_hypercube_takes_each_parts_values_equally_often() -> None:
     values = tuple(range(1, 13))
     found = made(families={"mlp": {"depth": values, "width": (100,)}}, samples=12, batches=(1,))
 
-    depths = sorted(dict(word.split("=") for word in model[4:].split(",")).get("depth", "3") for model in found.models)
+    depths = sorted(
+        dict(word.split("=") for word in model[4:].split(",")).get("depth", "3")
+        for model in found.models
+    )
     assert depths == sorted(map(str, values))
 
 
@@ -101,7 +109,9 @@ def test_the_same_file_gives_the_same_design_and_another_seed_another() -> None:
 
 
 def test_networks_of_the_families_come_in_turn() -> None:
-    found = made(families={"mlp": {"width": (8, 16)}, "vgg": {"width": (8, 16)}}, design="grid", batches=(1,))
+    found = made(
+        families={"mlp": {"width": (8, 16)}, "vgg": {"width": (8, 16)}}, design="grid", batches=(1,)
+    )
 
     assert [point.family for point in found.points] == ["mlp", "vgg", "mlp", "vgg"]
 
@@ -115,7 +125,9 @@ def test_what_cannot_be_is_named_and_skipped() -> None:
 
 
 def test_a_file_of_which_nothing_can_be_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no network of the file can be measured.*image=16 is too small"):
+    with pytest.raises(
+        UsageError, match=r"no network of the file can be measured.*image=16 is too small"
+    ):
         made(families={"vgg": {"image": (16,)}}, design="grid")
 
 
@@ -126,7 +138,10 @@ def test_a_training_step_is_three_times_the_forward_pass_and_limits_are_held() -
 
     some = made(families={"mlp": {}}, batches=(1, 10), gflops=(0.01, 1.0))
     assert [point.batch for point in some.points] == [10]
-    assert "mlp, batch 1: a step is 0.00401 GFLOP, and gflops asks for 0.01 to 1" in some.skipped[0].reason
+    assert (
+        "mlp, batch 1: a step is 0.00401 GFLOP, and gflops asks for 0.01 to 1"
+        in some.skipped[0].reason
+    )
 
 
 def test_a_grid_without_end_is_refused_before_it_is_made() -> None:

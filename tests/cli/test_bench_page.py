@@ -15,7 +15,12 @@ from tests.cli.plain_runs import Row, store
 def rows(networks: int, slower: float = 1.0) -> list[Row]:
     """Networks of one family at two batch sizes."""
     return [
-        Row(f"mlp:depth={depth}", batch, tuple(slower * depth * batch * each for each in (1.0, 1.1, 1.2)), threads=1)
+        Row(
+            f"mlp:depth={depth}",
+            batch,
+            tuple(slower * depth * batch * each for each in (1.0, 1.1, 1.2)),
+            threads=1,
+        )
         for depth in range(2, 2 + networks)
         for batch in (4, 8)
     ]

@@ -27,7 +27,18 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page without traced models and without a store."""
     folder = tmp_path_factory.mktemp("calculator")
     assert (
-        run(["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]) == 0
+        run(
+            [
+                "calculator",
+                "--out",
+                str(folder / "c.html"),
+                "--models",
+                "none",
+                "--store",
+                str(folder / "no.db"),
+            ]
+        )
+        == 0
     )
     return folder / "c.html"
 
@@ -36,10 +47,14 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
     assert len(text.encode()) < 3.5e5
-    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+    assert (
+        "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+    )
 
 
-def test_another_page_is_not_written_over_without_force(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_page_is_not_written_over_without_force(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = page.read_bytes()
     assert run(["calculator", "--out", str(page), "--models", "none"]) == 2
     assert "--force" in capsys.readouterr().err and page.read_bytes() == before
@@ -56,18 +71,28 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(traced_models, "find_spec", lambda name: None)
-    assert run(["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")]) == 0
+    assert (
+        run(["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")])
+        == 0
+    )
     said = capsys.readouterr()
     assert "warning: torchvision is not installed: only the families are in the page" in said.err
-    assert "0 torchvision models" in said.out and "torchvision is not installed" in (tmp_path / "c.html").read_text()
+    assert (
+        "0 torchvision models" in said.out
+        and "torchvision is not installed" in (tmp_path / "c.html").read_text()
+    )
     with pytest.raises(ToolMissing, match="torchvision is not installed"):
         names_of("resnet18")
 
 
-def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(page: Path) -> None:
+def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(
+    page: Path,
+) -> None:
     """84 models: 21 times what the four of this page take, and everything else once."""
     text = page.read_text(encoding="utf-8")
-    data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    data = json.loads(
+        text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    )
     models = data["grid"]["models"]
     four = len(json.dumps(models, separators=(",", ":")))
     assert len(models) == 4
@@ -79,16 +104,27 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 ) -> None:
     pytest.importorskip("torchvision")
     cache, traced = tmp_path / "deep" / "models.json", []
-    first, left_out = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
-    assert traced == [("working out squeezenet1_1", 0, 1), ("worked out squeezenet1_1", 1, 1)] and left_out == ()
+    first, left_out = trace_all(
+        ("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache)
+    )
+    assert (
+        traced == [("working out squeezenet1_1", 0, 1), ("worked out squeezenet1_1", 1, 1)]
+        and left_out == ()
+    )
     again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
     assert len(traced) == 2 and again == first, "nothing was traced"
-    for damaged in ("", "{}", '{"key": 1, "models": []}', cache.read_text().replace('"works":[[', '"works":[["x",')):
+    for damaged in (
+        "",
+        "{}",
+        '{"key": 1, "models": []}',
+        cache.read_text().replace('"works":[[', '"works":[["x",'),
+    ):
         cache.write_text(damaged)
         monkeypatch.setattr(traced_models, "traced", lambda model: "not now")
         assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
-            (), ("squeezenet1_1 is not among them: not now.",)
-        ), damaged  # fmt: skip
+            (),
+            ("squeezenet1_1 is not among them: not now.",),
+        ), damaged
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "vit_b_32"])
@@ -109,13 +145,25 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("model=resnet:depth=27", "use depth=26 or depth=28"), ("model=alexnet", "unknown family"),
-     ("model=mlp:depth=1e3", "depth must be 1 to 200"), ("model=mlp:shape=3", "no parameter 'shape'"),
-     ("model=", "unknown family"), ("model", "is not model="), ("model=mlp&model=vgg", "is not model="),
-     ("store=/etc/passwd", "is not model="), ("model=mlp&x=1", "is not model="), ("model=" + "k" * 301, "is not model="),
-     ("model=mlp%0a", "is not model="), ("model=mlp%ff", "is not model="), ("model=ｍlp", "is not model=")],
-)  # fmt: skip
-def test_a_request_that_is_not_one_network_is_refused_with_the_reason(tmp_path: Path, query: str, said: str) -> None:
+    [
+        ("model=resnet:depth=27", "use depth=26 or depth=28"),
+        ("model=alexnet", "unknown family"),
+        ("model=mlp:depth=1e3", "depth must be 1 to 200"),
+        ("model=mlp:shape=3", "no parameter 'shape'"),
+        ("model=", "unknown family"),
+        ("model", "is not model="),
+        ("model=mlp&model=vgg", "is not model="),
+        ("store=/etc/passwd", "is not model="),
+        ("model=mlp&x=1", "is not model="),
+        ("model=" + "k" * 301, "is not model="),
+        ("model=mlp%0a", "is not model="),
+        ("model=mlp%ff", "is not model="),
+        ("model=ｍlp", "is not model="),
+    ],
+)
+def test_a_request_that_is_not_one_network_is_refused_with_the_reason(
+    tmp_path: Path, query: str, said: str
+) -> None:
     status, answer = FamilyAnswers(tmp_path / "none.db").answer(query)
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
@@ -142,5 +190,11 @@ def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
     stops = said["families"]["resnet"]["depth"]["stops"]
     assert {10, 18, 34, 50, 101, 152} <= set(stops) and 51 not in stops
     assert said["families"]["inception"]["width"] | {"about": ""} == {
-        "default": 32, "least": 4, "most": 4096, "odd": False, "multiple": 4, "about": "", "slider": [8, 512],
-    }  # fmt: skip
+        "default": 32,
+        "least": 4,
+        "most": 4096,
+        "odd": False,
+        "multiple": 4,
+        "about": "",
+        "slider": [8, 512],
+    }

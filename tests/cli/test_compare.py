@@ -27,7 +27,9 @@ def step(said: Any) -> dict[str, Any]:
     return dict(row)
 
 
-def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(perfctl: Perfctl, repeated: Repeated) -> None:
+def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
+    perfctl: Perfctl, repeated: Repeated
+) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
     said = perfctl("compare", a, b, "--json")
     assert said.code == 3
@@ -36,7 +38,9 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(perfctl: Per
     assert row["change"] == pytest.approx(0.3, abs=1e-6)
     assert row["interval"][0] < 0.3 < row["interval"][1]
     assert row["a"]["runs"] == 4
-    assert re.search(r"\d regressions? over 5 %(; largest)?: step at batch 16, \+30\.0 % \(slower\)", said.err)
+    assert re.search(
+        r"\d regressions? over 5 %(; largest)?: step at batch 16, \+30\.0 % \(slower\)", said.err
+    )
     assert perfctl("compare", a, b, "--gate", "50%").code == 0
     back = perfctl("compare", b, a, "--json")
     assert back.code == 0
@@ -44,7 +48,9 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(perfctl: Per
     assert back.json["improvements"] >= 1
 
 
-def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     said = perfctl("compare", recorded / "torch", recorded / "torch")
     assert said.code == 0
     assert "not judged" in said.out
@@ -52,7 +58,9 @@ def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(perfc
     assert all(len(line) <= 80 for line in said.out.splitlines())
 
 
-def test_an_upgrade_is_compared_and_named_as_the_likely_cause(perfctl: Perfctl, repeated: Repeated) -> None:
+def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
+    perfctl: Perfctl, repeated: Repeated
+) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], torch="2.99.0")
     said = perfctl("compare", a, b, "--json")
     assert said.code == 3
@@ -62,16 +70,22 @@ def test_an_upgrade_is_compared_and_named_as_the_likely_cause(perfctl: Perfctl, 
         for text in said.json["findings"]
     )
     (pair,) = said.json["pairs"]
-    assert next(one["as_cause"] for one in pair["differences"] if one["fact"] == "torch") == "likely"
+    assert (
+        next(one["as_cause"] for one in pair["differences"] if one["fact"] == "torch") == "likely"
+    )
 
 
-def test_other_precision_is_shown_and_judged_by_force_alone(perfctl: Perfctl, repeated: Repeated) -> None:
+def test_other_precision_is_shown_and_judged_by_force_alone(
+    perfctl: Perfctl, repeated: Repeated
+) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], tf32_conv="on")
     said = perfctl("compare", a, b)
     assert said.code == 1
     assert "tf32_conv: off in A, on in B" in said.err
     assert "--force" in said.err
-    assert "Not comparable (tf32_conv off in A, on in B): the step took 30.0 % longer" in " ".join(said.out.split())
+    assert "Not comparable (tf32_conv off in A, on in B): the step took 30.0 % longer" in " ".join(
+        said.out.split()
+    )
     forced = perfctl("compare", a, b, "--force", "--out", "c.html", "--markdown", "c.md")
     assert forced.code == 3
     for text in (forced.out, Path("c.html").read_text(), Path("c.md").read_text()):
@@ -84,7 +98,9 @@ def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> N
     assert "profiler: torch in A, nsys in B" in said.err
     forced = perfctl("compare", recorded / "torch", recorded / "nsys", "--force", "--json")
     assert forced.code == 0, "times of two profilers are shown and never judged"
-    rows = [row for pair in forced.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"]
+    rows = [
+        row for pair in forced.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"
+    ]
     assert rows
     assert {row["verdict"] for row in rows if row["a"] and row["b"]} == {"not judged"}
 
@@ -142,7 +158,9 @@ def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> Non
     assert "'before.db' is not a file here" in said.err
 
 
-def test_a_batch_size_that_failed_in_b_is_exit_code_1(perfctl: Perfctl, recorded: Path, replayed: Path) -> None:
+def test_a_batch_size_that_failed_in_b_is_exit_code_1(
+    perfctl: Perfctl, recorded: Path, replayed: Path
+) -> None:
     broken = Path("broken")
     shutil.copytree(recorded / "torch", broken)
     (broken / "b32" / "report.pt.trace.json.gz").unlink()
@@ -173,6 +191,8 @@ def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
     assert "of the newest of 4 runs" in page
 
 
-def test_without_repeats_the_report_has_no_column_for_them(perfctl: Perfctl, replayed: Path) -> None:
+def test_without_repeats_the_report_has_no_column_for_them(
+    perfctl: Perfctl, replayed: Path
+) -> None:
     assert perfctl("report", "--store", replayed).code == 0
     assert "over repeats" not in Path("perfctl-report.html").read_text()

@@ -1,4 +1,5 @@
-"""perfctl compare --rev: the user's program at two revisions, run under the real PyTorch profiler on the CPU."""
+"""perfctl compare --rev: the user's program at two revisions, run under the real PyTorch profiler
+on the CPU."""
 
 from __future__ import annotations
 
@@ -46,15 +47,22 @@ for step in range(4):
 
 
 def git(folder: Path, *words: str) -> str:
-    who = {f"GIT_{one}_{what}": "a@b.example" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    who = {
+        f"GIT_{one}_{what}": "a@b.example"
+        for one in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
     environment = os.environ | who | {"GIT_CONFIG_GLOBAL": os.devnull}
-    done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose program imports a module beside it: 16 wide in its commit, 32 in the files here."""
+    """A repository whose program imports a module beside it: 16 wide in its commit, 32 in the
+    files here."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM)
@@ -68,7 +76,9 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(perfctl: Perfctl, code: Path) -> None:
+def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
+    perfctl: Perfctl, code: Path
+) -> None:
     said = perfctl("compare", "--rev", "HEAD", "--repeat", 1, "--json", *SWEEP)
     commit = git(code, "rev-parse", "HEAD")[:12]
     (pair,) = said.json["pairs"]
@@ -97,7 +107,10 @@ def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(perfctl: Perfctl
         (("--rev", "--all", *SWEEP), "the repository has no such revision"),
         (("--rev", "HEAD"), "--rev needs a sweep to run on both revisions, and there is none"),
         (("--rev", "HEAD", "--", "rm", "-rf", "x"), "'rm' is not one"),
-        (("--rev", "HEAD", "--", "torch", "--out", "x", "--", "python", "train.py"), "--rev chooses --out itself"),
+        (
+            ("--rev", "HEAD", "--", "torch", "--out", "x", "--", "python", "train.py"),
+            "--rev chooses --out itself",
+        ),
         (("--repeat", "3", "1", "2"), "--repeat belongs to --rev"),
         (("1",), "compare takes two sides, got 1: 1"),
         (("1", "2", "3"), "compare takes two sides, got 3: 1 2 3"),
@@ -121,7 +134,9 @@ def test_outside_of_a_repository_there_is_no_revision(
     assert "is in no git repository" in answer.err
 
 
-def test_a_side_whose_program_fails_is_named_with_its_last_words(perfctl: Perfctl, code: Path) -> None:
+def test_a_side_whose_program_fails_is_named_with_its_last_words(
+    perfctl: Perfctl, code: Path
+) -> None:
     (code / "layers.py").write_text("raise SystemExit('no layers today')\n")
     git(code, "commit", "-qam", "broken")
     (code / "layers.py").write_text("WIDTH = 32\n")
@@ -132,9 +147,13 @@ def test_a_side_whose_program_fails_is_named_with_its_last_words(perfctl: Perfct
     assert git(code, "worktree", "list").count("\n") == 0
 
 
-def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(code: Path, tmp_path: Path) -> None:
+def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(
+    code: Path, tmp_path: Path
+) -> None:
     started = code / "started"
-    (code / "train.py").write_text(f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(100)\n")
+    (code / "train.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(100)\n"
+    )
     git(code, "commit", "-qam", "sleeps")
     places = tmp_path / "places"
     places.mkdir()

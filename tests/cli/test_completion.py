@@ -18,8 +18,15 @@ _perfctl_completion perfctl; printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def _run(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    surroundings = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home), **environment}
-    return subprocess.run(words, capture_output=True, text=True, check=False, env=surroundings, cwd=home)
+    surroundings = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(home),
+        **environment,
+    }
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, env=surroundings, cwd=home
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _pressed(home: Path, line: str) -> list[str]:
-    done = _run(home, "bash", "--noprofile", "--norc", "-c", f". {home}/.bashrc\n{PRESS}", LINE=line)
+    done = _run(
+        home, "bash", "--noprofile", "--norc", "-c", f". {home}/.bashrc\n{PRESS}", LINE=line
+    )
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -43,18 +52,26 @@ def _pressed(home: Path, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("perfctl rep", ["replay", "report"]), ("perfctl report --o", ["--out", "--open"]),
-        ("perfctl torch --batches 16 --sampl", ["--sample"]), ("perfctl slurm can", ["cancel"]),
-        ("perfctl bench ex", ["export"]), ("perfctl --show-c", ["--show-completion"]),
+        ("perfctl rep", ["replay", "report"]),
+        ("perfctl report --o", ["--out", "--open"]),
+        ("perfctl torch --batches 16 --sampl", ["--sample"]),
+        ("perfctl slurm can", ["cancel"]),
+        ("perfctl bench ex", ["export"]),
+        ("perfctl --show-c", ["--show-completion"]),
     ],
-)  # fmt: skip
-def test_bash_offers_the_commands_and_options_that_fit(home: Path, line: str, offered: list[str]) -> None:
+)
+def test_bash_offers_the_commands_and_options_that_fit(
+    home: Path, line: str, offered: list[str]
+) -> None:
     assert _pressed(home, line) == offered
 
 
 def test_installing_twice_adds_one_line_and_leaves_the_others(home: Path) -> None:
     lines = (home / ".bashrc").read_text().split("\n")
-    assert [line for line in lines if line] == ["alias ll='ls -l'", f"source '{home}/.bash_completions/perfctl.sh'"]
+    assert [line for line in lines if line] == [
+        "alias ll='ls -l'",
+        f"source '{home}/.bash_completions/perfctl.sh'",
+    ]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -64,7 +81,9 @@ def test_the_script_is_in_the_language_of_its_shell(tmp_path: Path, shell: str) 
     assert f"_PERFCTL_COMPLETE=complete_{shell}" in done.stdout
     assert "-m perfctl" not in done.stdout
     if found := shutil.which(shell):
-        checked = subprocess.run([found, "-n"], input=done.stdout, capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            [found, "-n"], input=done.stdout, capture_output=True, text=True, check=False
+        )
         assert (checked.returncode, checked.stderr) == (0, "")
 
 

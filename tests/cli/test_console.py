@@ -10,7 +10,9 @@ from perfctl.orchestrator.cli import console
 PRINTS_ITS_OWN = True
 
 
-def test_control_characters_from_reports_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_from_reports_never_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     console.result("kernel\x1b[31m\x9b\x07")
     assert capsys.readouterr().out == "kernel\\x1b[31m\\x9b\\x07\n"
 

@@ -33,7 +33,9 @@ def parts() -> set[str]:
     return {str(file) for file in Path("data").rglob("*.parquet")}
 
 
-def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(perfctl: Perfctl, store: Path) -> None:
+def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
+    perfctl: Perfctl, store: Path
+) -> None:
     assert perfctl("export", "--dataset", "data").code == 0
     with database.reading(store) as connection:
         for table in query.table_names():
@@ -45,33 +47,53 @@ def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
                 f'SELECT {", ".join(f"{chr(34)}{name}{chr(34)}" for name in names)} FROM "{table}"',
                 "--json",
             ).json
-            rows = [dict(zip(names, row, strict=True)) for row in query.table_rows(connection, table, None)]
+            rows = [
+                dict(zip(names, row, strict=True))
+                for row in query.table_rows(connection, table, None)
+            ]
             assert sorted(map(repr, found)) == sorted(map(repr, plain(rows, found))), table
 
 
 def plain(rows: list[dict[str, Any]], like: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whole numbers as floats where Parquet's column is of floats, which it is for the type NUMERIC."""
+    """Whole numbers as floats where Parquet's column is of floats, which it is for the
+    type NUMERIC."""
     floats = {name for row in like for name, value in row.items() if isinstance(value, float)}
-    return [{name: float(value) if name in floats and value is not None else value for name, value in row.items()}
-            for row in rows]  # fmt: skip
+    return [
+        {
+            name: float(value) if name in floats and value is not None else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
-def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(perfctl: Perfctl, store: Path) -> None:
+def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
+    perfctl: Perfctl, store: Path
+) -> None:
     import pandas
 
     perfctl("export", "--dataset", "data")
-    assert {"data/range/sweep=1/profiler=nsys/part-0.parquet", "data/range/sweep=1/profiler=torch/part-0.parquet",
-            "data/counter/sweep=2/profiler=ncu/part-0.parquet", "data/run/part-0.parquet"} <= parts()  # fmt: skip
+    assert {
+        "data/range/sweep=1/profiler=nsys/part-0.parquet",
+        "data/range/sweep=1/profiler=torch/part-0.parquet",
+        "data/counter/sweep=2/profiler=ncu/part-0.parquet",
+        "data/run/part-0.parquet",
+    } <= parts()
     frame = pandas.read_parquet("data/range")
     with closing(sqlite3.connect(store)) as connection:
         counted = connection.execute(
-            "SELECT sweep_id, profiler, count(*) FROM range JOIN run ON run.id = run_id GROUP BY 1, 2 ORDER BY 1, 2"
+            "SELECT sweep_id, profiler, count(*) FROM range JOIN run ON run.id = run_id GROUP BY "
+            "1, 2 ORDER BY 1, 2"
         ).fetchall()
     found = frame.groupby(["sweep", "profiler"], observed=True).size()
-    assert [(int(sweep), str(profiler), int(rows)) for (sweep, profiler), rows in found.items()] == counted
+    assert [
+        (int(sweep), str(profiler), int(rows)) for (sweep, profiler), rows in found.items()
+    ] == counted
 
 
-def test_later_runs_add_files_and_leave_the_others_as_they_are(perfctl: Perfctl, store: Path) -> None:
+def test_later_runs_add_files_and_leave_the_others_as_they_are(
+    perfctl: Perfctl, store: Path
+) -> None:
     perfctl("export", "--dataset", "data")
     before = {file: Path(file).stat().st_mtime_ns for file in parts() if "/columns/" not in file}
     assert "every run" in perfctl("export", "--dataset", "data").out
@@ -84,13 +106,17 @@ def test_later_runs_add_files_and_leave_the_others_as_they_are(perfctl: Perfctl,
     new = {file for file in parts() - before.keys() if "/columns/" not in file}
     assert new
     assert all(file.endswith("part-1.parquet") for file in new)
-    said = perfctl("query", "--dataset", "data", "select count(*) n, count(distinct id) ids from run", "--json")
+    said = perfctl(
+        "query", "--dataset", "data", "select count(*) n, count(distinct id) ids from run", "--json"
+    )
     with closing(sqlite3.connect(store)) as connection:
         (runs,) = connection.execute("SELECT count(*) FROM run").fetchone()
     assert said.json == [{"n": runs, "ids": runs}]
 
 
-def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(perfctl: Perfctl, store: Path) -> None:
+def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
+    perfctl: Perfctl, store: Path
+) -> None:
     perfctl("export", "--dataset", "data")
     Path("other.csv").write_text(NCU.format(count=9))
     perfctl("ingest", "other.csv", "--store", "other.db")
@@ -120,7 +146,9 @@ def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(per
         ("select nothing from run", "nothing"),
     ],
 )
-def test_the_sql_reads_the_dataset_and_nothing_else(perfctl: Perfctl, dataset: Path, sql: str, why: str) -> None:
+def test_the_sql_reads_the_dataset_and_nothing_else(
+    perfctl: Perfctl, dataset: Path, sql: str, why: str
+) -> None:
     shutil.copytree(dataset, "data")
     Path("secret.txt").write_text("password")
     said = perfctl("query", "--dataset", "data", sql)
@@ -157,5 +185,6 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     said = perfctl("query", "--dataset", dataset, "select 1")
     assert (said.code, said.err) == (
-        1, "perfctl: this needs DuckDB, which is not installed. pip install 'perfctl[duckdb]'\n",
-    )  # fmt: skip
+        1,
+        "perfctl: this needs DuckDB, which is not installed. pip install 'perfctl[duckdb]'\n",
+    )

@@ -96,11 +96,22 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "mnist_cnn", "--batch", "16"]) == 0
     out = capsys.readouterr().out
-    for text in ("320", "18,496", "1,179,776", "1,290", "1,199,882", "383,758,336", "761,286,656", "16 x 64 x 24 x 24"):
+    for text in (
+        "320",
+        "18,496",
+        "1,179,776",
+        "1,290",
+        "1,199,882",
+        "383,758,336",
+        "761,286,656",
+        "16 x 64 x 24 x 24",
+    ):
         assert text in out, text
 
 
-def test_unet_and_lstm_are_known_and_are_what_they_are_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unet_and_lstm_are_known_and_are_what_they_are_by_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = {}
     for name in ("unet", "lstm"):
         assert run(["estimate", name, "--batch", "2", "--json"]) == 0
@@ -113,12 +124,23 @@ def test_unet_and_lstm_are_known_and_are_what_they_are_by_hand(capsys: pytest.Ca
 
 
 def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--sheet", "--check", "141557760"]
+    arguments = [
+        "estimate",
+        "mnist_cnn",
+        "--batch",
+        "64",
+        "--layer",
+        "conv2",
+        "--sheet",
+        "--check",
+        "141557760",
+    ]
     assert run(arguments) == 0
     out = capsys.readouterr().out
     assert "(26 - 3 + 2x0)/1 + 1" in out
     assert (
-        "Your 141,557,760 for conv2 comes from two slips: input 13x13 instead of 26x26, and 11x11 taken as 120." in out
+        "Your 141,557,760 for conv2 comes from two slips: input 13x13 instead of 26x26, and 11x11 "
+        "taken as 120." in out
     )
 
 
@@ -134,21 +156,40 @@ def test_a_hand_value_is_known_as_what_it_is(capsys: pytest.CaptureFixture[str])
         ("relu1", 64 * 32 * 26 * 26 * 4, "5,537,792 is right: output map, in bytes."),
         ("relu1", 7, "Your 7 for relu1 is no figure of the layer"),
     ):
-        assert run(["estimate", "mnist_cnn", "--batch", "64", "--layer", layer, "--check", str(value)]) == 0
+        assert (
+            run(["estimate", "mnist_cnn", "--batch", "64", "--layer", layer, "--check", str(value)])
+            == 0
+        )
         assert capsys.readouterr().out.startswith(said)
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "mnist_cnn", "--batches", "16,32", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["batches"]["32"]["forward"]["flops"] == 2 * found["batches"]["16"]["forward"]["flops"]
+    assert (
+        found["batches"]["32"]["forward"]["flops"] == 2 * found["batches"]["16"]["forward"]["flops"]
+    )
     assert found["batches"]["16"]["memory"] is None
 
 
 def test_memory_says_the_largest_batch_and_what_is_not_known(
     capsys: pytest.CaptureFixture[str], model_file: Path
 ) -> None:
-    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "2GiB"]) == 0
+    assert (
+        run(
+            [
+                "estimate",
+                f"{model_file}:mlp",
+                "--input",
+                "8",
+                "--optimizer",
+                "adam",
+                "--memory",
+                "2GiB",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "largest batch" in out
     assert "with 1.00 GiB left free for the CUDA context" in out
@@ -156,7 +197,9 @@ def test_memory_says_the_largest_batch_and_what_is_not_known(
     assert "cuDNN workspace" in out
 
 
-def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+def test_a_file_and_integers_for_an_embedding(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
     assert run(["estimate", f"{model_file}:words", "--input", "int64:5", "--batch", "2"]) == 0
     assert f"{2 * 5 * 6 * 3:,} MAC" in capsys.readouterr().out
 
@@ -176,7 +219,11 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is not a data type"),
         (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
         (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is not a size"),
-        (["{file}:mlp", "--input", "8", "--check", "1"], 2, "Name it with --layer; there are: 0, 1, 2"),
+        (
+            ["{file}:mlp", "--input", "8", "--check", "1"],
+            2,
+            "Name it with --layer; there are: 0, 1, 2",
+        ),
         (["{file}:mlp", "--input", "8", "--layer", "9"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--json"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--batches", "0"], 2, "must be at least 1"),
@@ -196,51 +243,87 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
 def test_bad_input_is_one_clear_line(
     arguments: list[str], code: int, said: str, model_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["estimate", *(text.replace("{file}", str(model_file)) for text in arguments)]) == code
+    assert (
+        run(["estimate", *(text.replace("{file}", str(model_file)) for text in arguments)]) == code
+    )
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
     assert said in errors[0]
 
 
-def test_a_model_that_stops_keeps_what_came_before(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_stops_keeps_what_came_before(
+    model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["estimate", f"{model_file}:Reads", "--input", "8"]) == 4
     printed = capsys.readouterr()
     assert f"{8 * 4} MAC" in printed.out
     assert "What is shown is what came before" in printed.err
 
 
-def test_a_model_that_reads_its_data_runs_on_the_cpu(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_reads_its_data_runs_on_the_cpu(
+    model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["estimate", f"{model_file}:Reads", "--input", "8", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     assert f"{8 * 4 + 4 * 2} MAC" in out
     assert "depends on data" in out
 
 
-def test_an_operator_without_a_formula_is_listed(model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["estimate", f"{model_file}:Own", "--input", "8", "--device", "cpu", "--mode", "infer"]) == 0
+def test_an_operator_without_a_formula_is_listed(
+    model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["estimate", f"{model_file}:Own", "--input", "8", "--device", "cpu", "--mode", "infer"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "no formula for perfctl_test.fused (1 call)" in out
     assert "at least 32 MAC" in out
 
 
-def test_several_inputs_of_several_types(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
-    arguments = ["estimate", f"{model_file}:Both", "--input", "3x8x8", "--input", "int64:5", "--batch", "2"]
+def test_several_inputs_of_several_types(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
+    arguments = [
+        "estimate",
+        f"{model_file}:Both",
+        "--input",
+        "3x8x8",
+        "--input",
+        "int64:5",
+        "--batch",
+        "2",
+    ]
     assert run(arguments) == 0
     assert f"{2 * 6 * 6 * 4 * 27 + 2 * 4 * 2:,} MAC" in capsys.readouterr().out
 
 
-def test_a_model_that_is_there_already_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+def test_a_model_that_is_there_already_is_taken_as_it_is(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
     assert run(["estimate", f"{model_file}:ready", "--input", "8"]) == 0
     assert "16 MAC" in capsys.readouterr().out
 
 
-def test_only_torchs_word_about_an_old_driver_is_silenced(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+def test_only_torchs_word_about_an_old_driver_is_silenced(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
     assert run(["estimate", f"{model_file}:Warns", "--input", "8"]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["estimate", "mnist_cnn", "--batches", "1,64", "--layer", "fc2", "--check", "1280", "--json"]
+    arguments = [
+        "estimate",
+        "mnist_cnn",
+        "--batches",
+        "1,64",
+        "--layer",
+        "fc2",
+        "--check",
+        "1280",
+        "--json",
+    ]
     assert run(arguments) == 0
     found = json.loads(capsys.readouterr().out)["batches"]
     assert found["1"]["check"]["slips"] == []
@@ -251,14 +334,18 @@ def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixtu
     assert found["64"]["sections"][0]["title"] == "Shapes"
 
 
-def test_a_layer_that_holds_others_shows_them_alone(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+def test_a_layer_that_holds_others_shows_them_alone(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
     assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--layer", "2"]) == 0
     out = capsys.readouterr().out
     assert "parameters            10 (" in out
     assert f"{4 * 2} MAC" in out
 
 
-def test_every_operation_has_a_row_with_bytes_when_asked(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
+def test_every_operation_has_a_row_with_bytes_when_asked(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
     assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--batch", "3", "--all"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["1", "ReLU", "forward", "1", "0", "12", "12", "48", "48"] in rows
@@ -267,7 +354,16 @@ def test_every_operation_has_a_row_with_bytes_when_asked(capsys: pytest.CaptureF
 def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
     capsys: pytest.CaptureFixture[str], model_file: Path
 ) -> None:
-    arguments = ["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "256MiB"]
+    arguments = [
+        "estimate",
+        f"{model_file}:mlp",
+        "--input",
+        "8",
+        "--optimizer",
+        "adam",
+        "--memory",
+        "256MiB",
+    ]
     assert run([*arguments, "--gpu", "sm_90", "--update", "for-loop", "--reserve", "0"]) == 0
     out = capsys.readouterr().out
     assert f"workspace: cuBLAS, forward's thread, {32 * 2**20:,} B" in out
@@ -284,11 +380,16 @@ def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
 
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
-    [("--attention", "fast", "--attention: 'fast' is not known"), ("--update", "quick", "--update: 'quick' is not known"),
-     ("--reserve", "some", "--reserve: 'some' is not a size")],
-)  # fmt: skip
+    [
+        ("--attention", "fast", "--attention: 'fast' is not known"),
+        ("--update", "quick", "--update: 'quick' is not known"),
+        ("--reserve", "some", "--reserve: 'some' is not a size"),
+    ],
+)
 def test_an_unknown_kernel_or_reserve_is_refused(
     capsys: pytest.CaptureFixture[str], model_file: Path, flag: str, value: str, said: str
 ) -> None:
-    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--memory", "1GiB", flag, value]) == 2
+    assert (
+        run(["estimate", f"{model_file}:mlp", "--input", "8", "--memory", "1GiB", flag, value]) == 2
+    )
     assert said in capsys.readouterr().err

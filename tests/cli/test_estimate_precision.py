@@ -21,7 +21,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_table_of_types_comes_with_the_meaning_of_the_precision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_types_comes_with_the_meaning_of_the_precision(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = said(capsys, "--precision", "bf16")
     (row,) = (line.split() for line in text.splitlines() if line.startswith("bf16 "))
     assert row[1:3] == [f"{MACS:,}", f"{2 * MACS:,}"] and row[4] == "100.00%"
@@ -33,14 +35,22 @@ def test_the_json_has_the_types_and_fp32_is_the_default(capsys: pytest.CaptureFi
     for words, name in (((), "fp32"), (("--precision", "fp16"), "fp16")):
         found = json.loads(said(capsys, *words, "--json"))["batches"][str(BATCH)]
         assert found["precision"] == name
-        assert {row["type"]: row["forward_macs"] for row in found["types"] if row["forward_macs"]} == {name: MACS}
+        assert {
+            row["type"]: row["forward_macs"] for row in found["types"] if row["forward_macs"]
+        } == {name: MACS}
         assert (found["casts"]["calls"] > 0) is (name == "fp16")
     assert "type  " not in said(capsys)
 
 
-def test_fp8_names_the_linear_layers_that_it_does_not_take(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fp8_names_the_linear_layers_that_it_does_not_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = said(capsys, "--precision", "fp8", "--mode", "infer")
-    rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if line.startswith(("fp8 ", "bf16 "))}
+    rows = {
+        line.split()[0]: line.split()[1]
+        for line in text.splitlines()
+        if line.startswith(("fp8 ", "bf16 "))
+    }
     assert rows == {"fp8": f"{FC1:,}", "bf16": f"{CONV + FC2:,}"}
     assert "Linear, not in fp8    fc2: rows, inputs or outputs are no multiple of 16" in text
     assert "fp8: assumed:" in text
@@ -53,17 +63,26 @@ def test_sheets_show_the_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"tf32: {2 * MACS:,} FLOP forward" in network
     layer = said(capsys, "--precision", "bf16", "--sheet", "--layer", "fc2")
     assert f"forward in bf16           2 x MAC                   2 x {FC2:,}" in layer
-    assert f"parameters kept in fp32   besides the copies above  {129 * 10:,} values x 4 B  {129 * 10 * 4:,} B" in layer
+    assert (
+        f"parameters kept in fp32   besides the copies above  {129 * 10:,} values x 4 B  "
+        f"{129 * 10 * 4:,} B" in layer
+    )
 
 
 def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for value in (128 * 10 * 2, 129 * 10 * 4):
-        assert f"{value:,} is right" in said(capsys, "--precision", "bf16", "--layer", "fc2", "--check", str(value))
+        assert f"{value:,} is right" in said(
+            capsys, "--precision", "bf16", "--layer", "fc2", "--check", str(value)
+        )
 
 
 def test_an_unknown_precision_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "mnist_cnn", "--precision", "int4"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") <= 2 and "--precision: 'int4' is not known" in error and "bf16-true" in error
+    assert (
+        error.count("\n") <= 2
+        and "--precision: 'int4' is not known" in error
+        and "bf16-true" in error
+    )

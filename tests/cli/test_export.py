@@ -45,19 +45,25 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
                 len(cells(Path("perfctl-export", f"{name}.csv")))
                 == db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
             ), name
-    described = {(row["table"], row["column"]): row for row in cells(Path("perfctl-export/columns.csv"))}
+    described = {
+        (row["table"], row["column"]): row for row in cells(Path("perfctl-export/columns.csv"))
+    }
     assert described["kernel", "duration_ns"]["unit"] == "ns"
     assert described["ledger", "paper_flops"]["unit"] == "FLOP"
 
 
-def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(perfctl: Perfctl, store: Path) -> None:
+def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(
+    perfctl: Perfctl, store: Path
+) -> None:
     perfctl("export", "--all")
     lines = Path("perfctl-export/counter.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines[1:]] == ["0", "", "2.5"]
     assert Path("perfctl-export/environment.csv").read_text().splitlines()[1] == '1,empty,""'
 
 
-def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(perfctl: Perfctl, store: Path) -> None:
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(
+    perfctl: Perfctl, store: Path
+) -> None:
     perfctl("export", "--all", "--out", "guarded")
     assert cells(Path("guarded/kernel.csv"))[0]["name"].startswith("'=HYPERLINK")
     assert cells(Path("guarded/gap.csv"))[0]["reason"] == "'-1+1|cmd"
@@ -124,7 +130,9 @@ def test_the_name_of_the_file_tells_the_format(
     assert Path(words[1]).read_bytes().startswith(begins)
 
 
-def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(perfctl: Perfctl, store: Path) -> None:
+def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(
+    perfctl: Perfctl, store: Path
+) -> None:
     Path("out").mkdir()
     Path("out/notes.txt").write_text("mine")
     assert perfctl("export", "--all", "--out", "out").code == 2
@@ -156,7 +164,10 @@ def test_a_write_that_fails_leaves_nothing_behind(
         (("--sweep", "9"), "no run is of sweep 9"),
         (("--all", "--table", "run"), "Choose one"),
         (("--out", "nowhere/x"), "there is no folder nowhere"),
-        (("--out", "a.xlsx", "--format", "csv"), "--format csv, and --out a.xlsx is a name for xlsx"),
+        (
+            ("--out", "a.xlsx", "--format", "csv"),
+            "--format csv, and --out a.xlsx is a name for xlsx",
+        ),
         (("--out", "all.csv", "--all"), "--out all.csv: several tables as csv go into a folder"),
     ],
 )
@@ -182,14 +193,20 @@ def test_a_missing_library_is_named_with_how_to_get_it(
 
 
 def test_parquet_keeps_types_and_nulls(perfctl: Perfctl, store: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'export')")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="pyarrow is not installed (extra 'export')"
+    )
     assert perfctl("export", "--all", "-f", "parquet").code == 0
     kernels = parquet.read_table("perfctl-export/kernel.parquet")
     assert kernels["duration_ns"].to_pylist() == [500.0, 0.0, None]
     assert kernels["launch"].to_pylist() == [0, 1, 2]
     assert kernels["name"].to_pylist()[0].startswith("=HYPERLINK"), "a Parquet cell is never run"
     assert kernels.schema.field("duration_ns").metadata[b"unit"] == b"ns"
-    assert parquet.read_table("perfctl-export/counter.parquet")["value"].to_pylist() == [0.0, None, 2.5]
+    assert parquet.read_table("perfctl-export/counter.parquet")["value"].to_pylist() == [
+        0.0,
+        None,
+        2.5,
+    ]
 
 
 def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_numbers(

@@ -62,8 +62,16 @@ def test_every_parameter_of_every_command_becomes_what_a_user_types(
         (("ingest",), "`paths`: nothing there", "PATHS: nothing there"),
         (("slurm", "render"), "`force` and `array_limit`", "--force and --array-limit"),
         (("bench", "grid.toml"), "`shard` of bench run", "--shard of bench run"),
-        (("show",), "`gpus` and `no_such_field` are not its own", "`gpus` and `no_such_field` are not its own"),
-        (("show",), "`perfctl runs`, `Store` and ``store`` stay", "`perfctl runs`, `Store` and `--store` stay"),
+        (
+            ("show",),
+            "`gpus` and `no_such_field` are not its own",
+            "`gpus` and `no_such_field` are not its own",
+        ),
+        (
+            ("show",),
+            "`perfctl runs`, `Store` and ``store`` stay",
+            "`perfctl runs`, `Store` and `--store` stay",
+        ),
         (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, `sweep`"),
         (("runs",), "`data_dir` is a sweep's", "`data_dir` is a sweep's"),
         (("no-such-command",), "`store` stays", "`store` stays"),
@@ -78,7 +86,9 @@ def test_only_fields_that_the_command_takes_are_rewritten(
 
 def test_a_field_with_another_name_means_a_parameter_that_some_command_has() -> None:
     names = {one.name for _, command in EVERY for one in command.params}
-    wanted = {field: name for field, name in flags.OTHER_NAMES.items() if name.split()[0] not in names}
+    wanted = {
+        field: name for field, name in flags.OTHER_NAMES.items() if name.split()[0] not in names
+    }
     assert wanted == {}
     assert not set(flags.OTHER_NAMES) & set(flags.OTHER_NAMES.values())
 
@@ -92,11 +102,18 @@ def test_errors_and_warnings_are_printed_with_options(
     assert capsys.readouterr().err == "perfctl: --out: there is no folder x\nwarning: use --force\n"
 
 
-def test_a_refusal_of_an_action_reaches_the_user_with_its_option(perfctl: Callable[..., Any]) -> None:
+def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
+    perfctl: Callable[..., Any],
+) -> None:
     said = perfctl("torch", "-b", "4", "--sweep-name", "a/b")
-    assert (said.code, said.err.startswith("perfctl: --sweep-name: invalid folder name 'a/b'")) == (2, True)
+    assert (said.code, said.err.startswith("perfctl: --sweep-name: invalid folder name 'a/b'")) == (
+        2,
+        True,
+    )
     said = perfctl("torch", "-b", "4", "--bind", "/data")
-    assert "--bind and --container-runtime are for an image. Name the image with --image" in said.err
+    assert (
+        "--bind and --container-runtime are for an image. Name the image with --image" in said.err
+    )
     assert list(Path().iterdir()) == []
 
 
@@ -108,7 +125,10 @@ def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
 
     monkeypatch.setattr("perfctl.orchestrator.launch.profilers.dlprof.DLProf", refuse)
     said = perfctl("dlprof", "-b", "4", "--dlprof-mode", "fast")
-    assert (said.code, said.err) == (2, "perfctl: --dlprof-mode must be simple or pytorch, got fast\n")
+    assert (said.code, said.err) == (
+        2,
+        "perfctl: --dlprof-mode must be simple or pytorch, got fast\n",
+    )
 
 
 def errors_in(file: Path) -> Iterator[str]:
@@ -125,4 +145,6 @@ def test_errors_of_actions_name_fields_and_no_options() -> None:
     own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help ")
     texts = {text for file in ACTIONS.glob("*.py") for text in errors_in(file)}
     assert len(texts) > 20
-    assert [text for text in texts if re.search(r"--[a-z]", text) and not own_words.search(text)] == []
+    assert [
+        text for text in texts if re.search(r"--[a-z]", text) and not own_words.search(text)
+    ] == []

@@ -15,7 +15,9 @@ WORDS = [("ledger",), ("show", "1"), ("compare", "1", "2", "--force")]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])
-def test_a_result_is_written_as_markdown_and_as_latex(perfctl: Perfctl, replayed: Path, words: tuple[str, ...]) -> None:
+def test_a_result_is_written_as_markdown_and_as_latex(
+    perfctl: Perfctl, replayed: Path, words: tuple[str, ...]
+) -> None:
     tex = perfctl(*words, "--store", replayed, "--format", "tex")
     assert tex.code == 0, tex.err
     assert sound(tex.out)
@@ -25,7 +27,9 @@ def test_a_result_is_written_as_markdown_and_as_latex(perfctl: Perfctl, replayed
 
 
 @pytest.mark.parametrize("words", [*WORDS, ("estimate", "mnist_cnn")], ids=lambda words: words[0])
-def test_a_format_that_is_not_known_or_json_beside_it_is_refused(perfctl: Perfctl, words: tuple[str, ...]) -> None:
+def test_a_format_that_is_not_known_or_json_beside_it_is_refused(
+    perfctl: Perfctl, words: tuple[str, ...]
+) -> None:
     odd = perfctl(*words, "--format", "docx")
     assert (odd.code, odd.out) == (2, "") and "--format: 'docx' is not known" in odd.err
     both = perfctl(*words, "--format", "md", "--json")

@@ -16,7 +16,15 @@ import yaml
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
 from perfctl.orchestrator.analyse.gate.judge import judge
-from perfctl.orchestrator.analyse.gate.records import BETTER, NOT_JUDGED, SAME, TIME, WORSE, Measured, Place
+from perfctl.orchestrator.analyse.gate.records import (
+    BETTER,
+    NOT_JUDGED,
+    SAME,
+    TIME,
+    WORSE,
+    Measured,
+    Place,
+)
 from perfctl.orchestrator.errors import PerfctlError
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +39,8 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(baseline: Path, to: Path) -> Path:
-    """conv2 of batch 16 does 26 x 26 outputs less one side: 2 x 16 x 24 x 24 x 64 x 32 x 9 FLOPs, here half of that before."""
+    """conv2 of batch 16 does 26 x 26 outputs less one side: 2 x 16 x 24 x 24 x 64 x 32 x 9 FLOPs,
+    here half of that before."""
     flops = 2 * 16 * 24 * 24 * 64 * 32 * 9
     text = baseline.read_text()
     assert f'"flops": {flops},' in text
@@ -47,8 +56,8 @@ def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baselin
 def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
     baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recording is of 2026-11-20, of another machine and release of torch. A release may call other operators, and time is not
-    held here; FLOPs, steps and parameters have to be the same."""
+    """The recording is of 2026-11-20, of another machine and release of torch. A release may call
+    other operators, and time is not held here; FLOPs, steps and parameters have to be the same."""
     monkeypatch.chdir(tmp_path)
     perfctl.sweep("torch", perfctl.SweepOptions(batches=(16, 32), steps=3, warmup=2, device="cpu"))
     held = json.loads(baseline.read_text())
@@ -81,7 +90,9 @@ def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_damaged_baseline_is_one_error_that_names_it(baseline: Path, tmp_path: Path, damage: object) -> None:
+def test_a_damaged_baseline_is_one_error_that_names_it(
+    baseline: Path, tmp_path: Path, damage: object
+) -> None:
     path = tmp_path / "hurt.json"
     text = baseline.read_text()
     path.write_text(damage(text))  # type: ignore[operator]
@@ -107,8 +118,18 @@ def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_pa
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfctl "$@"\n')
     program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "BASELINE": str(red)}
-    ran = subprocess.run(["bash", "-c", shell_of(name)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    environment = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "BASELINE": str(red),
+    }
+    ran = subprocess.run(
+        ["bash", "-c", shell_of(name)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 3, ran.stderr
     assert "batch 16, conv2 forward, flops" in ran.stdout
     if name != "pre-commit-hooks.yaml":
@@ -124,7 +145,10 @@ def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
     whole = Measured({place: {"flops": 1000, "operations": 7}})
     part = Measured({place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",))
     assert [row.verdict for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
-    assert [row.verdict for row in judge("net", whole, replace(part, problems=()), {}).rows] == [BETTER, WORSE]
+    assert [row.verdict for row in judge("net", whole, replace(part, problems=()), {}).rows] == [
+        BETTER,
+        WORSE,
+    ]
 
 
 def test_the_baseline_holds_one_line_a_place(baseline: Path) -> None:
@@ -143,8 +167,8 @@ def factory():
 def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is called. The texts have different
-    lengths, by which Python tells files of one second apart."""
+    """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is
+    called. The texts have different lengths, by which Python tells files of one second apart."""
     call = request.getfixturevalue("perfctl")
     (tmp_path / "net.py").write_text(NET.format(side=3))
     monkeypatch.chdir(tmp_path)

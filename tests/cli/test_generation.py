@@ -18,9 +18,14 @@ def test_both_phases_and_the_cache_are_printed(capsys: pytest.CaptureFixture[str
     assert run([*ASKED, "--kv-cache", "fp16", "--batch", "3"]) == 0
     out = capsys.readouterr().out
     lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert lines["decode"].split()[1:4] == ["5", "1", "7-11"], "steps, tokens of a step, tokens attended to"
+    assert lines["decode"].split()[1:4] == ["5", "1", "7-11"], (
+        "steps, tokens of a step, tokens attended to"
+    )
     each = 3 * 2 * 2 * 8 * 2
-    assert f"{each} B a token and sequence, float16: 3 layers x (tensor 0 2 x 8 + tensor 1 2 x 8) x 2 B" in out
+    assert (
+        f"{each} B a token and sequence, float16: 3 layers x (tensor 0 2 x 8 + tensor 1 2 x 8) x 2 "
+        "B" in out
+    )
     assert f"{3 * 11 * each:,} B: 11 tokens, batch 3" in out
     assert "active for a token" in out
     assert "2 of 6 in 3 layers" in out
@@ -42,7 +47,9 @@ def test_json_has_every_layer_of_each_phase(capsys: pytest.CaptureFixture[str]) 
     assert found["1"]["kv_cache"]["bytes_per_token"] * 11 == found["1"]["kv_cache"]["bytes_at_end"]
 
 
-def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run([*ASKED, "--all"]) == 0
     assert capsys.readouterr().out.count("blocks.2.attention.kv") == 2, "once a phase"
     assert run([*ASKED, "--layer", "blocks.1"]) == 0
@@ -61,7 +68,9 @@ def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(capsys: pytes
         ("html", "<h3>Decode, by layer"),
     ],
 )
-def test_the_sheet_comes_in_every_format(form: str, piece: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sheet_comes_in_every_format(
+    form: str, piece: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([*ASKED, "--sheet", "--format", form]) == 0
     out = capsys.readouterr().out
     assert piece in out
@@ -71,11 +80,17 @@ def test_the_sheet_comes_in_every_format(form: str, piece: str, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(["--kv-cache", "fp7"], "--kv-cache: 'fp7' is not known"), (["--seq", "9"], "--seq does not go with --prompt"),
-     (["--precision", "bf16"], "--precision bf16 does not go with --prompt"),
-     (["--check", "9"], "--check does not go with --prompt"), (["--memory", "8GiB"], "--memory does not go with --prompt")],
-)  # fmt: skip
-def test_what_does_not_go_together_is_one_line(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    [
+        (["--kv-cache", "fp7"], "--kv-cache: 'fp7' is not known"),
+        (["--seq", "9"], "--seq does not go with --prompt"),
+        (["--precision", "bf16"], "--precision bf16 does not go with --prompt"),
+        (["--check", "9"], "--check does not go with --prompt"),
+        (["--memory", "8GiB"], "--memory does not go with --prompt"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([*ASKED, *more]) == 2
     assert said in capsys.readouterr().err
 
@@ -94,7 +109,9 @@ def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
         assert cast[name] == whole[name] / 2 > 0
 
 
-def test_steps_need_a_prompt_and_a_failure_shows_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_need_a_prompt_and_a_failure_shows_no_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["estimate", f"{FILE}:plain", "--generate", "5"]) == 2
     assert "--generate needs --prompt" in capsys.readouterr().err
     assert run(["estimate", f"{FILE}:Breaks", "--prompt", "5", "--generate", "5"]) != 0

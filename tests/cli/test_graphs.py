@@ -1,4 +1,5 @@
-"""Graphs and phases as a user meets them: ``ingest --capture``, and what show, ledger and the page say."""
+"""Graphs and phases as a user meets them: ``ingest --capture``, and what show, ledger and the
+page say."""
 
 from __future__ import annotations
 
@@ -17,18 +18,25 @@ Perfctl = Callable[..., Any]
 
 @pytest.fixture
 def taken(perfctl: Perfctl, tmp_path: Path) -> Any:
-    run, capture = traces.executing(tmp_path / "run.json", replays=2), traces.capturing(tmp_path / "graphs.json")
+    run, capture = (
+        traces.executing(tmp_path / "run.json", replays=2),
+        traces.capturing(tmp_path / "graphs.json"),
+    )
     return perfctl("ingest", run, capture, "--capture", capture)
 
 
-def test_ingest_says_how_much_of_the_kernel_time_has_a_module(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
+    taken: Any, perfctl: Perfctl, tmp_path: Path
+) -> None:
     assert taken.code == 0
     assert "100.0 % of the kernel time has a module" in taken.out
     again = perfctl("ingest", tmp_path / "run.json", "--again", "--json").json
     assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
 
 
-def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(taken: Any, perfctl: Perfctl) -> None:
+def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
+    taken: Any, perfctl: Perfctl
+) -> None:
     for said in (perfctl("show", 1).out, perfctl("ledger").out):
         words = " ".join(said.split())
         assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
@@ -60,7 +68,9 @@ def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path:
 
 
 def test_a_capture_that_is_not_there_is_one_line(perfctl: Perfctl, tmp_path: Path) -> None:
-    said = perfctl("ingest", traces.executing(tmp_path / "run.json"), "--capture", tmp_path / "none.json")
+    said = perfctl(
+        "ingest", traces.executing(tmp_path / "run.json"), "--capture", tmp_path / "none.json"
+    )
     assert said.code != 0
     assert "none.json" in said.err
     assert "Traceback" not in said.err
@@ -73,7 +83,9 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
     folder.mkdir()
     traces.executing(folder / "run.json", replays=2)
     capture = traces.capturing(folder / "graphs.json")
-    (folder / "execution_details.json").write_text('[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]')
+    (folder / "execution_details.json").write_text(
+        '[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]'
+    )
     said = perfctl("ingest", folder)
     assert "100.0 % of the kernel time has a module" in said.out
     assert "graphs.json. Name such a file itself to store it" in said.err
@@ -87,18 +99,24 @@ def test_a_folder_of_captures_alone_is_read(perfctl: Perfctl, tmp_path: Path) ->
     folder = tmp_path / "captures"
     folder.mkdir()
     traces.capturing(folder / "graphs.json")
-    (folder / "execution_details.json").write_text('[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]')
+    (folder / "execution_details.json").write_text(
+        '[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]'
+    )
     assert perfctl("ingest", folder).code == 0
     assert len(perfctl("runs", "--json").json) == 1
 
 
-def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
     builder = captured(NsysBuilder("2026.1"))
     builder.range("perfctl:step:0", LAUNCH, LAUNCH + 90)
     replay(builder, [101, 102, 103, 104], LAUNCH)
     assert perfctl("ingest", builder.write(tmp_path / "graphs.sqlite")).code == 0
     words = " ".join(perfctl("show", 1).out.split())
-    assert "75.0 % of the kernel time has a module" in words, "three of four kernels that take equally long"
+    assert "75.0 % of the kernel time has a module" in words, (
+        "three of four kernels that take equally long"
+    )
     assert "4 of 4 kernels of graphs by the capture (inferred, confidence 1.00)" in words
     query = "SELECT layer, layer_source FROM kernel WHERE layer IS NOT NULL ORDER BY launch"
     assert perfctl("query", query, "--json").json == [

@@ -1,4 +1,5 @@
-"""perfctl ingest --guess-layers: from a report without ranges to rows that are marked as guessed."""
+"""perfctl ingest --guess-layers: from a report without ranges to rows that are marked
+as guessed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Perfctl = Callable[..., Any]
 
 
 def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
-    """A synthetic nsys export of these launches; one of them inside a layer's range where ``layer`` is given."""
+    """A synthetic nsys export of these launches; one of them inside a layer's range where ``layer``
+    is given."""
     builder = NsysBuilder()
     for number, ((name, x, y), _) in enumerate(truth):
         builder.call(number + 1, 100 * number, 100 * number + 2)
@@ -79,11 +81,14 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
 def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl("ingest", path, "--workload", "mnist_cnn", "--guess-layers").code == 0
-    assert any("workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap"))
+    assert any(
+        "workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap")
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [((), "with --workload: mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")]
+    ("options", "said"),
+    [((), "with --workload: mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")],
 )
 def test_the_network_must_be_named_and_known_before_anything_is_read(
     options: tuple[str, ...], said: str, perfctl: Perfctl

@@ -18,14 +18,17 @@ NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998)
 
 @pytest.fixture
 def slower_from_the_eighth_on(repeated: Callable[..., Path]) -> list[Path]:
-    """Folders of 14 sweeps, a day apart; from the eighth on, steps take 1.5 times as long, and torch is another one."""
+    """Folders of 14 sweeps, a day apart; from the eighth on, steps take 1.5 times as long, and
+    torch is another one."""
     folders = []
     for at in range(14):
         slow, torch = (1.5, "2.15") if at >= 7 else (1.0, "2.14")
         folders.append(repeated(f"day{at}", [NOISE[at % 7] * slow], torch=torch))
         for name in ("run.json", "workload.json"):
             path = folders[-1] / "b16" / name
-            text = re.sub(r'("started_at": ")2026-11-\d\d', rf"\g<1>2026-10-{at + 1:02}", path.read_text())
+            text = re.sub(
+                r'("started_at": ")2026-11-\d\d', rf"\g<1>2026-10-{at + 1:02}", path.read_text()
+            )
             path.write_text(text)
     return folders
 
@@ -42,10 +45,14 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     page = (tmp_path / "history.html").read_text(encoding="utf-8")
     assert re.search(r"<h1>\d+ changes? in 14 points</h1>", page)
     assert "torch 2.14 to 2.15" in page
-    assert page.count("<polyline") == len(json.loads(perfctl("history", "--json").out)["lines"][0]["series"])
+    assert page.count("<polyline") == len(
+        json.loads(perfctl("history", "--json").out)["lines"][0]["series"]
+    )
 
 
-def test_one_point_shows_its_values_and_says_why_nothing_is_judged(perfctl: Perfctl, replayed: Path) -> None:
+def test_one_point_shows_its_values_and_says_why_nothing_is_judged(
+    perfctl: Perfctl, replayed: Path
+) -> None:
     said = perfctl("history", "--store", replayed)
     assert said.code == 0
     assert "times are not judged: a change shows from" in said.out
@@ -58,13 +65,19 @@ def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_pa
     shutil.copy(replayed, other)
     found = perfctl("history", "--store", replayed, "--store", other, "--json").json
     assert all(len(line["points"]) == 2 for line in found["lines"])
-    assert {point["store"] for line in found["lines"] for point in line["points"]} == {str(replayed), str(other)}
+    assert {point["store"] for line in found["lines"] for point in line["points"]} == {
+        str(replayed),
+        str(other),
+    }
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--by", "day"), "Say time or commit"), (("--gate", "x"), "is not a percentage")]
+    ("words", "said"),
+    [(("--by", "day"), "Say time or commit"), (("--gate", "x"), "is not a percentage")],
 )
-def test_what_cannot_be_asked_is_refused(perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_asked_is_refused(
+    perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str
+) -> None:
     answer = perfctl("history", "--store", replayed, *words)
     assert answer.code == 2
     assert said in answer.err

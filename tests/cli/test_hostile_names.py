@@ -1,4 +1,5 @@
-"""Names that try to be SQL, markup, links and terminal commands, from a report through every command that shows them."""
+"""Names that try to be SQL, markup, links and terminal commands, from a report through every
+command that shows them."""
 
 from __future__ import annotations
 
@@ -15,9 +16,14 @@ from tests.parsers.nsys_builder import NsysBuilder
 
 Perfctl = Callable[..., Any]
 NAMES = (
-    "'); DROP TABLE run; --", "</script><script>alert(1)</script>", "javascript:alert(1)",
-    "\x1b]0;title\x07\x1b[2J\x9b31m", "abc\u202egnp.exe\u2066", "[red]x[/red] [/]", "$\\frac{1}{0$ {{ 7*7 }} {% x %}",
-)  # fmt: skip
+    "'); DROP TABLE run; --",
+    "</script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "\x1b]0;title\x07\x1b[2J\x9b31m",
+    "abc\u202egnp.exe\u2066",
+    "[red]x[/red] [/]",
+    "$\\frac{1}{0$ {{ 7*7 }} {% x %}",
+)
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -32,7 +38,15 @@ def store(perfctl: Perfctl, tmp_path: Path) -> Path:
             builder.launch(100 * place + 10, name=name)
         builder.range(f"batch {batch}", 8000, 8001)
         builder.write(tmp_path / f"b{batch}.sqlite")
-    said = perfctl("ingest", "b16.sqlite", "b32.sqlite", "--workload", "".join(NAMES), "--device-name", NAMES[3])
+    said = perfctl(
+        "ingest",
+        "b16.sqlite",
+        "b32.sqlite",
+        "--workload",
+        "".join(NAMES),
+        "--device-name",
+        NAMES[3],
+    )
     assert said.code == 0
     assert not OBEYED.search(said.out + said.err)
     return tmp_path / "perfctl.db"
@@ -41,13 +55,26 @@ def store(perfctl: Perfctl, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("runs",), ("show", "1"), ("ledger",), ("query", "SELECT * FROM kernel"), ("compare", "run:1", "run:2"),
-        ("query", "SELECT name FROM range", "--json"), ("runs", "--json"), ("show", "1", "--json"), ("ledger", "--json"),
-        ("show", "99"), ("query", "SELECT '\x1b[31m' FROM nothing"), ("report",), ("export",), ("trace", "1"),
+        ("runs",),
+        ("show", "1"),
+        ("ledger",),
+        ("query", "SELECT * FROM kernel"),
+        ("compare", "run:1", "run:2"),
+        ("query", "SELECT name FROM range", "--json"),
+        ("runs", "--json"),
+        ("show", "1", "--json"),
+        ("ledger", "--json"),
+        ("show", "99"),
+        ("query", "SELECT '\x1b[31m' FROM nothing"),
+        ("report",),
+        ("export",),
+        ("trace", "1"),
         ("plot", "--list"),
     ],
-)  # fmt: skip
-def test_no_command_sends_a_terminal_what_it_would_obey(perfctl: Perfctl, store: Path, words: tuple[str, ...]) -> None:
+)
+def test_no_command_sends_a_terminal_what_it_would_obey(
+    perfctl: Perfctl, store: Path, words: tuple[str, ...]
+) -> None:
     said = perfctl(*words)
     assert said.code in (0, 1, 2, 3)
     assert said.out + said.err
@@ -61,7 +88,9 @@ def test_names_are_bound_and_come_back_whole(perfctl: Perfctl, store: Path) -> N
         assert db.execute("SELECT count(*) FROM run").fetchone() == (2,)
 
 
-def test_pages_and_drawings_hold_them_as_text(perfctl: Perfctl, store: Path, tmp_path: Path) -> None:
+def test_pages_and_drawings_hold_them_as_text(
+    perfctl: Perfctl, store: Path, tmp_path: Path
+) -> None:
     assert perfctl("report").code == 0
     for chart in perfctl("plot", "--list", "--json").json:
         assert perfctl("plot", chart["name"], "--out", f"{chart['name']}.svg").code == 0

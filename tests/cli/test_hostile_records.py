@@ -39,13 +39,21 @@ STEP = {"number": 0, "phase": "step", "start_ns": 1, "duration_ns": 1}
 @pytest.mark.parametrize(
     "fields",
     [
-        {"steps": [{**STEP, "number": "x"}]}, {"steps": [{**STEP, "duration_ns": 10**40}]},
-        {"steps": [{**STEP, "duration_ns": float("inf")}]}, {"steps": 5},
-        {"memory": [{"moment": "peak", "quantity": "allocated", "bytes": [1]}]}, {"environment": 5}, {"ops": [{}]},
-        {"ops": [[]]}, {"batch_size": "16; DROP TABLE run"}, {"batch_size": 10**30}, {"workload": {"a": 1}},
-        {"device": {"name": 1, "kind": "gpu"}}, {"gaps": [{"quantity": 1, "state": "x", "reason": "y"}]},
+        {"steps": [{**STEP, "number": "x"}]},
+        {"steps": [{**STEP, "duration_ns": 10**40}]},
+        {"steps": [{**STEP, "duration_ns": float("inf")}]},
+        {"steps": 5},
+        {"memory": [{"moment": "peak", "quantity": "allocated", "bytes": [1]}]},
+        {"environment": 5},
+        {"ops": [{}]},
+        {"ops": [[]]},
+        {"batch_size": "16; DROP TABLE run"},
+        {"batch_size": 10**30},
+        {"workload": {"a": 1}},
+        {"device": {"name": 1, "kind": "gpu"}},
+        {"gaps": [{"quantity": 1, "state": "x", "reason": "y"}]},
     ],
-)  # fmt: skip
+)
 def test_a_workloads_record_with_a_field_of_another_kind_is_one_line(
     perfctl: Perfctl, folder: Path, fields: dict[str, Any]
 ) -> None:
@@ -69,7 +77,11 @@ def test_shapes_of_nothing_are_one_line(perfctl: Perfctl, folder: Path, shape: l
 
 @pytest.mark.parametrize(
     "content",
-    ["[" * 100_000, '{"perfctl_workload_record": ' + "[" * 100_000, '{"perfctl_workload_record": ' + "9" * 9000],
+    [
+        "[" * 100_000,
+        '{"perfctl_workload_record": ' + "[" * 100_000,
+        '{"perfctl_workload_record": ' + "9" * 9000,
+    ],
 )
 def test_records_nested_too_deep_and_numbers_too_long_are_one_line(
     perfctl: Perfctl, folder: Path, content: str
@@ -83,11 +95,19 @@ def test_records_nested_too_deep_and_numbers_too_long_are_one_line(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"artifact": "../../../etc/passwd"}, {"artifact": "/etc/passwd"}, {"artifact": ".."}, {"artifact": ["a"]},
-        {"commands": 5}, {"commands": [{"a": 1}]}, {"commands": [[1]]}, {"batch_size": "x"}, {"duration_ns": 10**30},
-        {"reason": {"a": 1}}, {"perfctl_run": 99},
+        {"artifact": "../../../etc/passwd"},
+        {"artifact": "/etc/passwd"},
+        {"artifact": ".."},
+        {"artifact": ["a"]},
+        {"commands": 5},
+        {"commands": [{"a": 1}]},
+        {"commands": [[1]]},
+        {"batch_size": "x"},
+        {"duration_ns": 10**30},
+        {"reason": {"a": 1}},
+        {"perfctl_run": 99},
     ],
-)  # fmt: skip
+)
 def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(
     perfctl: Perfctl, folder: Path, fields: dict[str, Any]
 ) -> None:
@@ -105,14 +125,18 @@ def test_a_runs_record_without_a_field_is_one_line(perfctl: Perfctl, folder: Pat
     assert "run.json lacks status" in said.err
 
 
-def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(perfctl: Perfctl, folder: Path) -> None:
+def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(
+    perfctl: Perfctl, folder: Path
+) -> None:
     change(folder / "workload.json", environment={"a\ud800": "b\udfff"})
     assert perfctl("ingest", "b16").code == 0
     with closing(sqlite3.connect(folder.parent / "perfctl.db")) as db:
         assert db.execute("SELECT value FROM environment WHERE key = 'a?'").fetchone() == ("b?",)
 
 
-def test_a_folder_whose_links_lead_round_in_circles_is_read_once(perfctl: Perfctl, folder: Path) -> None:
+def test_a_folder_whose_links_lead_round_in_circles_is_read_once(
+    perfctl: Perfctl, folder: Path
+) -> None:
     for name in ("one", "two", "three"):
         (folder.parent / name).mkdir()
         for other in ("one", "two", "three"):
@@ -121,7 +145,9 @@ def test_a_folder_whose_links_lead_round_in_circles_is_read_once(perfctl: Perfct
     assert runs(folder) == 1
 
 
-def test_a_link_that_leads_out_of_a_recording_is_not_copied(perfctl: Perfctl, tmp_path: Path, recorded: Path) -> None:
+def test_a_link_that_leads_out_of_a_recording_is_not_copied(
+    perfctl: Perfctl, tmp_path: Path, recorded: Path
+) -> None:
     shutil.copytree(recorded / "torch", tmp_path / "recording")
     (tmp_path / "private.txt").write_text("private")
     (tmp_path / "recording" / "b16" / "notes.txt").symlink_to(tmp_path / "private.txt")
@@ -131,7 +157,9 @@ def test_a_link_that_leads_out_of_a_recording_is_not_copied(perfctl: Perfctl, tm
     assert not list(tmp_path.glob("perfctl-runs/*/*/notes.txt"))
 
 
-def test_names_of_files_that_are_commands_to_a_terminal_are_shown_as_text(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_names_of_files_that_are_commands_to_a_terminal_are_shown_as_text(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
     for name in ("a\x1b]0;title\x07.sqlite", "b\u202egnp.csv", "--store=x.db", "c\nd.csv"):
         (tmp_path / name).write_text("nothing that is known")
         said = perfctl("ingest", f"./{name}")

@@ -1,4 +1,5 @@
-"""A trace that perfctl torch writes, read by HTA (HolisticTraceAnalysis) in whatever Python has it."""
+"""A trace that perfctl torch writes, read by HTA (HolisticTraceAnalysis) in whatever Python
+has it."""
 
 from __future__ import annotations
 
@@ -26,26 +27,61 @@ print("READ " + json.dumps({"rows": len(frame), "us": {str(name): float(us) for 
 """
 
 
-def test_hta_reads_a_trace_and_finds_the_same_times(perfctl: Callable[..., Any], tmp_path: Path) -> None:
-    said = perfctl("torch", "--workload", "lstm", "--batches", "4", "--hidden", "4", "--length", "6", "--samples", "16",
-                   "--threads", "1", "--steps", "3", "--warmup", "2", "--out", "runs", "--sweep-name", "small")  # fmt: skip
+def test_hta_reads_a_trace_and_finds_the_same_times(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    said = perfctl(
+        "torch",
+        "--workload",
+        "lstm",
+        "--batches",
+        "4",
+        "--hidden",
+        "4",
+        "--length",
+        "6",
+        "--samples",
+        "16",
+        "--threads",
+        "1",
+        "--steps",
+        "3",
+        "--warmup",
+        "2",
+        "--out",
+        "runs",
+        "--sweep-name",
+        "small",
+    )
     assert said.code == 0, said.err
     (trace,) = Path("runs").rglob("*.pt.trace.json.gz")
     with gzip.open(trace, "rt", encoding="utf-8") as opened:
         content = json.load(opened)
     assert content["distributedInfo"]["rank"] == 0, "HTA asks for a rank"
 
-    python = os.environ.get("PERFCTL_HTA_PYTHON") or (sys.executable if importlib.util.find_spec("hta") else None)
+    python = os.environ.get("PERFCTL_HTA_PYTHON") or (
+        sys.executable if importlib.util.find_spec("hta") else None
+    )
     if python is None:
-        pytest.skip("HTA is not installed: set PERFCTL_HTA_PYTHON to a Python with HolisticTraceAnalysis")
+        pytest.skip(
+            "HTA is not installed: set PERFCTL_HTA_PYTHON to a Python with HolisticTraceAnalysis"
+        )
     told = subprocess.run(
-        [python, "-c", READING, str(trace.resolve())], capture_output=True, text=True, timeout=600, check=False
+        [python, "-c", READING, str(trace.resolve())],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert told.returncode == 0, told.stderr
     assert "does not have the rank" not in told.stdout + told.stderr
     (line,) = (line for line in told.stdout.splitlines() if line.startswith("READ "))
     read = json.loads(line.removeprefix("READ "))
-    spent = sum(event["dur"] for event in content["traceEvents"] if event.get("name") == "aten::linear")
+    spent = sum(
+        event["dur"] for event in content["traceEvents"] if event.get("name") == "aten::linear"
+    )
     calls = sum(event.get("name") == "aten::linear" for event in content["traceEvents"])
     assert calls > 0
-    assert read["us"]["aten::linear"] == pytest.approx(spent, abs=2 * calls), "HTA rounds to whole microseconds"
+    assert read["us"]["aten::linear"] == pytest.approx(spent, abs=2 * calls), (
+        "HTA rounds to whole microseconds"
+    )

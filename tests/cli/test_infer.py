@@ -16,7 +16,9 @@ Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
 
-pytestmark = pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
+pytestmark = pytest.mark.skipif(
+    find_spec("torchvision") is None, reason="torchvision is not installed"
+)
 
 
 @pytest.mark.usefixtures("quick_sweeps")
@@ -25,14 +27,26 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = [
-        "infer", "--models", "squeezenet1_1,shufflenet_v2_x0_5", "--images", "4", "--weights", "none", "--warmup", "1",
-    ]  # fmt: skip
+        "infer",
+        "--models",
+        "squeezenet1_1,shufflenet_v2_x0_5",
+        "--images",
+        "4",
+        "--weights",
+        "none",
+        "--warmup",
+        "1",
+    ]
     said = perfctl(*words, "--batches", "2")
     assert said.code == 0, said.err
     folders = sorted(Path("perfctl-runs").iterdir())
     assert [folder.name.rsplit("-", 1)[0] for folder in folders] == ["none-torchvision_infer"] * 2
     lines = [line.split() for line in said.out.splitlines()]
-    latency = {line[0]: line[1] for line in lines if line and line[0] in ("squeezenet1_1", "shufflenet_v2_x0_5")}
+    latency = {
+        line[0]: line[1]
+        for line in lines
+        if line and line[0] in ("squeezenet1_1", "shufflenet_v2_x0_5")
+    }
     assert latency["squeezenet1_1"] == latency["shufflenet_v2_x0_5"] == "2"
     assert "the weights are random" in said.out
 
@@ -45,7 +59,9 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("shufflenet_v2_x0_5", ["ok"]),
     ]
     runs = perfctl("runs", "--json").json
-    assert [(run["profiler"], run["batch_size"], run["mode"]) for run in runs] == [("none", 2, "infer")] * 2
+    assert [(run["profiler"], run["batch_size"], run["mode"]) for run in runs] == [
+        ("none", 2, "infer")
+    ] * 2
 
     page = perfctl("report", "--out", "page.html")
     assert page.code == 0, page.err
@@ -53,7 +69,9 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     one = perfctl("show", runs[0]["id"])
     assert "Latency of a batch" in one.out
     names = [row["name"] for row in perfctl("show", runs[0]["id"], "--json").json["summaries"]]
-    assert sorted(names) == sorted(set(names)), "the record is the report, and must not be read twice"
+    assert sorted(names) == sorted(set(names)), (
+        "the record is the report, and must not be read twice"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +84,10 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("--models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
         ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
         ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
-        ("--models resnet18 --data imagenet --data-dir gone", "--data-dir gone: there is no such folder"),
+        (
+            "--models resnet18 --data imagenet --data-dir gone",
+            "--data-dir gone: there is no such folder",
+        ),
         (
             "--models resnet18 --nonsense 3",
             "'--nonsense 3' is known neither to perfctl nor to its workload torchvision_infer",
@@ -75,7 +96,9 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("--models resnet18 --batches 0", "at least 1"),
     ],
 )
-def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Perfctl, words: str, said: str) -> None:
+def test_requests_that_make_no_sense_leave_nothing_behind(
+    perfctl: Perfctl, words: str, said: str
+) -> None:
     answer = perfctl("infer", *words.split())
     assert answer.code == 2
     assert said in answer.err
@@ -85,10 +108,18 @@ def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Perfctl, word
 def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
     said = perfctl(
         *[
-            "infer", "--models", "vgg11,alexnet", "--batches", "1,5", "--profiler", "torch", "--images", "20",
+            "infer",
+            "--models",
+            "vgg11,alexnet",
+            "--batches",
+            "1,5",
+            "--profiler",
+            "torch",
+            "--images",
+            "20",
             "--dry-run",
         ]
-    )  # fmt: skip
+    )
     assert said.code == 0
     lines = [shlex.split(line) for line in said.out.splitlines()]
     asked = [(line[line.index("--model") + 1], line[line.index("--batch") + 1]) for line in lines]
@@ -109,11 +140,17 @@ def write_tar(name: str, members: dict[str, bytes]) -> str:
 @pytest.fixture
 def archives(perfctl: Perfctl) -> tuple[str, str]:
     truth = "data/ILSVRC2012_validation_ground_truth.txt"
-    kit = write_tar("kit.tar", {truth: b"1\n2\n3\n", "data/meta.mat": (TABLE / "meta.mat").read_bytes()})
-    return write_tar("val.tar", {f"ILSVRC2012_val_0000000{number}.JPEG": b"image" for number in (1, 2)}), kit
+    kit = write_tar(
+        "kit.tar", {truth: b"1\n2\n3\n", "data/meta.mat": (TABLE / "meta.mat").read_bytes()}
+    )
+    return write_tar(
+        "val.tar", {f"ILSVRC2012_val_0000000{number}.JPEG": b"image" for number in (1, 2)}
+    ), kit
 
 
-def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+def test_prepare_sorts_says_what_is_missing_and_goes_on(
+    perfctl: Perfctl, archives: tuple[str, str]
+) -> None:
     archive, kit = archives
     said = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted")
     assert said.code == 0, said.err
@@ -121,12 +158,22 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl: Perfctl, archiv
     assert "the archive is a subset: 1 images are not in it" in said.err
     assert "its MD5 is not compared" in said.err
     assert Path("sorted/n02119789/ILSVRC2012_val_00000001.JPEG").read_bytes() == b"image"
-    again = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify")
+    again = perfctl(
+        "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify"
+    )
     assert "2 of them there already" in again.out
     assert "MD5" not in again.err
-    told = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json").json
+    told = perfctl(
+        "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json"
+    ).json
     counts = {"images": 2, "of": 3, "already": 2, "classes": 3}
-    assert told == {"schema": "perfctl.prepare/1", "folder": "sorted", **counts, "ignored": [], "strays": []}
+    assert told == {
+        "schema": "perfctl.prepare/1",
+        "folder": "sorted",
+        **counts,
+        "ignored": [],
+        "strays": [],
+    }
 
 
 def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:
@@ -139,7 +186,9 @@ def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple
     assert "has no ILSVRC2012_validation_ground_truth.txt" in swapped.err
 
 
-def test_prepare_compares_the_checksum_of_a_published_name(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+def test_prepare_compares_the_checksum_of_a_published_name(
+    perfctl: Perfctl, archives: tuple[str, str]
+) -> None:
     archive, kit = archives
     Path(archive).rename("ILSVRC2012_img_val.tar")
     said = perfctl("prepare", "imagenet-val", "ILSVRC2012_img_val.tar", "--devkit", kit)

@@ -14,8 +14,8 @@ Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 
 NCU = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name",'
-    '"Metric Unit","Metric Value"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
+    'Name","Metric Name","Metric Unit","Metric Value"\n'
     '"0","1","app","host","gemm","1","7","Command line profiler metrics",'
     '"smsp__sass_thread_inst_executed_op_ffma_pred_on.sum","inst","{count}"\n'
 )
@@ -34,12 +34,17 @@ def count(table: str) -> int:
 
 def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -> None:
     Path("r.csv").write_text(NCU.format(count=5))
-    said = perfctl("ingest", "r.csv", "--batch", 64, "--workload", "mnist_cnn", "--device-name", "Tesla V100")
+    said = perfctl(
+        "ingest", "r.csv", "--batch", 64, "--workload", "mnist_cnn", "--device-name", "Tesla V100"
+    )
     assert said.code == 0
     (row,) = perfctl("runs", "--json").json
     assert (row["batch_size"], row["workload"], row["device_name"], row["origin"]) == (
-        64, "mnist_cnn", "Tesla V100", "ingested",
-    )  # fmt: skip
+        64,
+        "mnist_cnn",
+        "Tesla V100",
+        "ingested",
+    )
     assert count("diagnostic WHERE text LIKE '%given by the user%'") == 3
 
 
@@ -47,7 +52,9 @@ def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl
     Path("good.csv").write_text(NCU.format(count=1))
     Path("bad.csv").write_text("no report at all\n")
     Path("empty.csv").touch()
-    Path("pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+    Path("pointer.sqlite").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    )
     said = perfctl("ingest", "bad.csv", "good.csv", "empty.csv", "pointer.sqlite", "missing.csv")
     assert said.code == 4
     lines = told(said)
@@ -58,7 +65,9 @@ def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl
     assert count("run") == 1
 
 
-def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(perfctl: Perfctl) -> None:
+def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(
+    perfctl: Perfctl,
+) -> None:
     Path("bad.csv").write_text("no report at all\n")
     assert perfctl("ingest", "bad.csv").code == 1
     assert [path.name for path in Path().iterdir()] == ["bad.csv"]
@@ -98,14 +107,27 @@ def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl
 
 
 def test_batch_sizes_stand_in_names_in_the_ways_people_write_them() -> None:
-    named = {"b64.csv": 64, "batch_64.csv": 64, "resnet152_5_batch.csv": 5, "ncu-bs128.csv": 128, "conv2d_result.csv": None,
-             "web2.csv": None, "lib64.csv": None}  # fmt: skip
-    named |= {"b200_eager_trace.json.gz": None, "b200_bf16_b1_ctx32k.ncu.csv": 1, "b16_vs_b32.csv": None}
+    named = {
+        "b64.csv": 64,
+        "batch_64.csv": 64,
+        "resnet152_5_batch.csv": 5,
+        "ncu-bs128.csv": 128,
+        "conv2d_result.csv": None,
+        "web2.csv": None,
+        "lib64.csv": None,
+    }
+    named |= {
+        "b200_eager_trace.json.gz": None,
+        "b200_bf16_b1_ctx32k.ncu.csv": 1,
+        "b16_vs_b32.csv": None,
+    }
     assert {name: batch_in_name(Path("somewhere") / name) for name in named} == named
     assert batch_in_name(Path("b32") / "report.csv") == 32
 
 
-def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(perfctl: Perfctl, reports: Path) -> None:
+def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(
+    perfctl: Perfctl, reports: Path
+) -> None:
     said = perfctl(
         "ingest",
         reports / "ncu/csv_long/leleucas_conv2d_result.csv",
@@ -117,7 +139,9 @@ def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(per
         "--json",
     )
     assert said.code == 0
-    counts = [(row["kernels"], row["counters"], row["ranges"], row["copies"]) for row in said.json["runs"]]
+    counts = [
+        (row["kernels"], row["counters"], row["ranges"], row["copies"]) for row in said.json["runs"]
+    ]
     assert counts[0] == (1, 60, 0, 0)
     assert counts[1] == (11, 165, 0, 0)
     assert counts[2] == (1221, 0, 1276, 1226 + 1), "1,226 copies and one memset"
@@ -151,7 +175,9 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     folder.mkdir()
     (folder / "r.csv").write_text(NCU.format(count=5))
     (folder / "notes.txt").write_text("nothing\n")
-    (folder / "pointer.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (folder / "pointer.sqlite").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
     (folder / "empty.nsys-rep").touch()
     (folder / "noise.ncu-rep").write_bytes(bytes(range(256)))
     with closing(sqlite3.connect(folder / "whole.sqlite")) as database, database:
@@ -162,8 +188,11 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     assert said.code == 4
     assert "4 of 5 could not be read" in said.err
     reasons = {
-        "pointer": "git-LFS pointer", "empty": "the file is empty", "noise": "not a known report", "cut": "is cut off",
-    }  # fmt: skip
+        "pointer": "git-LFS pointer",
+        "empty": "the file is empty",
+        "noise": "not a known report",
+        "cut": "is cut off",
+    }
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]
         assert reason in line
@@ -178,7 +207,9 @@ def test_words_that_no_report_could_have_are_refused(perfctl: Perfctl) -> None:
     assert "fp32, tf32, bf16, fp16" in said.err
 
 
-def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept_in_the_store(perfctl: Perfctl) -> None:
+def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept_in_the_store(
+    perfctl: Perfctl,
+) -> None:
     newer = NCU.replace('"Stream",', '"Stream","Cluster Size",').replace('"7",', '"7","(2, 1, 1)",')
     Path("newer.csv").write_text(newer.format(count=1))
     said = perfctl("ingest", "newer.csv")
@@ -189,7 +220,9 @@ def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept
     assert count("metric_value") == 1
 
 
-def test_a_file_that_cannot_be_read_brings_one_line_even_with_a_secret_in_it(perfctl: Perfctl) -> None:
+def test_a_file_that_cannot_be_read_brings_one_line_even_with_a_secret_in_it(
+    perfctl: Perfctl,
+) -> None:
     Path("bad.csv").write_text("export HF_TOKEN=abcdefgh\nno report\n")
     assert len(told(perfctl("ingest", "bad.csv"))) == 2, "the file's line and the sum"
 

@@ -1,4 +1,5 @@
-"""Reports read by several processes: the same store and the same lines as with one, and nobody is left behind."""
+"""Reports read by several processes: the same store and the same lines as with one, and nobody is
+left behind."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 def study(recorded: Path) -> list[str]:
-    """Good and bad reports, one twice, one with a secret, a log of several runs, run folders: what to pass to ingest."""
+    """Good and bad reports, one twice, one with a secret, a log of several runs, run folders: what
+    to pass to ingest."""
     folder = Path("study")
     folder.mkdir()
     for batch in (1, 2, 4, 8):
         (folder / f"b{batch}.csv").write_text(NCU.format(count=batch))
     (folder / "copy_b1.csv").write_text(NCU.format(count=1))
-    (folder / "secret.csv").write_text(NCU.format(count=7).replace('"app"', '"HF_TOKEN=hf_' + "a1" * 17 + '"'))
+    (folder / "secret.csv").write_text(
+        NCU.format(count=7).replace('"app"', '"HF_TOKEN=hf_' + "a1" * 17 + '"')
+    )
     (folder / "empty.csv").touch()
     for log in sorted((DATA / "ncu-logs").iterdir()):
         shutil.copy(log, folder)
@@ -41,11 +45,14 @@ def study(recorded: Path) -> list[str]:
 
 
 def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every table, without the moments of writing; of the views, which have no numbers of their own, all rows."""
+    """Every table, without the moments of writing; of the views, which have no numbers of their
+    own, all rows."""
     found = {}
     with closing(sqlite3.connect(store)) as connection:
         for name, made in shape.made_by().items():
-            columns = [column for column in made.columns if column not in ("created_at", "ingested_at")]
+            columns = [
+                column for column in made.columns if column not in ("created_at", "ingested_at")
+            ]
             if name not in ("store_info", "sweep"):
                 found[name] = connection.execute(
                     f"SELECT {shape.named(columns)} FROM {name} ORDER BY 1, 2, 3"
@@ -53,22 +60,36 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def test_three_processes_give_the_same_store_and_say_the_same_as_one(perfctl: Perfctl, recorded: Path) -> None:
+def test_three_processes_give_the_same_store_and_say_the_same_as_one(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     paths = study(recorded)
-    said = {jobs: perfctl("ingest", *paths, "--jobs", jobs, "--store", f"{jobs}.db") for jobs in (1, 3)}
+    said = {
+        jobs: perfctl("ingest", *paths, "--jobs", jobs, "--store", f"{jobs}.db") for jobs in (1, 3)
+    }
     one, three = said[1], said[3]
     assert (one.code, three.code) == (4, 4)
-    lines = [[line for line in told(one_or_three) if "files done" not in line and line != "looking for reports"]
-             for one_or_three in (one, three)]  # fmt: skip
+    lines = [
+        [
+            line
+            for line in told(one_or_three)
+            if "files done" not in line and line != "looking for reports"
+        ]
+        for one_or_three in (one, three)
+    ]
     assert lines[0] == lines[1]
     assert three.out == one.out.replace("1.db", "3.db")
     assert "in the store already" in one.out
     assert "scrub" in one.err
     assert rows(Path("3.db")) == rows(Path("1.db"))
-    assert sorted(path.name for path in Path().iterdir()) == ["1.db", "3.db", "study"], "nothing temporary is left"
+    assert sorted(path.name for path in Path().iterdir()) == ["1.db", "3.db", "study"], (
+        "nothing temporary is left"
+    )
 
 
-def test_what_is_in_the_store_is_not_read_again_by_any_process(perfctl: Perfctl, recorded: Path) -> None:
+def test_what_is_in_the_store_is_not_read_again_by_any_process(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     paths = study(recorded)
     perfctl("ingest", *paths, "--jobs", 1)
     before = rows(Path("perfctl.db"))
@@ -76,16 +97,22 @@ def test_what_is_in_the_store_is_not_read_again_by_any_process(perfctl: Perfctl,
     assert ": run " not in said.out
     assert rows(Path("perfctl.db")) == before
     perfctl("ingest", *paths, "--jobs", 2, "--again")
-    assert len(rows(Path("perfctl.db"))["run"]) == 2 * len(before["run"]) + 1, "the copy is taken in, too"
+    assert len(rows(Path("perfctl.db"))["run"]) == 2 * len(before["run"]) + 1, (
+        "the copy is taken in, too"
+    )
 
 
-def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_a_core(tmp_path: Path) -> None:
+def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_a_core(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "r.csv").write_text("x")
     (tmp_path / "large.csv").touch()
     os.truncate(tmp_path / "large.csv", parallel.WORTH_BYTES)
     (tmp_path / "b1").mkdir()
     (tmp_path / "b1" / "report.sqlite").write_bytes(bytes(100_000))
-    small, large, folder = (Source(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1"))
+    small, large, folder = (
+        Source(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1")
+    )
     cores = len(os.sched_getaffinity(0))
     assert parallel.number_of_jobs(None, [small] * 1000) == 1
     assert parallel.number_of_jobs(None, [folder] * (parallel.WORTH_BYTES // 100_000)) == 1
@@ -109,11 +136,25 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """An ingest whose two readers wait for ever, and their process ids."""
     for name in ("a.csv", "b.csv"):
         os.mkfifo(tmp_path / name)
-    words = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2", "--batch", "1")
+    words = (
+        sys.executable,
+        "-m",
+        "perfctl",
+        "ingest",
+        "a.csv",
+        "b.csv",
+        "--jobs",
+        "2",
+        "--batch",
+        "1",
+    )
     program = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        words,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     found: list[int] = []
     until = time.monotonic() + 120
     while time.monotonic() < until and len(found) < 2:
@@ -140,7 +181,9 @@ def test_ctrl_c_ends_the_readers_and_leaves_nothing_temporary(tmp_path: Path) ->
     assert not list(tmp_path.glob(".perfctl*"))
 
 
-def test_readers_end_with_the_process_that_started_them_and_take_their_files_along(tmp_path: Path) -> None:
+def test_readers_end_with_the_process_that_started_them_and_take_their_files_along(
+    tmp_path: Path,
+) -> None:
     program, readers = begun(tmp_path)
     program.kill()
     program.wait()
@@ -152,13 +195,16 @@ def test_reports_whose_reader_was_killed_are_named_with_the_reason() -> None:
     (event,) = parallel._lost(Source(Path("a.csv"), Path("a.csv")), -9).events
     assert event == (
         "fail",
-        "a.csv: the process that read it was ended by signal 9, which is what the system does when memory runs out. "
-        "Read it with fewer --jobs",
+        (
+            "a.csv: the process that read it was ended by signal 9, which is what the system does "
+            "when memory runs out. Read it with fewer --jobs"
+        ),
     )
 
 
 def test_a_reader_that_nobody_listens_to_ends_without_a_traceback(tmp_path: Path) -> None:
-    """Whoever asked was killed: the pipe of the answers can break before the one of the tasks ends."""
+    """Whoever asked was killed: the pipe of the answers can break before the one of the
+    tasks ends."""
     store, folder, report = tmp_path / "perfctl.db", tmp_path / "readers", tmp_path / "b1.csv"
     folder.mkdir()
     report.write_text(NCU.format(count=1))

@@ -20,7 +20,9 @@ def in_store(perfctl: Callable[..., Any], replayed: Path) -> Callable[..., Any]:
     return perfctl
 
 
-def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(in_store: Callable[..., Any]) -> None:
+def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(
+    in_store: Callable[..., Any],
+) -> None:
     done = in_store("ledger")
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 80
@@ -32,7 +34,9 @@ def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
     rows = in_store("ledger", "--layer", "conv2", "--batches", "32", "--json").json["rows"]
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
-    assert forward["paper_flops"] == 2 * 32 * 64 * 24 * 24 * 288 and forward["counted_flops"] is None
+    assert (
+        forward["paper_flops"] == 2 * 32 * 64 * 24 * 24 * 288 and forward["counted_flops"] is None
+    )
 
 
 def test_a_layer_that_is_not_there_is_a_wrong_request(in_store: Callable[..., Any]) -> None:
@@ -59,7 +63,9 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
         rows = in_store("ledger", "--peaks", "measured", "--json").json["rows"]
     assert calls == ["cpu"], "the second call reads the file"
     assert json.loads(Path("perfctl.peaks.json").read_text())[0]["flops"] == {"fp32": 1e15}
-    (row,) = (r for r in rows if (r["layer"], r["direction"], r["batch"]) == ("conv2", "forward", 32))
+    (row,) = (
+        r for r in rows if (r["layer"], r["direction"], r["batch"]) == ("conv2", "forward", 32)
+    )
     assert row["mfu"] == pytest.approx(row["paper_flops"] / row["time_ns"] * 1e9 / 1e15)
     assert in_store("report", "--peaks", "measured").code == 0
     assert "measured on 2026-11-20" in Path("perfctl-report.html").read_text()

@@ -1,4 +1,5 @@
-"""perfctl as a program: before its own modules are there, and when what was typed makes no sense."""
+"""perfctl as a program: before its own modules are there, and when what was typed makes
+no sense."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ main()
 
 
 def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
-    done = subprocess.run((sys.executable, "-c", CTRL_C_WHILE_IT_LOADS), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        (sys.executable, "-c", CTRL_C_WHILE_IT_LOADS), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
@@ -38,22 +41,34 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         ("reprot", "no such command 'reprot'. Did you mean 'report', "),
         ("nonsense", "no such command 'nonsense'. 'perfctl --help' lists what there is"),
         ("slurm rendr", "Did you mean 'render'? 'perfctl slurm --help' lists what there is"),
-        ("--verson", "no such option: --verson (Possible options: --version). 'perfctl --help' lists"),
+        (
+            "--verson",
+            "no such option: --verson (Possible options: --version). 'perfctl --help' lists",
+        ),
         ("report --ot x", "no such option: --ot (Possible options: --"),
         ("show", "missing argument 'run'. 'perfctl show --help' lists what there is"),
         ("show one", "invalid value for 'run': "),
         ("doctor now", "got unexpected extra argument(s) (now). 'perfctl doctor --help' lists"),
         (
             "torch --bacthes 2",
-            "'--bacthes 2' is known neither to perfctl nor to its workload mnist_cnn. Did you mean --batches? ",
+            (
+                "'--bacthes 2' is known neither to perfctl nor to its workload mnist_cnn. Did you "
+                "mean --batches? "
+            ),
         ),
         ("torch --step=3", "Did you mean --steps? "),
         (
             "torch --quite-unlike-any",
-            "its workload mnist_cnn. --help lists perfctl's options, 'python -m perfctl.workloads mnist",
+            (
+                "its workload mnist_cnn. --help lists perfctl's options, 'python -m "
+                "perfctl.workloads mnist"
+            ),
         ),
         ("nsys --batches 2 train.py", "goes after --: -- python train.py --batch-size {batch}"),
-        ("ingest --guess-layers gone.csv", "--guess-layers: of which network? Name it with --workload: "),
+        (
+            "ingest --guess-layers gone.csv",
+            "--guess-layers: of which network? Name it with --workload: ",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_line_with_what_to_do_and_starts_nothing(
@@ -65,7 +80,9 @@ def test_what_makes_no_sense_is_one_line_with_what_to_do_and_starts_nothing(
     assert list(Path().iterdir()) == []
 
 
-def test_without_a_command_it_lists_them_and_says_where_to_start(perfctl: Callable[..., Said]) -> None:
+def test_without_a_command_it_lists_them_and_says_where_to_start(
+    perfctl: Callable[..., Said],
+) -> None:
     answer = perfctl()
     assert "Start with 'perfctl doctor'" in answer.out + answer.err
 
@@ -86,7 +103,9 @@ def test_what_analyses_nothing_loads_no_analysis(words: str, replayed: Path) -> 
     done = subprocess.run(typed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     loaded = done.stderr.splitlines()[-1].split()
-    assert loaded in ([], ["perfctl.orchestrator.analyse.figure"]), "numbers are written from figures"
+    assert loaded in ([], ["perfctl.orchestrator.analyse.figure"]), (
+        "numbers are written from figures"
+    )
 
 
 def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
@@ -96,6 +115,8 @@ def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
         def __set_name__(self, owner: type, name: str) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "application", lambda only: type("Made", (), {"field": Interrupted()}))
+    monkeypatch.setattr(
+        command_line, "application", lambda only: type("Made", (), {"field": Interrupted()})
+    )
     assert command_line.run(["runs"]) == 130
     assert capsys.readouterr().err == "perfctl: stopped\n"

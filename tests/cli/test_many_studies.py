@@ -16,11 +16,15 @@ from perfctl.records.report import Device, Report
 BATCHES = (8, 16)
 
 
-def put(connection: sqlite3.Connection, workload: str | None, batch: int | None, **facts: Any) -> int:
+def put(
+    connection: sqlite3.Connection, workload: str | None, batch: int | None, **facts: Any
+) -> int:
     """One whole run on the same device, as far as ``facts`` say nothing else."""
     known = {"profiler": "nsys", "status": "ok", "mode": "train", "precision": "fp32", **facts}
     run = RunFacts(origin="synthetic", workload=workload, batch_size=batch, **known)
-    report = Report(tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),))
+    report = Report(
+        tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),)
+    )
     sweep = SweepFacts(f"sweep of {workload}", "sweep", None, None)
     return write_run(
         connection, sweep, run, None if run.status == "failed" else report, family=lambda name: None
@@ -43,7 +47,13 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.reading(store) as connection:
         kept, others = read.newest_studies(connection, read.run_ids(connection), 2)
         names = [(run.workload, run.batch_size) for run in read.load(connection, kept)]
-    assert names == [("model-0", 8), ("model-0", 16), ("model-4", 8), ("model-4", 16), ("model-0", 32)]
+    assert names == [
+        ("model-0", 8),
+        ("model-0", 16),
+        ("model-4", 8),
+        ("model-4", 16),
+        ("model-0", 32),
+    ]
     assert others == 3
 
 
@@ -58,14 +68,19 @@ def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
 
 def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
     with database.writing(store) as connection:
-        points = [put(connection, "families", 4, profiler="none", variant=f"mlp:width={width}") for width in range(3)]
+        points = [
+            put(connection, "families", 4, profiler="none", variant=f"mlp:width={width}")
+            for width in range(3)
+        ]
         put(connection, None, None)
         kept, others = read.newest_studies(connection, read.run_ids(connection), 1)
     assert set(points) < set(kept)
     assert others == 5
 
 
-def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl: Callable[..., Any], store: Path) -> None:
+def test_the_page_says_what_it_leaves_out_and_how_to_see_it(
+    perfctl: Callable[..., Any], store: Path
+) -> None:
     said = perfctl("report", "--store", store, "--studies", "2")
     text = Path("perfctl-report.html").read_text(encoding="utf-8")
     assert "3 older studies (6 runs) of the store are not in this page" in text
@@ -79,6 +94,8 @@ def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl: Callable[..
 
 
 def test_runs_that_were_asked_for_are_all_shown(perfctl: Callable[..., Any], store: Path) -> None:
-    said = perfctl("report", "--store", store, "--studies", "1", "--run", "1", "--run", "3", "--json")
+    said = perfctl(
+        "report", "--store", store, "--studies", "1", "--run", "1", "--run", "3", "--json"
+    )
     assert said.json["runs"] == [1, 3]
     assert said.json["left_out"] is None

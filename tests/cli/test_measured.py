@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.measurements import measurements_from_store, model_name, optimizer_of
+from perfctl.orchestrator.actions.predict.measurements import (
+    measurements_from_store,
+    model_name,
+    optimizer_of,
+)
 from perfctl.orchestrator.analyse.hardware.machines import machine_name
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
@@ -19,12 +23,18 @@ from tests.cli import plain_runs as runs
         ("families", "model=mlp:width=64,depth=4", "mlp:depth=4,width=64"),
         ("families", "model=mlp:nonsense=1", "mlp:nonsense=1"),
         ("torchvision_infer", "model=resnet18", "torchvision:resnet18"),
-        ("torchvision_infer", "images=8 model=resnet18", "torchvision_infer images=8 model=resnet18"),
+        (
+            "torchvision_infer",
+            "images=8 model=resnet18",
+            "torchvision_infer images=8 model=resnet18",
+        ),
         ("mnist_cnn", None, "mnist_cnn"),
         ("mnist_cnn", "conv2=32,128,5,1", "mnist_cnn conv2=32,128,5,1"),
     ],
 )
-def test_a_run_has_the_name_by_which_its_model_is_asked_for(workload: str, variant: str | None, name: str) -> None:
+def test_a_run_has_the_name_by_which_its_model_is_asked_for(
+    workload: str, variant: str | None, name: str
+) -> None:
     assert model_name(workload, variant) == name
 
 
@@ -37,12 +47,26 @@ def test_a_gpu_has_the_name_of_the_board_it_is_and_a_cpu_that_of_its_threads() -
 
 @pytest.mark.parametrize(
     ("op", "attributes", "name"),
-    [("SGD", {}, "sgd"), ("SGD", {"momentum": 0.9}, "momentum"), ("AdamW", {}, "adam"), ("Adadelta", {}, "adam")],
+    [
+        ("SGD", {}, "sgd"),
+        ("SGD", {"momentum": 0.9}, "momentum"),
+        ("AdamW", {}, "adam"),
+        ("Adadelta", {}, "adam"),
+    ],
 )
-def test_an_optimizer_goes_by_how_many_values_it_keeps(op: str, attributes: dict[str, object], name: str) -> None:
+def test_an_optimizer_goes_by_how_many_values_it_keeps(
+    op: str, attributes: dict[str, object], name: str
+) -> None:
     shape = ((4, 3),)
     assert (
-        optimizer_of([OpShape("a", "Linear", f"optim.{op}", "optimizer", shape, shape, attributes=attributes)]) == name
+        optimizer_of(
+            [
+                OpShape(
+                    "a", "Linear", f"optim.{op}", "optimizer", shape, shape, attributes=attributes
+                )
+            ]
+        )
+        == name
     )
 
 
@@ -75,7 +99,10 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
 def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) -> None:
     import sqlite3
 
-    path = runs.store(tmp_path / "perfctl.db", [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)])
+    path = runs.store(
+        tmp_path / "perfctl.db",
+        [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)],
+    )
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE run SET profiler = 'nsys' WHERE batch_size = 1")
         db.execute("UPDATE run SET status = 'partial' WHERE batch_size = 2")

@@ -1,4 +1,5 @@
-"""The published study, ingested and reported by the commands a user types: the page finds by itself what was wrong."""
+"""The published study, ingested and reported by the commands a user types: the page finds by itself
+what was wrong."""
 
 from __future__ import annotations
 
@@ -55,18 +56,27 @@ def test_it_omits_the_multiply_adds(page: str) -> None:
 
 
 def test_the_missing_multiply_adds_are_derived_with_their_arithmetic(page: str) -> None:
-    tiles = f"ceil({1000 * 24 * 24:,} output positions / 128) x ceil(64 channels / 64) tiles x 128 x 64 x {32 * 9}"
-    assert f"Derived for conv2 at a batch of 1,000: {tiles} = {1000 * OUTPUTS * 32 * 9:,} FFMA" in page
+    tiles = (
+        f"ceil({1000 * 24 * 24:,} output positions / 128) x ceil(64 channels / 64) tiles x 128 x "
+        f"64 x {32 * 9}"
+    )
+    assert (
+        f"Derived for conv2 at a batch of 1,000: {tiles} = {1000 * OUTPUTS * 32 * 9:,} FFMA" in page
+    )
     assert f"and {1000 * OUTPUTS:,} FADD, as counted" in page
 
 
 def test_the_table_of_derived_counts_has_them_at_every_batch_size(page: str) -> None:
-    table = page.partition("Derived counts, by the rule of each kernel")[2].partition("Kernels by name")[0]
+    table = page.partition("Derived counts, by the rule of each kernel")[2].partition(
+        "Kernels by name"
+    )[0]
     assert table.count(f"= {1000 * OUTPUTS * 32 * 9:,} FFMA") == len(BATCHES)
     assert "launches on an A100" in table
 
 
-def test_the_store_has_them_as_derived_counts_of_their_launch(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_store_has_them_as_derived_counts_of_their_launch(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
     store = tmp_path / "study.db"
     assert perfctl("ingest", EXAMPLE, "--store", store).code == 0
     with closing(sqlite3.connect(store)) as connection:
@@ -89,17 +99,24 @@ def test_the_times_do_not_follow_the_batch_either(page: str) -> None:
 
 
 def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: str) -> None:
-    assert f"{64 * 18432 * 120:,} comes from two slips: input 13x13 instead of 26x26, and 11x11 taken as 120." in page
-    assert f"{18432 + 64 + 64 * 64 * 121:,} comes from one slip: input 13x13 instead of 26x26." in page
-    assert f"{64 * 64 * 121 * 4 // 1024:,} comes from one slip: input 13x13 instead of 26x26." in page
+    assert (
+        f"{64 * 18432 * 120:,} comes from two slips: input 13x13 instead of 26x26, and 11x11 taken "
+        "as 120." in page
+    )
+    assert (
+        f"{18432 + 64 + 64 * 64 * 121:,} comes from one slip: input 13x13 instead of 26x26." in page
+    )
+    assert (
+        f"{64 * 64 * 121 * 4 // 1024:,} comes from one slip: input 13x13 instead of 26x26." in page
+    )
     assert f"Its weights: {18432 * 4 // 1024} KiB is right." in page
     assert f"Right is {64 * OUTPUTS * 288:,} MAC = {2 * 64 * OUTPUTS * 288:,} FLOP" in page
 
 
 def test_what_was_counted_is_said_beside_why_there_is_no_figure_a_step(page: str) -> None:
     assert (
-        "ncu counted FADD only, and the report does not say how many steps it covers: no FLOPs per step, no ratio."
-        in page
+        "ncu counted FADD only, and the report does not say how many steps it covers: no FLOPs per "
+        "step, no ratio." in page
     )
 
 
@@ -107,9 +124,11 @@ def parameters(channels: int, kernel: int) -> dict[str, int]:
     """Weights and biases of each layer; the pool halves the second convolution's output."""
     pooled = (26 - kernel + 1) // 2
     found = {
-        "conv1": 32 * 9 + 32, "conv2": 32 * channels * kernel**2 + channels, "fc1": channels * pooled**2 * 128 + 128,
+        "conv1": 32 * 9 + 32,
+        "conv2": 32 * channels * kernel**2 + channels,
+        "fc1": channels * pooled**2 * 128 + 128,
         "fc2": 128 * 10 + 10,
-    }  # fmt: skip
+    }
     return found | {"all": sum(found.values())}
 
 
@@ -119,22 +138,36 @@ def spaced(number: int) -> str:
 
 def test_parts_on_two_gpus_are_not_comparable(page: str) -> None:
     gpus = "(Tesla V100 of 16,384 MiB, a GPU of 40,960 MiB)"
-    assert f"Parts of this study ran on different GPUs {gpus}: their times cannot be compared." in page
+    assert (
+        f"Parts of this study ran on different GPUs {gpus}: their times cannot be compared." in page
+    )
     assert "In this order: ncu at batch 16 to 256; runs without a profiler at batch 64." in page
 
 
 def test_the_larger_shape_was_not_the_faster_one(page: str) -> None:
-    assert "took 0.1304 ms for 3.17 G multiply-adds with conv2=32,128,5,1, but 0.1746 ms for 679 M by default." in page
+    assert (
+        "took 0.1304 ms for 3.17 G multiply-adds with conv2=32,128,5,1, but 0.1746 ms for 679 M by "
+        "default." in page
+    )
     assert "no record names the GPU of the one with conv2=32,128,5,1" in page
 
 
 def test_both_shapes_stand_side_by_side(page: str) -> None:
-    table = page.partition("Variants side by side, batch 64")[2].partition("Times of the host's clock")[0]
+    table = page.partition("Variants side by side, batch 64")[2].partition(
+        "Times of the host's clock"
+    )[0]
     first, second = parameters(64, 3), parameters(128, 5)
     assert (first["all"], second["all"]) == (1_199_882, 2_086_730)  # as published
-    for layer, name in (("conv2", "conv2 parameters"), ("fc1", "fc1 parameters"), ("all", "all parameters")):
+    for layer, name in (
+        ("conv2", "conv2 parameters"),
+        ("fc1", "fc1 parameters"),
+        ("all", "all parameters"),
+    ):
         assert f"{name}{spaced(first[layer])}{spaced(second[layer])} " in table
-    work = [64 * channels * width**2 * 32 * kernel**2 for channels, width, kernel in ((64, 24, 3), (128, 22, 5))]
+    work = [
+        64 * channels * width**2 * 32 * kernel**2
+        for channels, width, kernel in ((64, 24, 3), (128, 22, 5))
+    ]
     assert f"conv2 forward, MAC{spaced(work[0])}{spaced(work[1])} " in table
     assert "last accuracy99.20 %99.33 %" in table
     assert "conv2 forward, time0.1746 ms0.1304 ms" in table
@@ -143,7 +176,8 @@ def test_both_shapes_stand_side_by_side(page: str) -> None:
 
 def test_times_stand_beside_the_least_that_the_peak_of_the_fastest_v100_allows(page: str) -> None:
     table = page.partition("Times of the host's clock, beside")[2].partition("Ledger")[0]
-    peak = 80 * 64 * 2 * 1530e6  # multiprocessors x FP32 units x 2 FLOP x boost clock of the V100 SXM2
+    # multiprocessors x FP32 units x 2 FLOP x boost clock of the V100 SXM2
+    peak = 80 * 64 * 2 * 1530e6
     for batch in (16, 256, 1000):
         least = 2 * batch * OUTPUTS * 288 / peak
         digits = float(f"{least * 1e6:.3g}")  # the column's median is in µs
@@ -160,15 +194,20 @@ def test_each_finding_stands_once_and_begins_with_a_short_sentence(study: Path) 
     listed = re.search(r'<section class="findings".*?</section>', text, flags=re.DOTALL)
     assert listed is not None
     items = re.findall(
-        r'<li>(?:<details><summary>|<span>)(.*?)</.*? <span class="proof">.*?<a href="#([^"]*)">[^<]*</a></span>',
-        listed[0], flags=re.DOTALL,
-    )  # fmt: skip
+        '<li>(?:<details><summary>|<span>)(.*?)</.*? <span class="proof">.*?<a '
+        'href="#([^"]*)">[^<]*</a></span>',
+        listed[0],
+        flags=re.DOTALL,
+    )
     firsts = [html.unescape(item) for item, _ in items]
     assert len(firsts) == len(set(firsts)) == 7  # six errors and a warning
     assert max(map(len, firsts)) <= 140
     assert all(f'id="{link}"' in text for _, link in items)
-    shown = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)  # a trail repeats what was found
-    assert all(shown.count(html.escape(first, quote=False).replace("'", "&#39;")) <= 1 for first in firsts)
+    # a trail repeats what was found
+    shown = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert all(
+        shown.count(html.escape(first, quote=False).replace("'", "&#39;")) <= 1 for first in firsts
+    )
 
 
 def test_the_ledger_of_the_terminal_has_the_same_findings_and_both_tables(
@@ -183,19 +222,29 @@ def test_the_ledger_of_the_terminal_has_the_same_findings_and_both_tables(
 
 def test_memory_and_accuracy_are_in_the_store_and_rounded_figures_are_no_bytes(study: Path) -> None:
     with closing(sqlite3.connect(study)) as connection:
-        memory = connection.execute("SELECT moment, quantity, bytes >> 20 FROM memory ORDER BY 1 DESC, 2").fetchall()
-        accuracy = connection.execute("SELECT accuracy FROM step WHERE phase = 'test' ORDER BY 1").fetchall()
-        rounded = dict(connection.execute("SELECT name, value FROM summary WHERE name LIKE 'memory %'"))
+        memory = connection.execute(
+            "SELECT moment, quantity, bytes >> 20 FROM memory ORDER BY 1 DESC, 2"
+        ).fetchall()
+        accuracy = connection.execute(
+            "SELECT accuracy FROM step WHERE phase = 'test' ORDER BY 1"
+        ).fetchall()
+        rounded = dict(
+            connection.execute("SELECT name, value FROM summary WHERE name LIKE 'memory %'")
+        )
         epochs = connection.execute("SELECT value FROM summary WHERE name = 'epochs'").fetchall()
         origins = connection.execute("SELECT DISTINCT origin FROM run").fetchall()
     assert memory == [
-        ("before", "device_free", 38_554), ("after", "device_free", 37_876), ("after", "device_total", 40_960),
-    ]  # fmt: skip
+        ("before", "device_free", 38_554),
+        ("after", "device_free", 37_876),
+        ("after", "device_total", 40_960),
+    ]
     assert accuracy == [(0.992,), (0.9933,)]
     assert rounded == {
-        "memory allocated, before": None, "memory allocated, after": 0.02, "memory reserved, before": 0.02,
+        "memory allocated, before": None,
+        "memory allocated, after": 0.02,
+        "memory reserved, before": 0.02,
         "memory reserved, after": 0.62,
-    }  # fmt: skip
+    }
     assert (epochs, origins) == ([(14,)], [("transcribed",)])
 
 
@@ -214,11 +263,18 @@ def test_no_file_passes_for_the_output_of_a_profiler() -> None:
     assert "transcription of published figures" in (EXAMPLE / "README.md").read_text()
 
 
-def test_replaying_the_study_finds_the_same_and_leaves_it_a_transcription(perfctl: Callable[..., Any]) -> None:
+def test_replaying_the_study_finds_the_same_and_leaves_it_a_transcription(
+    perfctl: Callable[..., Any],
+) -> None:
     assert perfctl("replay", EXAMPLE, "--store", "replayed.db", "--out", "runs").code == 0
     found = json.loads(perfctl("ledger", "--store", "replayed.db", "--json").out)
     assert [item["rule"] for item in found["sweep"]] == [
-        "wrong window", "time does not follow", "FADD alone", "hand estimate",
-    ]  # fmt: skip
+        "wrong window",
+        "time does not follow",
+        "FADD alone",
+        "hand estimate",
+    ]
     listed = json.loads(perfctl("runs", "--store", "replayed.db", "--json").out)
-    assert {run["origin"] for run in (listed["runs"] if isinstance(listed, dict) else listed)} == {"transcribed"}
+    assert {run["origin"] for run in (listed["runs"] if isinstance(listed, dict) else listed)} == {
+        "transcribed"
+    }

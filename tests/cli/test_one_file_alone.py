@@ -1,4 +1,5 @@
-"""An error that perfctl did not expect costs the file or the run it is of: a line, a number, a log; the rest goes on."""
+"""An error that perfctl did not expect costs the file or the run it is of: a line, a number, a log;
+the rest goes on."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.actions.wall_inputs import absurd_times, good, long_string, no_shapes
 from tests.cli.conftest import Said
 
 Perfctl = Callable[..., Said]
-pytestmark = pytest.mark.timeout(100)  # a child that waits for ever is a fault, and need not take 300 s to be named
+# a child that waits for ever is a fault, and need not take 300 s to be named
+pytestmark = pytest.mark.timeout(100)
 REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
 
 
@@ -64,7 +66,10 @@ def test_a_fault_of_a_parser_costs_one_file_and_its_traceback_is_kept(
     assert said.code == 4
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "c_b3.csv"]
     assert "Traceback" not in said.err
-    assert "perfctl: bad_b2.csv: an error that perfctl did not expect (IndexError: list index out of range)" in said.err
+    assert (
+        "perfctl: bad_b2.csv: an error that perfctl did not expect (IndexError: list index out of "
+        "range)" in said.err
+    )
     text = logged(said)
     assert "Traceback (most recent call last)" in text
     assert token not in text
@@ -90,17 +95,26 @@ def test_a_report_that_needs_more_memory_is_refused_in_one_line_and_the_others_g
     long_string(Path("long.json"), 24_000_000)
     good(Path("a_b1.csv"), 1)
     good(Path("z_b2.csv"), 2)
-    said = perfctl("ingest", "a_b1.csv", "long.json", "z_b2.csv", "--jobs", jobs, "--memory-limit", "48M")
+    said = perfctl(
+        "ingest", "a_b1.csv", "long.json", "z_b2.csv", "--jobs", jobs, "--memory-limit", "48M"
+    )
     assert said.code == 4
     assert (
-        "perfctl: long.json: reading it takes more than 48 MiB of memory. If the file is as it should be, raise --memory-limit"
-        in said.err.splitlines()
+        "perfctl: long.json: reading it takes more than 48 MiB of memory. If the file is as it "
+        "should be, raise --memory-limit" in said.err.splitlines()
     )
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "z_b2.csv"]
 
 
 def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes() -> None:
-    sizes = {"2G": 2 << 30, "2GiB": 2 << 30, "700M": 700 << 20, "0": 0, "33554432": 32 << 20, "1.5g": 3 << 29}
+    sizes = {
+        "2G": 2 << 30,
+        "2GiB": 2 << 30,
+        "700M": 700 << 20,
+        "0": 0,
+        "33554432": 32 << 20,
+        "1.5g": 3 << 29,
+    }
     assert {text: memory.bytes_of(text) for text in sizes} == sizes
     assert 512 << 20 <= memory.bytes_of(None) <= 2 << 30
     for wrong in ("much", "-1", "1M", "2Q", ""):
@@ -119,7 +133,10 @@ def test_a_child_ends_with_the_block_and_says_how_it_ended() -> None:
 
     with child.forked(two, 1 << 30) as lines:
         assert list(lines) == ["one\n", "two\n"]
-    with pytest.raises(child.Ended) as ended, child.forked(lambda send: os._exit(9), 1 << 30) as lines:
+    with (
+        pytest.raises(child.Ended) as ended,
+        child.forked(lambda send: os._exit(9), 1 << 30) as lines,
+    ):
         list(lines)
     assert ended.value.status == 9
     with child.forked(for_ever, 1 << 30) as lines:
@@ -134,8 +151,16 @@ def test_a_run_that_makes_no_sense_costs_itself_in_every_command(
 ) -> None:
     shutil.copy(replayed, "s.db")
     damage(Path("s.db"), 1)
-    damaged = re.compile(r"run 1\b.*: its rows in the store cannot be read: \w+\.\w+ (is|at) .* Correct them")
-    for words in (("report", "--out", "p.html"), ("ledger",), ("export", "--out", "e.csv"), ("runs",), ("show", 2)):
+    damaged = re.compile(
+        r"run 1\b.*: its rows in the store cannot be read: \w+\.\w+ (is|at) .* Correct them"
+    )
+    for words in (
+        ("report", "--out", "p.html"),
+        ("ledger",),
+        ("export", "--out", "e.csv"),
+        ("runs",),
+        ("show", 2),
+    ):
         said = perfctl(*words, "--store", "s.db")
         assert said.code in (0, 4), (words, said.err)
         assert "Traceback" not in said.err
@@ -150,12 +175,18 @@ def test_a_run_that_makes_no_sense_costs_itself_in_every_command(
 
 def test_times_beyond_what_there_can_be_are_not_stored(perfctl: Perfctl) -> None:
     ten_years = 10 * 365 * 24 * 3600 * 10**9
-    event = '{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": {}}}'
+    event = (
+        '{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": {}}}'
+    )
     for name, microseconds in (("in.json", ten_years // 1000), ("out.json", ten_years // 1000 + 1)):
-        Path(name).write_text('{"schemaVersion": 1, "traceEvents": [' + event.format(microseconds) + "]}")
+        Path(name).write_text(
+            '{"schemaVersion": 1, "traceEvents": [' + event.format(microseconds) + "]}"
+        )
         perfctl("ingest", name)
     with closing(sqlite3.connect("perfctl.db")) as store:
         spent = [ns for (ns,) in store.execute("SELECT cpu_ns FROM operation ORDER BY run_id")]
-        gaps = store.execute("SELECT run_id, reason FROM gap WHERE quantity = 'operation.cpu_ns'").fetchall()
+        gaps = store.execute(
+            "SELECT run_id, reason FROM gap WHERE quantity = 'operation.cpu_ns'"
+        ).fetchall()
     assert spent == [ten_years, None]
     assert gaps == [(2, f"1 value is above {ten_years:,}, more than there can be")]

@@ -24,7 +24,10 @@ def _options() -> dict[str, set[str]]:
     import typer
 
     group: Any = typer.main.get_command(application())
-    return {name: {word for one in command.params for word in one.opts} for name, command in group.commands.items()}
+    return {
+        name: {word for one in command.params for word in one.opts}
+        for name, command in group.commands.items()
+    }
 
 
 def test_every_command_has_json() -> None:
@@ -37,11 +40,19 @@ def test_every_command_has_json() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("runs",), ("show", "1"), ("ledger",), ("query", "SELECT 1"), ("plot", "--list"), ("report",),
-        ("trace", "1"), ("export",),
+        ("runs",),
+        ("show", "1"),
+        ("ledger",),
+        ("query", "SELECT 1"),
+        ("plot", "--list"),
+        ("report",),
+        ("trace", "1"),
+        ("export",),
     ],
-)  # fmt: skip
-def test_json_is_all_that_stands_on_stdout(perfctl: Perfctl, replayed: Path, words: tuple[str, ...]) -> None:
+)
+def test_json_is_all_that_stands_on_stdout(
+    perfctl: Perfctl, replayed: Path, words: tuple[str, ...]
+) -> None:
     said = perfctl(*words, "--store", replayed, "--json")
     assert said.code == 0, said.err
     json.loads(said.out)
@@ -49,10 +60,16 @@ def test_json_is_all_that_stands_on_stdout(perfctl: Perfctl, replayed: Path, wor
 
 def test_a_sweep_tells_programs_how_each_batch_size_went(perfctl: Perfctl, recorded: Path) -> None:
     planned = perfctl("replay", recorded / "torch", "--json", "--dry-run").json
-    assert [(one["batch_size"], one["stage"]) for one in planned] == [(16, "replay"), (32, "replay")]
+    assert [(one["batch_size"], one["stage"]) for one in planned] == [
+        (16, "replay"),
+        (32, "replay"),
+    ]
     said = perfctl("replay", recorded / "torch", "--batches", "16,17", "--json")
     assert said.code == 4
-    assert [(one["batch_size"], one["status"]) for one in said.json["runs"]] == [(16, "ok"), (17, "failed")]
+    assert [(one["batch_size"], one["status"]) for one in said.json["runs"]] == [
+        (16, "ok"),
+        (17, "failed"),
+    ]
     assert Path(said.json["store"]) == Path("perfctl.db")
 
 
@@ -61,9 +78,13 @@ def _on_a_terminal(words: tuple[str, ...], folder: Path, **environment: str) -> 
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfctl", *words], cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs,
+            [sys.executable, "-m", "perfctl", *words],
+            cwd=folder,
+            stdout=theirs,
+            stderr=theirs,
+            stdin=theirs,
             env={**os.environ, "TERM": "xterm-256color", **environment},
-        )  # fmt: skip
+        )
         os.close(theirs)
         said = b""
         while True:
@@ -80,10 +101,14 @@ def _on_a_terminal(words: tuple[str, ...], folder: Path, **environment: str) -> 
         os.close(ours)
 
 
-def test_no_colour_when_piped_or_where_no_color_is_set(perfctl: Perfctl, replayed: Path, tmp_path: Path) -> None:
+def test_no_colour_when_piped_or_where_no_color_is_set(
+    perfctl: Perfctl, replayed: Path, tmp_path: Path
+) -> None:
     for words in (("runs",), ("show", 1), ("ledger",), ("query", "SELECT * FROM run")):
         assert "\x1b" not in perfctl(*words, "--store", replayed).out
-    environment = {name: os.environ.pop(name) for name in ("NO_COLOR", "FORCE_COLOR") if name in os.environ}
+    environment = {
+        name: os.environ.pop(name) for name in ("NO_COLOR", "FORCE_COLOR") if name in os.environ
+    }
     try:
         assert b"\x1b[" in _on_a_terminal(("doctor",), tmp_path), "on a terminal there is colour"
         said = _on_a_terminal(("doctor",), tmp_path, NO_COLOR="1")

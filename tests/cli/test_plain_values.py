@@ -1,4 +1,5 @@
-"""Values that need no work are read without typer's help, which takes long to load, and as typer reads them."""
+"""Values that need no work are read without typer's help, which takes long to load, and as typer
+reads them."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ def _given(cls: Any, words: list[str]) -> tuple[int, str]:
 
     @app.command(cls=cls)
     def main(
-        number: int = 3, few: int = typer.Option(2, min=1), name: str = "x", path: Path | None = None,
+        number: int = 3,
+        few: int = typer.Option(2, min=1),
+        name: str = "x",
+        path: Path | None = None,
         out: Path = Path("page.html"),
-    ) -> None:  # fmt: skip
+    ) -> None:
         print(repr((number, few, name, path, out)))
 
     found = CliRunner().invoke(app, words)
@@ -31,11 +35,25 @@ def _given(cls: Any, words: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "words",
     [
-        [], ["--number", "17"], ["--number", "-4"], ["--number", " 7"], ["--number", "1_0"], ["--number", "4.0"], ["--number", "no"],
-        ["--number", "\u0661"], ["--few", "0"], ["--few", "5"], ["--name", ""], ["--name", "\u00e9"], ["--path", "nowhere/a.db"],
-        ["--path", "/"], ["--path", ""], ["--path", "-"], ["--out", "other.html"],
+        [],
+        ["--number", "17"],
+        ["--number", "-4"],
+        ["--number", " 7"],
+        ["--number", "1_0"],
+        ["--number", "4.0"],
+        ["--number", "no"],
+        ["--number", "\u0661"],
+        ["--few", "0"],
+        ["--few", "5"],
+        ["--name", ""],
+        ["--name", "\u00e9"],
+        ["--path", "nowhere/a.db"],
+        ["--path", "/"],
+        ["--path", ""],
+        ["--path", "-"],
+        ["--out", "other.html"],
     ],
-)  # fmt: skip
+)
 def test_a_value_is_what_typer_makes_of_it(words: list[str]) -> None:
     assert _given(commands.Command, words) == _given(typer.core.TyperCommand, words)
 
@@ -43,9 +61,12 @@ def test_a_value_is_what_typer_makes_of_it(words: list[str]) -> None:
 @pytest.mark.parametrize("command", ["runs", "report"])
 def test_a_command_with_simple_options_does_not_load_pydantic(tmp_path: Path, command: str) -> None:
     told = (
-        f"import sys; from perfctl.__main__ import main; sys.argv = ['perfctl', '{command}', '--store', 'none.db']\n"
+        f"import sys; from perfctl.__main__ import main; sys.argv = ['perfctl', '{command}', "
+        "'--store', 'none.db']\n"
         "try: main()\nexcept SystemExit: pass\nprint('pydantic' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert "there is no store here" in found.stderr
     assert found.stdout.strip() == "False"

@@ -67,7 +67,9 @@ def test_the_parts_of_a_bar_are_named_below_it(plot: Perfctl) -> None:
         ((), "perfctl plot --list"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(plot: Perfctl, words: tuple[str, ...], said: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(
+    plot: Perfctl, words: tuple[str, ...], said: str
+) -> None:
     Path("mine.svg").write_text("mine")
     answer = plot(*words)
     assert answer.code == 2

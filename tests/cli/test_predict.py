@@ -12,7 +12,10 @@ import perfctl
 from tests.cli.predict_calls import NET, ask
 
 SIZES = ("1", "2", "8", "64", "512")
-SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,clock_mhz=1590,l2_mb=4"
+SPEC = (
+    "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,"
+    "clock_mhz=1590,l2_mb=4"
+)
 
 pytestmark = [
     pytest.mark.usefixtures("own_configuration"),
@@ -20,7 +23,9 @@ pytestmark = [
 ]
 
 
-def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(perfctl: Callable[..., Any]) -> None:
+def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(
+    perfctl: Callable[..., Any],
+) -> None:
     found = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 1001, "--epochs", 3)
     (point,) = found["batches"]
     step = point["step_s"]
@@ -49,9 +54,24 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
 
 
-def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl: Callable[..., Any]) -> None:
-    said = perfctl("predict", NET, "--batch", 64, "--device", "V100", "--dataset-size", 50000, "--epochs", 9,
-                   "--tariff", 0.3, "--explain")  # fmt: skip
+def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
+    perfctl: Callable[..., Any],
+) -> None:
+    said = perfctl(
+        "predict",
+        NET,
+        "--batch",
+        64,
+        "--device",
+        "V100",
+        "--dataset-size",
+        50000,
+        "--epochs",
+        9,
+        "--tariff",
+        0.3,
+        "--explain",
+    )
     assert said.code == 0, said.err
     text = " ".join(said.out.split())
     (point,) = ask(perfctl, "--batch", 64, "--device", "V100")["batches"]
@@ -66,25 +86,38 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl:
     assert "driven by" in text
 
 
-def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(perfctl: Callable[..., Any]) -> None:
+def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(
+    perfctl: Callable[..., Any],
+) -> None:
     by_hand = ask(perfctl, "--batch", 64, "--device-spec", SPEC)["batches"][0]
     named = ask(perfctl, "--batch", 64, "--device", "T4")["batches"][0]
-    assert named["step_s"]["low"] < by_hand["step_s"]["value"] < named["step_s"]["high"]  # its power is not known
+    # its power is not known
+    assert named["step_s"]["low"] < by_hand["step_s"]["value"] < named["step_s"]["high"]
     assert by_hand["memory"] == named["memory"]
     assert by_hand["offers"] == []
 
 
-def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(perfctl: Callable[..., Any]) -> None:
+def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
+    perfctl: Callable[..., Any],
+) -> None:
     model = "resnet:depth=26,width=128,image=224,classes=1000"
-    said = perfctl("predict", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000)
+    said = perfctl(
+        "predict", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000
+    )
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
     assert memory["reserve_bytes"] == 2**30
     assert memory["lacking_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
     largest = memory["largest_batch"]
-    edges = perfctl("predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json")
+    edges = perfctl(
+        "predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json"
+    )
     assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
-    text = " ".join(perfctl("predict", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000).out.split())
+    text = " ".join(
+        perfctl(
+            "predict", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000
+        ).out.split()
+    )
     whole = (memory["needed_bytes"] + 2**30) / 1e9
     kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
     assert f"does not fit in 16 GB: {whole:.3g} GB, {kept}" in text
@@ -93,21 +126,31 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     assert "Cost of" not in text
 
 
-def test_gradients_of_all_parameters_go_over_the_link_of_the_board(perfctl: Callable[..., Any]) -> None:
+def test_gradients_of_all_parameters_go_over_the_link_of_the_board(
+    perfctl: Callable[..., Any],
+) -> None:
     found = ask(perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4)
     (point,) = found["batches"]
     moved = 2 * 3 / 4 * 4 * found["parameters"]
     assert point["parallel"]["moved_bytes"] == pytest.approx(moved)
     assert point["parallel"]["link_gbs"] == 150
-    assert point["step_s"]["value"] == pytest.approx(point["step_one_gpu_s"]["value"] + moved / 150e9)
+    assert point["step_s"]["value"] == pytest.approx(
+        point["step_one_gpu_s"]["value"] + moved / 150e9
+    )
     assert point["samples_per_s"]["value"] == pytest.approx(4 * 64 / point["step_s"]["value"])
-    slower = ask(perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--interconnect", 1)["batches"][0]
+    slower = ask(
+        perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--interconnect", 1
+    )["batches"][0]
     assert slower["parallel"]["communication"] == pytest.approx(moved / 1e9)
-    said = ask(perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--efficiency", 0.8)["batches"][0]
+    said = ask(
+        perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--efficiency", 0.8
+    )["batches"][0]
     assert said["step_s"]["value"] == pytest.approx(point["step_one_gpu_s"]["value"] / 0.8)
 
 
-def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(perfctl: Callable[..., Any]) -> None:
+def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
+    perfctl: Callable[..., Any],
+) -> None:
     words = ("--batches", ",".join(SIZES), "--device", "A100-SXM4-80GB", "--dataset-size", 10_000)
     found = ask(perfctl, *words)
     steps = [point["step_s"]["value"] for point in found["batches"]]
@@ -115,12 +158,25 @@ def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(pe
     table = perfctl("predict", NET, *words)
     assert table.code == 0, table.err
     assert all(len(line) <= 80 for line in table.out.splitlines())
-    assert sum(line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES) == len(SIZES)
+    assert sum(
+        line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES
+    ) == len(SIZES)
 
 
-def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(perfctl: Callable[..., Any]) -> None:
+def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
+    perfctl: Callable[..., Any],
+) -> None:
     model = "resnet:depth=50,width=64,image=224,classes=1000"
-    words = (model, "--batches", "32,256", "--dataset-size", 100_000, "--device", "T4", "--frontier")
+    words = (
+        model,
+        "--batches",
+        "32,256",
+        "--dataset-size",
+        100_000,
+        "--device",
+        "T4",
+        "--frontier",
+    )
     best = perfctl("predict", *words, "--json").json["frontier"]
     times = [choice["training_s"]["value"] for choice in best["choices"]]
     costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
@@ -131,7 +187,9 @@ def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(perfctl:
     assert "do not fit in memory" in " ".join(perfctl("predict", *words).out.split())
 
 
-def test_a_price_table_of_ones_own_is_used_and_named(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_price_table_of_ones_own_is_used_and_named(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "mine.csv").write_text(
         "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
         "Basement,rack,T4,1,0.36,,home,2026-11-20,invoice\n"
@@ -139,9 +197,15 @@ def test_a_price_table_of_ones_own_is_used_and_named(perfctl: Callable[..., Any]
     assert perfctl("prices", "update", "mine.csv").code == 0
     found = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 64_000)
     (offer,) = found["batches"][0]["offers"]
-    assert offer["on_demand_usd"]["value"] == pytest.approx(found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36)
+    assert offer["on_demand_usd"]["value"] == pytest.approx(
+        found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36
+    )
     assert "your own table" in found["prices"]
-    text = " ".join(perfctl("predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000).out.split())
+    text = " ".join(
+        perfctl(
+            "predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000
+        ).out.split()
+    )
     assert "prices of 2026-11-20, your own table" in text
 
 
@@ -175,16 +239,25 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
 
 @pytest.mark.parametrize(
     ("model", "precision", "words"),
-    [("torchvision:squeezenet1_1", "fp32", ()), ("torchvision:squeezenet1_1", "fp16", ()),
-     ("torchvision:squeezenet1_1", "tf32", ("--mode", "infer")), ("resnet:depth=10,stages=3,width=8", "bf16", ()),
-     ("resnet:depth=10,stages=3,width=8", "fp32", ()), ("mnist_cnn", "fp32", ("--optimizer", "adam"))],
-)  # fmt: skip
+    [
+        ("torchvision:squeezenet1_1", "fp32", ()),
+        ("torchvision:squeezenet1_1", "fp16", ()),
+        ("torchvision:squeezenet1_1", "tf32", ("--mode", "infer")),
+        ("resnet:depth=10,stages=3,width=8", "bf16", ()),
+        ("resnet:depth=10,stages=3,width=8", "fp32", ()),
+        ("mnist_cnn", "fp32", ("--optimizer", "adam")),
+    ],
+)
 def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
     perfctl: Callable[..., Any], model: str, precision: str, words: tuple[str, ...]
 ) -> None:
-    """With the defaults of both; a model of a family is traced, too, so that its allocations have their order."""
+    """With the defaults of both; a model of a family is traced, too, so that its allocations have
+    their order."""
     on = ("--batch", 3, "--precision", precision, "--json", *words)
-    peaks = "fp32_tflops=8,bandwidth_gbs=320,tensor_fp16_tflops=65,tensor_bf16_tflops=65,tensor_tf32_tflops=30"
+    peaks = (
+        "fp32_tflops=8,bandwidth_gbs=320,tensor_fp16_tflops=65,tensor_bf16_tflops=65,"
+        "tensor_tf32_tflops=30"
+    )
     for megabytes in (1200, 2500, 16000):
         given = f"name=X1,{peaks},memory_gb={megabytes / 1000}"
         said = perfctl("predict", model, *on, "--device-spec", given)
@@ -197,9 +270,13 @@ def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
         assert fit["needed"] + fit["reserve"] + fit["margin"] == found["limit_bytes"]
 
 
-def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_python_the_same_answer_comes_as_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = perfctl.predict(NET, batch=64, device="T4", dataset_size=1000, epochs=2, optimizer="sgd")
+    answer = perfctl.predict(
+        NET, batch=64, device="T4", dataset_size=1000, epochs=2, optimizer="sgd"
+    )
     assert answer.step.low < answer.step.seconds < answer.step.high
     assert answer.training.whole is not None
     assert answer.training.whole.value == pytest.approx(2 * 16 * answer.step.seconds)
@@ -210,21 +287,44 @@ def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatc
 
 def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
     (bare,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
-    (full,) = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 1000, "--epochs", 2, "--gpus", 2,
-                  "--interconnect", 5, "--tariff", 0.3)["batches"]  # fmt: skip
+    (full,) = ask(
+        perfctl,
+        "--batch",
+        64,
+        "--device",
+        "T4",
+        "--dataset-size",
+        1000,
+        "--epochs",
+        2,
+        "--gpus",
+        2,
+        "--interconnect",
+        5,
+        "--tariff",
+        0.3,
+    )["batches"]
     for point in (bare, full):
-        empty = {name for name, value in point.items() if value in (None, [], {}) and name != "beyond_the_data"}
+        empty = {
+            name
+            for name, value in point.items()
+            if value in (None, [], {}) and name != "beyond_the_data"
+        }
         assert {name for name in point["gaps"] if "." not in name} == empty
     assert bare["gaps"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["gaps"]
 
 
-def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(perfctl: Callable[..., Any]) -> None:
+def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(
+    perfctl: Callable[..., Any],
+) -> None:
     from perfctl.orchestrator.actions.estimate import Session
     from perfctl.orchestrator.actions.estimate_request import Request
 
     model = "resnet:width=16,image=32"
-    found = perfctl("predict", model, "--batch", 8, "--device", "T4", "--mode", "infer", "--json").json
+    found = perfctl(
+        "predict", model, "--batch", 8, "--device", "T4", "--mode", "infer", "--json"
+    ).json
     traced = Session(Request(model, mode="infer", memory=True)).at(8).memory
     assert traced is not None
     assert found["batches"][0]["memory"]["needed_bytes"] == traced.allocated

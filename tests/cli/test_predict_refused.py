@@ -9,19 +9,34 @@ from typing import Any
 import pytest
 
 NET = "vgg:depth=6,stages=3,width=16,image=32,hidden=64"
-SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,clock_mhz=1590,l2_mb=4"
+SPEC = (
+    "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,"
+    "clock_mhz=1590,l2_mb=4"
+)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--batch", 64, "--device", "A10H"), "'A10H' is not in the table of devices. Near it: A10,"),
+        (
+            ("--batch", 64, "--device", "A10H"),
+            "'A10H' is not in the table of devices. Near it: A10,",
+        ),
         (("--batch", 64, "--device", "A10H"), "--device-spec name=...,fp32_tflops=..."),
         (("--batch", 64), "no device. Use --device A100"),
-        (("--batch", 64, "--device", "T4", "--device-spec", SPEC), "--device and --device-spec together"),
-        (("--batch", 64, "--device-spec", "name=X1"), "fp32_tflops, bandwidth_gbs, memory_gb missing"),
+        (
+            ("--batch", 64, "--device", "T4", "--device-spec", SPEC),
+            "--device and --device-spec together",
+        ),
+        (
+            ("--batch", 64, "--device-spec", "name=X1"),
+            "fp32_tflops, bandwidth_gbs, memory_gb missing",
+        ),
         (("--batch", 64, "--device", "cuda"), "'cuda' does not say which product"),
-        (("--batch", 64, "--device", "V100", "--precision", "bf16"), "V100 SXM2 16 GB has no fast bf16"),
+        (
+            ("--batch", 64, "--device", "V100", "--precision", "bf16"),
+            "V100 SXM2 16 GB has no fast bf16",
+        ),
         (
             ("--batch", 64, "--device", "T4", "--precision", "tf32"),
             "T4 has no TF32 (products would run in fp32, no faster). Precisions it has: fp32, fp16",
@@ -36,14 +51,32 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
         (("--batch", 0, "--device", "T4"), "--batch must be at least 1"),
         (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is not a batch size"),
         (("--batch", 4, "--device", "T4", "--epochs", 2), "--epochs without --dataset-size"),
-        (("--batch", 4, "--device", "T4", "--dataset-size", 0), "--dataset-size must be at least 1, got 0"),
-        (("--batch", 4, "--device", "T4", "--optimizer", "lion"), "--optimizer: 'lion' is not known"),
-        (("--batch", 4, "--device", "T4", "--overlap", 2), "--overlap must be between 0 and 1, got 2.0"),
-        (("--batch", 4, "--device", "T4", "--tariff", "nan"), "--tariff must be a number above 0, got nan"),
-        (("--batch", 4, "--device", "T4", "--mode", "infer", "--gpus", 2), "--gpus with --mode infer"),
+        (
+            ("--batch", 4, "--device", "T4", "--dataset-size", 0),
+            "--dataset-size must be at least 1, got 0",
+        ),
+        (
+            ("--batch", 4, "--device", "T4", "--optimizer", "lion"),
+            "--optimizer: 'lion' is not known",
+        ),
+        (
+            ("--batch", 4, "--device", "T4", "--overlap", 2),
+            "--overlap must be between 0 and 1, got 2.0",
+        ),
+        (
+            ("--batch", 4, "--device", "T4", "--tariff", "nan"),
+            "--tariff must be a number above 0, got nan",
+        ),
+        (
+            ("--batch", 4, "--device", "T4", "--mode", "infer", "--gpus", 2),
+            "--gpus with --mode infer",
+        ),
         (("--batch", 4, "--device", "T4", "--frontier"), "--frontier needs --dataset-size"),
         (("--batch", 4, "--device", "T4", "--store", "no.db"), "--store: there is no store no.db"),
-        (("--batch", 4, "--device-spec", SPEC, "--gpus", 2), "the bandwidth between the GPUs is not known"),
+        (
+            ("--batch", 4, "--device-spec", SPEC, "--gpus", 2),
+            "the bandwidth between the GPUs is not known",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
@@ -66,7 +99,9 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
         ("nosuch.py:net", "file nosuch.py does not exist"),
     ],
 )
-def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., Any], model: str, said: str) -> None:
+def test_a_model_that_is_not_there_or_cannot_be_is_named(
+    perfctl: Callable[..., Any], model: str, said: str
+) -> None:
     found = perfctl("predict", model, "--batch", 4, "--device", "T4")
     assert found.code == 2
     assert found.err.count("\n") == 1

@@ -23,11 +23,15 @@ pytestmark = [
 def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
-    rows = [runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0), runs.Row(NET, 64, (100.0, 120.0, 140.0))]
+    rows = [
+        runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0),
+        runs.Row(NET, 64, (100.0, 120.0, 140.0)),
+    ]
     runs.store(tmp_path / "perfctl.db", rows)
     (point,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "sgd")["batches"]
     assert point["way"] == "measured"
-    assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})  # quartiles of 8, 10, 12 ms
+    # quartiles of 8, 10, 12 ms
+    assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})
     assert point["phases_s"]["backward"] == pytest.approx(0.005)
     (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
     assert same["way"] == "published"
@@ -36,7 +40,9 @@ def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
     assert "at batch 64, not at 32" in other["why_not_better"][0]
 
 
-def test_power_that_was_measured_stands_before_the_data_sheets(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_power_that_was_measured_stands_before_the_data_sheets(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), watts=55.0)])
     words = ("--batch", 64, "--device", "T4", "--dataset-size", 64_000, "--optimizer", "sgd")
     energy = ask(perfctl, *words, "--tariff", 0.4)["batches"][0]["energy"]
@@ -53,7 +59,10 @@ def bench(slower: float = 1.0) -> list[Any]:
 
     machine, rows = named("T4").machine, []
     for width in (16, 24, 32, 48):
-        for family in ("vgg:depth=6,stages=3,image=32,hidden=64", "resnet:depth=8,stages=2,image=32"):
+        for family in (
+            "vgg:depth=6,stages=3,image=32,hidden=64",
+            "resnet:depth=8,stages=2,image=32",
+        ):
             subject = find_subject(f"{family},width={width}", optimizer="sgd")
             for batch in (16, 32, 64, 128):
                 length = 2000 * slower * roofline(subject.case(batch, "fp32"), machine)
@@ -62,10 +71,21 @@ def bench(slower: float = 1.0) -> list[Any]:
 
 
 def test_runs_of_ones_own_are_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'")
+    pytest.importorskip(
+        "sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'"
+    )
     runs.store(tmp_path / "perfctl.db", bench())
-    words = ("predict", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
-             "--optimizer", "sgd", "--json")  # fmt: skip
+    words = (
+        "predict",
+        "vgg:depth=6,stages=3,width=40,image=32,hidden=64",
+        "--batch",
+        48,
+        "--device",
+        "T4",
+        "--optimizer",
+        "sgd",
+        "--json",
+    )
     first = perfctl(*words)
     assert first.code == 0, first.err
     assert "fitting 32 steps measured on T4" in first.err
@@ -95,7 +115,9 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
 
 def test_runs_of_another_device_are_not_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
     runs.store(tmp_path / "perfctl.db", bench())
-    found = perfctl("predict", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json")
+    found = perfctl(
+        "predict", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json"
+    )
     assert found.json["batches"][0]["way"] == "published"
     assert "fitting" not in found.err
 
@@ -106,11 +128,20 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
     from perfctl.orchestrator.launch.machine.doctor import host_facts
 
     name = host_facts()["cpu"]
-    record = {"device": name, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2, "torch": "2.5",
-              "flops": {"fp32": 1e11, "fp64": 5e10}, "bandwidth_bps": 2e10, "rounds": 3}  # fmt: skip
+    record = {
+        "device": name,
+        "kind": "cpu",
+        "at": "2026-11-20T10:00:00Z",
+        "threads": 2,
+        "torch": "2.5",
+        "flops": {"fp32": 1e11, "fp64": 5e10},
+        "bandwidth_bps": 2e10,
+        "rounds": 3,
+    }
     (tmp_path / "perfctl.peaks.json").write_text(json.dumps([record]))
     other, mine = (
-        runs.Row(NET, 8, (length,), device=name, threads=threads) for length, threads in ((9.0, 1), (5.0, 2))
+        runs.Row(NET, 8, (length,), device=name, threads=threads)
+        for length, threads in ((9.0, 1), (5.0, 2))
     )
     runs.store(tmp_path / "perfctl.db", [other, mine])
     found = ask(perfctl, "--batch", 8, "--device", "cpu", "--optimizer", "sgd")
@@ -120,22 +151,33 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
     assert found["batches"][0]["memory"]["limit_bytes"] > 0
 
 
-def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
     from perfctl.orchestrator.launch.machine.doctor import host_facts
 
     cpu = host_facts()["cpu"]
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), device=cpu, threads=1)])
-    whole = {"device": cpu, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 7, "flops": {"fp32": 9e10},
-             "bandwidth_bps": 2e10}  # fmt: skip
+    whole = {
+        "device": cpu,
+        "kind": "cpu",
+        "at": "2026-11-20T10:00:00Z",
+        "threads": 7,
+        "flops": {"fp32": 9e10},
+        "bandwidth_bps": 2e10,
+    }
     records = [whole, {**whole, "threads": 1, "threads_asked": 1, "flops": {"fp32": 4e10}}]
     (tmp_path / "perfctl.peaks.json").write_text(json.dumps(records))
     words = ("--batch", 64, "--device", "cpu", "--optimizer", "sgd")
     every, one = ask(perfctl, *words), ask(perfctl, *words, "--threads", 1)
-    assert (every["device"]["name"], one["device"]["name"]) == (f"{cpu}, 7 threads", f"{cpu}, 1 thread")
+    assert (every["device"]["name"], one["device"]["name"]) == (
+        f"{cpu}, 7 threads",
+        f"{cpu}, 1 thread",
+    )
     assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
     assert (
-        f"the store has runs on {cpu}, 1 thread, which counts as another machine: 'perfctl predict --threads 1' uses them"
-        in every["notes"]
+        f"the store has runs on {cpu}, 1 thread, which counts as another machine: 'perfctl predict "
+        "--threads 1' uses them" in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010
     said = perfctl("predict", NET, "--batch", 64, "--device", "T4", "--threads", 1)

@@ -18,7 +18,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_every_figure_has_its_range_its_basis_and_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_figure_has_its_range_its_basis_and_its_neighbour(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run([*ASKED, "--engine", "tensorrt-llm", "--precision", "fp8"]) == 0
     out = said(capsys)
     for start in ("first token", "next token", "last token", "whole"):
@@ -26,13 +28,18 @@ def test_every_figure_has_its_range_its_basis_and_its_neighbour(capsys: pytest.C
     assert out.count(" to ") >= 5
     assert "at context 7" in out, "the token after a prompt of 6 meets 7"
     assert "at context 10" in out, "the last of 5 tokens is the input of no step"
-    assert "rests on learned from measurements that others published: 84 published figures of TensorRT-LLM" in out
+    assert (
+        "rests on learned from measurements that others published: 84 published figures of "
+        "TensorRT-LLM" in out
+    )
     assert "nearest measured: H100 SXM5" in out
     assert "for a million generated tokens" in out
     assert "billion weights in the layers" in out, "so small a model was not measured"
 
 
-def test_json_has_spans_in_seconds_and_a_reason_for_each_null(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_spans_in_seconds_and_a_reason_for_each_null(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run([*ASKED, "--batches", "1,4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["batch"] for one in found["batches"]] == [1, 4]
@@ -40,7 +47,9 @@ def test_json_has_spans_in_seconds_and_a_reason_for_each_null(capsys: pytest.Cap
         for name in ("prefill", "decode_first_step", "decode_last_step"):
             span = one[name]["seconds"]
             assert span["low"] <= span["value"] <= span["high"]
-        assert one["tokens_per_s"]["value"] == pytest.approx(5 * one["batch"] / one["whole_s"]["value"])
+        assert one["tokens_per_s"]["value"] == pytest.approx(
+            5 * one["batch"] / one["whole_s"]["value"]
+        )
         assert one["coverage"] is None
         assert one["gaps"]["coverage"]
 
@@ -67,7 +76,9 @@ def test_options_of_generation_need_a_prompt(capsys: pytest.CaptureFixture[str])
     assert "--engine needs --prompt" in capsys.readouterr().err
 
 
-def test_training_of_a_language_model_has_tokens_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_of_a_language_model_has_tokens_a_second(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     model = "hf:gpt2:class=GPT2LMHeadModel,n_layer=2,n_embd=64,n_head=2,vocab_size=500"
     asked = ["predict", model, "--mode", "train", "--seq", "24", "--batch", "8", "--device", "T4"]
     assert run([*asked, "--json"]) == 0
@@ -76,7 +87,11 @@ def test_training_of_a_language_model_has_tokens_a_second(capsys: pytest.Capture
     assert found["tokens_per_sample"] == 24
     for part in ("value", "low", "high"):
         assert point["tokens_per_s"][part] == pytest.approx(24 * point["samples_per_s"][part])
-    assert point["tokens_per_s"]["low"] < point["tokens_per_s"]["value"] < point["tokens_per_s"]["high"]
+    assert (
+        point["tokens_per_s"]["low"]
+        < point["tokens_per_s"]["value"]
+        < point["tokens_per_s"]["high"]
+    )
     assert run(asked) == 0
     assert "tokens/s): 24 in a sample" in said(capsys)
 

@@ -20,21 +20,31 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config" / "perfctl" / "prices.csv"
 
 
-def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(perfctl: Callable[..., Any]) -> None:
+def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(
+    perfctl: Callable[..., Any],
+) -> None:
     said = perfctl("prices")
     assert said.code == 0
     found = perfctl("prices", "--json").json["prices"]
-    rows = [line for line in said.out.splitlines() if re.search(r"20\d\d-\d\d(-\d\d)?( \?)? \[\d\]", line)]
+    rows = [
+        line
+        for line in said.out.splitlines()
+        if re.search(r"20\d\d-\d\d(-\d\d)?( \?)? \[\d\]", line)
+    ]
     assert len(rows) == len(found)
     assert all(len(line) <= 80 for line in rows) and "…" not in said.out
-    legend = {line.partition("] ")[2] for line in said.out.splitlines() if re.match(r"\[\d\] ", line)}
+    legend = {
+        line.partition("] ")[2] for line in said.out.splitlines() if re.match(r"\[\d\] ", line)
+    }
     assert legend == {offer["source"] for offer in found}
     undated = [offer for offer in found if "undated" in offer["source"]]
     assert undated and [offer for offer in found if offer["in_doubt"]] == undated
     assert sum(" ? [" in line for line in rows) == len(undated)
 
 
-def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_for(perfctl: Callable[..., Any]) -> None:
+def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_for(
+    perfctl: Callable[..., Any],
+) -> None:
     words = (
         "predict",
         "mlp:depth=2",
@@ -59,15 +69,25 @@ def test_prices_older_than_a_year_are_said_to_be_by_the_clock(
     perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "prices of 2023-10 to 2024-02-08 are more than a year old" in perfctl("prices").err
-    (tmp_path / "mine.csv").write_text(MINE.replace("2026-11-20", datetime.now(UTC).date().isoformat()))
+    (tmp_path / "mine.csv").write_text(
+        MINE.replace("2026-11-20", datetime.now(UTC).date().isoformat())
+    )
     fresh = perfctl("prices", "--prices", "mine.csv")
     assert fresh.code == 0 and "year old" not in fresh.err
     (tmp_path / "mine.csv").write_text(MINE.replace("2026-11-20", "2019-06"))
-    assert "prices of 2019-06 are more than a year old" in perfctl("prices", "--prices", "mine.csv").err
-    assert perfctl("prices", "--prices", "mine.csv", "--json").json["prices"][0]["older_than_a_year"] is True
+    assert (
+        "prices of 2019-06 are more than a year old"
+        in perfctl("prices", "--prices", "mine.csv").err
+    )
+    assert (
+        perfctl("prices", "--prices", "mine.csv", "--json").json["prices"][0]["older_than_a_year"]
+        is True
+    )
 
 
-def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(perfctl: Callable[..., Any]) -> None:
+def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(
+    perfctl: Callable[..., Any],
+) -> None:
     found = perfctl("prices", "--gpu", "A100 80 GB", "--json").json["prices"]
     assert found
     assert all({"A100 SXM4 80 GB", "A100 PCIe 80 GB"} & set(offer["boards"]) for offer in found)
@@ -86,13 +106,17 @@ def test_the_environment_may_say_where_the_own_table_is(
     assert missing.code == 1 and f"PERFCTL_PRICES: there is no {mine}" in missing.err
     (tmp_path / "mine.csv").write_text(MINE)
     assert perfctl("prices", "update", "mine.csv").out == f"Wrote {mine} (1 offer)\n"
-    assert [offer["provider"] for offer in perfctl("prices", "--json").json["prices"]] == ["Basement"]
+    assert [offer["provider"] for offer in perfctl("prices", "--json").json["prices"]] == [
+        "Basement"
+    ]
     refused = perfctl("prices", "reset")
     assert refused.code == 2 and mine.exists(), "a file that the user named is not removed"
     assert not config.exists()
 
 
-def test_an_update_says_which_offers_no_prediction_will_use(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_update_says_which_offers_no_prediction_will_use(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "mine.csv").write_text(MINE + MINE.partition("\n")[2].replace("T4", "A100 80 GB"))
     said = perfctl("prices", "update", "mine.csv")
     assert said.code == 0
@@ -116,8 +140,14 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
     ("text", "said"),
     [
         (HEAD.replace("date,", ""), "bad.csv, line 1: column date missing"),
-        (MINE.replace("0.36", "free"), "bad.csv, line 2: on_demand_usd_per_hour 'free' is not a price"),
-        (MINE.replace("T4", "T5"), "bad.csv, line 2: gpu 'T5' is not in the table of devices. Similar: T4"),
+        (
+            MINE.replace("0.36", "free"),
+            "bad.csv, line 2: on_demand_usd_per_hour 'free' is not a price",
+        ),
+        (
+            MINE.replace("T4", "T5"),
+            "bad.csv, line 2: gpu 'T5' is not in the table of devices. Similar: T4",
+        ),
         ("\udcff", "bad.csv: not UTF-8 (byte 0)"),
     ],
 )
@@ -145,7 +175,9 @@ def test_names_in_a_table_send_nothing_to_the_terminal_and_are_no_markup(
     assert "[bold]B" in said
 
 
-def test_an_own_table_that_was_damaged_later_says_how_to_get_out(perfctl: Callable[..., Any], config: Path) -> None:
+def test_an_own_table_that_was_damaged_later_says_how_to_get_out(
+    perfctl: Callable[..., Any], config: Path
+) -> None:
     config.parent.mkdir(parents=True)
     config.write_text("provider\n")
     found = perfctl("prices")
@@ -157,9 +189,19 @@ def test_an_own_table_that_was_damaged_later_says_how_to_get_out(perfctl: Callab
 
 
 @pytest.mark.parametrize(
-    "words", [("update",), ("reset", "x.csv"), ("list", "x.csv"), ("change",), ("update", "no.csv"), ("update", ".")]
+    "words",
+    [
+        ("update",),
+        ("reset", "x.csv"),
+        ("list", "x.csv"),
+        ("change",),
+        ("update", "no.csv"),
+        ("update", "."),
+    ],
 )
-def test_a_call_that_makes_no_sense_is_one_line(perfctl: Callable[..., Any], words: tuple[str, ...]) -> None:
+def test_a_call_that_makes_no_sense_is_one_line(
+    perfctl: Callable[..., Any], words: tuple[str, ...]
+) -> None:
     found = perfctl("prices", *words)
     assert found.code in (1, 2)
     assert found.err.count("\n") == 1

@@ -23,7 +23,11 @@ def store(tmp_path: Path, hostile: Any) -> Path:
 def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, store: Path) -> None:
     sql = "SELECT launch, duration_ns FROM kernel ORDER BY launch"
     table = perfctl("query", sql)
-    assert [line.split() for line in table.out.splitlines()[1:]] == [["0", "500"], ["1", "0"], ["2", "–"]]
+    assert [line.split() for line in table.out.splitlines()[1:]] == [
+        ["0", "500"],
+        ["1", "0"],
+        ["2", "–"],
+    ]
     assert perfctl("query", sql, "--json").json == [
         {"launch": 0, "duration_ns": 500},
         {"launch": 1, "duration_ns": 0},
@@ -35,13 +39,23 @@ def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, st
 @pytest.mark.parametrize(
     "sql",
     [
-        "DELETE FROM run", "UPDATE run SET status = 'ok'", "INSERT INTO gap VALUES (1, 'a', 'ambiguous', 'b', NULL)",
-        "INSERT INTO sweep SELECT * FROM sweep RETURNING id", "DROP TABLE gap", "CREATE TABLE mine (a)",
-        "CREATE TEMP TABLE mine (a)", "ATTACH 'other.db' AS other", "VACUUM INTO 'other.db'",
-        "PRAGMA journal_mode = DELETE", "PRAGMA user_version = 9", "PRAGMA query_only = OFF", "BEGIN IMMEDIATE",
-        "SELECT load_extension('x.so')", "REINDEX",
+        "DELETE FROM run",
+        "UPDATE run SET status = 'ok'",
+        "INSERT INTO gap VALUES (1, 'a', 'ambiguous', 'b', NULL)",
+        "INSERT INTO sweep SELECT * FROM sweep RETURNING id",
+        "DROP TABLE gap",
+        "CREATE TABLE mine (a)",
+        "CREATE TEMP TABLE mine (a)",
+        "ATTACH 'other.db' AS other",
+        "VACUUM INTO 'other.db'",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA user_version = 9",
+        "PRAGMA query_only = OFF",
+        "BEGIN IMMEDIATE",
+        "SELECT load_extension('x.so')",
+        "REINDEX",
     ],
-)  # fmt: skip
+)
 def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str) -> None:
     before, files = store.read_bytes(), {path.name for path in Path().iterdir()}
     said = perfctl("query", sql)
@@ -54,12 +68,15 @@ def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str)
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT 1; SELECT 2", "more than one statement"), ("", "the query is empty"),
-        ("/* nothing */", "the query is empty"), ("SELECT * FROM nope", "no such table: nope. There are sweep"),
-        ("SELECT nope FROM run", "no such column"), ("SELEC 1", "syntax error"),
+        ("SELECT 1; SELECT 2", "more than one statement"),
+        ("", "the query is empty"),
+        ("/* nothing */", "the query is empty"),
+        ("SELECT * FROM nope", "no such table: nope. There are sweep"),
+        ("SELECT nope FROM run", "no such column"),
+        ("SELEC 1", "syntax error"),
         ("SELECT zeroblob(1000000000)", "too big"),
     ],
-)  # fmt: skip
+)
 def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
     perfctl: Perfctl, store: Path, sql: str, said: str
 ) -> None:
@@ -70,7 +87,9 @@ def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
 
 
 def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) -> None:
-    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    endless = (
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+    )
     said = perfctl("query", endless, "--timeout", "0.3")
     assert said.code == 2
     assert "longer than 0.3 s" in said.err
@@ -79,20 +98,27 @@ def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) ->
 def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
     """In a process of its own, which keeps the limit for good."""
     code = (
-        "import sys; from perfctl.orchestrator.store import query; from perfctl.orchestrator.cli.main import run\n"
-        "query.MOST_MEMORY = 16 << 20; sys.exit(run(['query', '--store', sys.argv[1], sys.argv[2]]))"
+        "import sys; from perfctl.orchestrator.store import query; from "
+        "perfctl.orchestrator.cli.main import run\n"
+        "query.MOST_MEMORY = 16 << 20; sys.exit(run(['query', '--store', sys.argv[1], "
+        "sys.argv[2]]))"
     )
     sql = (
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
         " SELECT count(*) FROM (SELECT DISTINCT printf('%09000d', n) FROM t)"
     )
-    said = subprocess.run((sys.executable, "-c", code, str(store), sql), capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        (sys.executable, "-c", code, str(store), sql), capture_output=True, text=True, check=False
+    )
     assert said.returncode == 2
     assert "needs more than 16 MiB of memory" in said.stderr
 
 
 def test_json_functions_and_the_schema_can_be_asked(perfctl: Perfctl, store: Path) -> None:
-    assert perfctl("query", "SELECT value FROM json_each('[4, 5]')", "--json").json == [{"value": 4}, {"value": 5}]
+    assert perfctl("query", "SELECT value FROM json_each('[4, 5]')", "--json").json == [
+        {"value": 4},
+        {"value": 5},
+    ]
     columns = perfctl("query", "SELECT name FROM pragma_table_info('gap')", "--json").json
     assert {"name": "reason"} in columns
 
@@ -106,7 +132,11 @@ def test_hostile_names_reach_the_terminal_as_text_and_programs_whole(
     answer = perfctl("query", "SELECT name FROM kernel", "--json")
     assert answer.json[1]["name"] == hostile.ESCAPES
     assert not any(mark in answer.out for mark in ("\x1b", "\x07", "\x9b"))
-    rows = list(csv.DictReader(io.StringIO(perfctl("query", "SELECT name FROM kernel", "--csv").out, newline="")))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(perfctl("query", "SELECT name FROM kernel", "--csv").out, newline="")
+        )
+    )
     assert rows[0]["name"] == "'" + hostile.FORMULA
     assert rows[1]["name"] == hostile.ESCAPES
 
@@ -129,16 +159,34 @@ def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) 
     assert "--rows shows more" in said.err
 
 
-def test_the_query_can_come_from_standard_input(perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_query_can_come_from_standard_input(
+    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven"))
     assert perfctl("query", "-", "--json").json == [{"seven": 7}]
 
 
-def test_kernels_and_layers_are_found_by_parts_of_their_names(perfctl: Perfctl, store: Path) -> None:
+def test_kernels_and_layers_are_found_by_parts_of_their_names(
+    perfctl: Perfctl, store: Path
+) -> None:
     assert perfctl("query", "--search", "ONV1", "--json").json == [
-        {"what": "layer", "name": "conv1", "kind": None, "runs": 1, "launches": 3, "duration_ns": 500}
+        {
+            "what": "layer",
+            "name": "conv1",
+            "kind": None,
+            "runs": 1,
+            "launches": 3,
+            "duration_ns": 500,
+        }
     ]
-    formula = {"what": "kernel", "name": FORMULA, "kind": None, "runs": 1, "launches": 1, "duration_ns": 500}
+    formula = {
+        "what": "kernel",
+        "name": FORMULA,
+        "kind": None,
+        "runs": 1,
+        "launches": 1,
+        "duration_ns": 500,
+    }
     assert perfctl("query", "--search", "x.example click", "--json").json == [formula]
     assert perfctl("query", "--search", 'click") http', "--json").json == [formula]
     assert perfctl("query", "--search", "=h", "--json").json == [formula]

@@ -1,4 +1,5 @@
-"""Progress: silent when quick and where nobody watches; on a terminal a bar, with percent and time left."""
+"""Progress: silent when quick and where nobody watches; on a terminal a bar, with percent and
+time left."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "BAR_S", 0.02)
 
 
-def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_quick_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "AFTER_S", 60)
     with progress.reading(1) as now:
         now.begin(Path("a.json"))
@@ -32,7 +35,9 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str], monkeypa
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_slow_says_nothing_either_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_slow_says_nothing_either_where_nobody_watches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with progress.reading(3) as now, progress.working() as steps:
         now.begin(Path("a.json"))
         steps("tracing", 1, 3)
@@ -59,7 +64,9 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
         assert now.how_far() == f"{done / 2 * 100:.0f} %, about {left} left  "
 
 
-def test_a_calculation_says_its_part_its_share_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calculation_says_its_part_its_share_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -68,7 +75,9 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(monkeypatch: py
         steps.start -= 30
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
-    said = re.search(r"25 %, about 1 min (\d+) s left  working out vgg16: 3 of 8", terminal.getvalue())
+    said = re.search(
+        r"25 %, about 1 min (\d+) s left  working out vgg16: 3 of 8", terminal.getvalue()
+    )
     assert said is not None
     least = 30 * (8 // 2 - 1)  # each second that the test itself takes adds three
     assert least <= 60 + int(said[1]) < least + 30
@@ -83,7 +92,9 @@ def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None
     assert progress.position(tmp_path / "missing") == (0, 0)
 
 
-def test_on_a_terminal_a_bar_is_drawn_and_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")

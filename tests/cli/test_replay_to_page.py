@@ -37,30 +37,49 @@ def test_a_recorded_sweep_is_replayed_stored_shown_and_reported(
     assert "recorded" in page
 
 
-def test_pen_and_paper_in_the_store_follows_from_the_dimensions(perfctl: Perfctl, recorded: Path) -> None:
+def test_pen_and_paper_in_the_store_follows_from_the_dimensions(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     perfctl("replay", recorded / "torch", "--batches", "32")
     conv2_macs = 32 * 64 * 24 * 24 * (32 * 3 * 3)
     with closing(sqlite3.connect("perfctl.db")) as store, store:
         rows = store.execute(
             "SELECT direction, macs, flops FROM layer_call WHERE layer = 'conv2' AND macs > 0"
         ).fetchall()
-        first = store.execute("SELECT direction FROM layer_call WHERE layer = 'conv1' AND macs > 0").fetchall()
-    assert sorted(rows) == [(d, conv2_macs, 2 * conv2_macs) for d in ("forward", "grad_input", "grad_weight")]
-    assert sorted(first) == [("forward",), ("grad_weight",)], "the first layer needs no gradient of its input"
+        first = store.execute(
+            "SELECT direction FROM layer_call WHERE layer = 'conv1' AND macs > 0"
+        ).fetchall()
+    assert sorted(rows) == [
+        (d, conv2_macs, 2 * conv2_macs) for d in ("forward", "grad_input", "grad_weight")
+    ]
+    assert sorted(first) == [("forward",), ("grad_weight",)], (
+        "the first layer needs no gradient of its input"
+    )
 
 
-def test_every_measured_step_has_a_range_for_every_layer_forward_and_backward(perfctl: Perfctl, recorded: Path) -> None:
+def test_every_measured_step_has_a_range_for_every_layer_forward_and_backward(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     perfctl("replay", recorded / "nsys", "--batches", "16")
     with closing(sqlite3.connect("perfctl.db")) as store, store:
-        steps = {number for (number,) in store.execute("SELECT number FROM step WHERE phase = 'step'")}
-        seen = store.execute("SELECT DISTINCT layer, direction, step FROM range WHERE layer IS NOT NULL").fetchall()
+        steps = {
+            number for (number,) in store.execute("SELECT number FROM step WHERE phase = 'step'")
+        }
+        seen = store.execute(
+            "SELECT DISTINCT layer, direction, step FROM range WHERE layer IS NOT NULL"
+        ).fetchall()
     assert steps
     for layer in ("conv1", "conv2", "fc1", "fc2"):
         for direction in ("forward", "backward"):
-            assert {step for (la, d, step) in seen if (la, d) == (layer, direction)} == steps, (layer, direction)
+            assert {step for (la, d, step) in seen if (la, d) == (layer, direction)} == steps, (
+                layer,
+                direction,
+            )
 
 
-def test_replayed_again_it_skips_what_is_whole_and_stores_nothing_twice(perfctl: Perfctl, recorded: Path) -> None:
+def test_replayed_again_it_skips_what_is_whole_and_stores_nothing_twice(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     perfctl("replay", recorded / "torch")
     again = perfctl("replay", recorded / "torch")
     assert again.code == 0
@@ -68,7 +87,9 @@ def test_replayed_again_it_skips_what_is_whole_and_stores_nothing_twice(perfctl:
     assert len(perfctl("runs", "--json").json) == 2
 
 
-def test_a_batch_size_that_was_not_recorded_fails_alone_with_exit_code_4(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_batch_size_that_was_not_recorded_fails_alone_with_exit_code_4(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     said = perfctl("replay", recorded / "torch", "--batches", "16,17")
     assert said.code == 4
     assert "17" in said.err
@@ -89,9 +110,19 @@ def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(
     assert said.code == 0
     again = perfctl("runs", "--json", "--store", elsewhere / "perfctl.db").json
     same = (
-        "profiler", "batch_size", "workload", "mode", "precision", "status", "operations", "ranges", "artifact_sha256",
-    )  # fmt: skip
-    assert [[row[key] for key in same] for row in again] == [[row[key] for key in same] for row in first]
+        "profiler",
+        "batch_size",
+        "workload",
+        "mode",
+        "precision",
+        "status",
+        "operations",
+        "ranges",
+        "artifact_sha256",
+    )
+    assert [[row[key] for key in same] for row in again] == [
+        [row[key] for key in same] for row in first
+    ]
 
 
 def test_a_trace_that_is_cut_off_leaves_a_partial_run_with_the_workloads_own_record(
@@ -126,4 +157,6 @@ def test_no_record_of_a_run_holds_an_environment_variable(
     for file in Path.cwd().rglob("*"):
         if file.is_file():
             assert b"tok-7e1f" not in file.read_bytes(), file
-    assert json.loads(next(Path("perfctl-runs").glob("*/b16/run.json")).read_text())["status"] == "ok"
+    assert (
+        json.loads(next(Path("perfctl-runs").glob("*/b16/run.json")).read_text())["status"] == "ok"
+    )

@@ -13,6 +13,9 @@ def test_a_sweep_that_is_not_there_is_named_and_the_store_not_called_empty(
     assert perfctl("ingest", recorded / "torch" / "b16").code == 0
     done = perfctl("report", "--sweep", "7")
     assert (done.code, done.out) == (1, "")
-    assert "perfctl.db: it holds no run of a sweep 7. 'perfctl runs --json' has the sweep_id of each" in done.err
+    assert (
+        "perfctl.db: it holds no run of a sweep 7. 'perfctl runs --json' has the sweep_id of each"
+        in done.err
+    )
     assert perfctl("runs", "--json").json[0]["sweep_id"] == 1
     assert perfctl("report", "--sweep", "1").code == 0

@@ -1,4 +1,5 @@
-"""The SHA-256 of a report and the names of secrets in it: the same for small and large files, and no process left."""
+"""The SHA-256 of a report and the names of secrets in it: the same for small and large files, and
+no process left."""
 
 from __future__ import annotations
 
@@ -18,17 +19,22 @@ from tests.parsers import nsys_secrets
 
 Perfctl = Callable[..., Any]
 HEADER = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name",'
-    '"Metric Unit","Metric Value"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
+    'Name","Metric Name","Metric Unit","Metric Value"\n'
 )
-ROW = '"0","1","app","host","gemm","1","7","Command line profiler metrics","m{number:06d}","inst","5"\n'
+ROW = (
+    '"0","1","app","host","gemm","1","7","Command line profiler '
+    'metrics","m{number:06d}","inst","5"\n'
+)
 SECRET = "the program says HF_TOKEN=abcdefgh\n"
 
 
 def large(path: Path) -> bytes:
     """An ncu report just over LARGE, with a secret in the program's output before the table."""
     rows = scan_file.LARGE // len(ROW.format(number=0)) + 1
-    content = (SECRET + HEADER + "".join(ROW.format(number=number % 100) for number in range(rows))).encode()
+    content = (
+        SECRET + HEADER + "".join(ROW.format(number=number % 100) for number in range(rows))
+    ).encode()
     path.write_bytes(content)
     assert len(content) > scan_file.LARGE
     return content
@@ -89,7 +95,9 @@ def test_the_process_ends_when_whoever_started_it_has_ended(tmp_path: Path) -> N
     assert (process.returncode, said) == (1, b"")
 
 
-def test_a_module_that_lies_in_the_folder_one_is_in_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_lies_in_the_folder_one_is_in_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large(tmp_path / "report.csv")
     for name in ("json", "re", "perfctl"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")

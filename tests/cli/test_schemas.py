@@ -38,18 +38,52 @@ ON_PAPER = {
     "estimate": ["estimate", "mnist_cnn", "--batches", "2,3", "--memory", "8G"],
     "estimate-layer": ["estimate", "mnist_cnn", "--layer", "conv2", "--check", "141557760"],
     "estimate-sheet": ["estimate", "mnist_cnn", "--sheet"],
-    "predict": ["predict", "mnist_cnn", "--device", "V100", "--batch", "8", "--dataset-size", "1000"],
+    "predict": [
+        "predict",
+        "mnist_cnn",
+        "--device",
+        "V100",
+        "--batch",
+        "8",
+        "--dataset-size",
+        "1000",
+    ],
 }
 OF_SWEEPS = {"sweep", "sweep-commands"}
 OUTPUTS = {
-    **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
-                                 "ingest", "mfu", "speedup", "gate", "history")},
-    **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
-    "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
+    **{
+        name: {name}
+        for name in (
+            "runs",
+            "ledger",
+            "compare",
+            "query",
+            "doctor",
+            "prices",
+            "report",
+            "trace",
+            "calculator",
+            "scrub",
+            "ingest",
+            "mfu",
+            "speedup",
+            "gate",
+            "history",
+        )
+    },
+    **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS),
+    "ncu": {*OF_SWEEPS, "ncu-cost"},
+    "infer": {"infer", "infer-commands"},
+    "show": {"show", "show-source"},
+    "plot": {"plot", "plot-list"},
     "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
-    "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"},
-    "bench run": {"bench", "bench-design"}, "bench show": {"bench-show"}, "prepare": {"prepare"}, "slurm status": {"slurm-status"},
-}  # fmt: skip
+    "predict": {"predict", "predict-generation"},
+    "export": {"export", "export-dataset"},
+    "bench run": {"bench", "bench-design"},
+    "bench show": {"bench-show"},
+    "prepare": {"prepare"},
+    "slurm status": {"slurm-status"},
+}
 """Command with --json -> names of what it prints."""
 PLAIN = {"doctor", "prices", *ON_PAPER}
 """Outputs that need no store."""
@@ -96,8 +130,14 @@ def test_a_run_with_kernels_and_counters_holds_to_the_schemas(perfctl: Perfctl) 
 def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
     talks = [Collective("allreduce", "0", 2, 1000, "Float", 100 * at, 50, 50) for at in range(4)]
     talks.append(Collective("send", None, 2, None, None, 900, 50, 50))
-    kernels = [Kernel(at, "nccl", start_ns=one.start_ns, duration_ns=50, step=1) for at, one in enumerate(talks)]
-    runs = [foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2) for rank in (0, 1)]
+    kernels = [
+        Kernel(at, "nccl", start_ns=one.start_ns, duration_ns=50, step=1)
+        for at, one in enumerate(talks)
+    ]
+    runs = [
+        foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2)
+        for rank in (0, 1)
+    ]
     jobs = for_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
     assert jobs[0]["bubbles"]
     value = {
@@ -140,12 +180,16 @@ def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
             assert {} not in one["properties"].values(), one["properties"]
 
 
-def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(perfctl: Perfctl, replayed: Path) -> None:
+def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(
+    perfctl: Perfctl, replayed: Path
+) -> None:
     """The schemas are closed, so the test above can fail."""
     said = perfctl("ledger", "--store", replayed, "--json").json
     row = said["rows"][0]
     assert wrong("ledger", said | {"rows": [row | {"surprise": 1}]})
-    assert wrong("ledger", said | {"rows": [{name: value for name, value in row.items() if name != "ratio"}]})
+    assert wrong(
+        "ledger", said | {"rows": [{name: value for name, value in row.items() if name != "ratio"}]}
+    )
     assert wrong("ledger", said | {"rows": [row | {"time_ns": "439 us"}]})
 
 
@@ -161,5 +205,10 @@ def test_the_command_prints_schemas_and_their_names(perfctl: Perfctl) -> None:
 def test_the_answers_of_the_agents_server_hold_to_theirs(replayed: Path) -> None:
     from perfctl.orchestrator.actions.mcp import tools
 
-    for name, arguments in (("list_runs", {}), ("findings", {}), ("ledger", {"limit": 3}), ("run", {"run": 1})):
+    for name, arguments in (
+        ("list_runs", {}),
+        ("findings", {}),
+        ("ledger", {"limit": 3}),
+        ("run", {"run": 1}),
+    ):
         assert wrong("mcp", json.loads(tools.call(replayed, name, arguments))) == []

@@ -77,19 +77,33 @@ def sweep(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, folder: Path, *word
 
 
 def check_store(profiler: str) -> None:
-    runs = rows("SELECT profiler, workload, batch_size, mode, status, variant FROM run ORDER BY batch_size")
+    runs = rows(
+        "SELECT profiler, workload, batch_size, mode, status, variant FROM run ORDER BY batch_size"
+    )
     variant = "--batch-size {batch} --note a b"
     assert runs == [(profiler, "train.py", batch, "train", "ok", variant) for batch in (2, 4)]
     for batch in (2, 4):
         where = f"run_id = (SELECT id FROM run WHERE batch_size = {batch})"
-        steps = {number for (number,) in rows(f"SELECT number FROM step WHERE phase = 'step' AND {where}")}
+        steps = {
+            number
+            for (number,) in rows(f"SELECT number FROM step WHERE phase = 'step' AND {where}")
+        }
         assert len(steps) == STEPS
         seen = set(rows(f"SELECT layer, direction FROM range WHERE layer IS NOT NULL AND {where}"))
         assert {layer for layer, _ in seen} >= LAYERS
         assert {direction for _, direction in seen} >= {"forward"}
-        backward = {layer for layer, direction in seen if direction in ("backward", "grad_weight", "grad_input")}
+        backward = {
+            layer
+            for layer, direction in seen
+            if direction in ("backward", "grad_weight", "grad_input")
+        }
         assert backward >= LAYERS, "the first layer's backward is there, too"
-        macs = dict(rows(f"SELECT layer, sum(macs) FROM layer_call WHERE direction = 'forward' AND {where} GROUP BY 1"))
+        macs = dict(
+            rows(
+                f"SELECT layer, sum(macs) FROM layer_call WHERE direction = 'forward' AND {where} "
+                "GROUP BY 1"
+            )
+        )
         assert {layer: macs[layer] for layer in LAYERS} == {
             "model.conv": batch * 4 * 6 * 6 * 9,
             "model.fc": batch * 4 * 6 * 6 * 10,
@@ -98,7 +112,11 @@ def check_store(profiler: str) -> None:
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])
 def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the_store(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, profiler: str, request: pytest.FixtureRequest
+    perfctl: Perfctl,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profiler: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     torch = pytest.importorskip("torch")
     if profiler == "torch":  # test_another_interpreter starts one under it as a user does
@@ -123,9 +141,22 @@ def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keep
     pytest.importorskip("torch")
     text = SCRIPT.replace("for _ in", "if given.batch_size == 4: raise KeyError('four')\nfor _ in")
     (folder / "train.py").write_text(text)
-    said = sweep(perfctl, monkeypatch, folder, "torch", "--batch-env", "SIZE", "--", sys.executable, "train.py")
+    said = sweep(
+        perfctl,
+        monkeypatch,
+        folder,
+        "torch",
+        "--batch-env",
+        "SIZE",
+        "--",
+        sys.executable,
+        "train.py",
+    )
     assert said.code == 4
-    assert rows("SELECT batch_size, status, exit_code FROM run ORDER BY 1") == [(2, "ok", 0), (4, "failed", 1)]
+    assert rows("SELECT batch_size, status, exit_code FROM run ORDER BY 1") == [
+        (2, "ok", 0),
+        (4, "failed", 1),
+    ]
     ((reason,),) = rows("SELECT reason FROM run WHERE batch_size = 4")
     assert "KeyError" in reason
     assert "four" in reason
@@ -137,15 +168,25 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
     perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (
-        "torch", "--dry-run", "--step-marker", "optimizer:SGD", "--", sys.executable, "train.py", "b={batch}", "{x}",
-    )  # fmt: skip
+        "torch",
+        "--dry-run",
+        "--step-marker",
+        "optimizer:SGD",
+        "--",
+        sys.executable,
+        "train.py",
+        "b={batch}",
+        "{x}",
+    )
     said = sweep(perfctl, monkeypatch, folder, *words)
     assert said.code == 0
     commands = [shlex.split(line) for line in said.out.splitlines()]
     assert [command[command.index("--") + 1 :] for command in commands] == [
         ["train.py", f"b={batch}", "{x}"] for batch in (2, 4)
     ]
-    assert all(command[command.index("--step-marker") + 1] == "optimizer:SGD" for command in commands)
+    assert all(
+        command[command.index("--step-marker") + 1] == "optimizer:SGD" for command in commands
+    )
     assert [path.name for path in folder.iterdir()] == ["train.py"]
 
 
@@ -161,10 +202,19 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
     said = perfctl("dlprof", "-b", "2", "--device", "cuda", "--dry-run", *words)
     command = shlex.split(said.out)
     at = command.index(str(other))
-    assert (Path(command[at + 1]).name, *command[at + 2 : at + 4]) == ("annotator.pyz", "--batch", "2")
-    assert perfctl("torch", "-b", "2", "--device", "cpu", "--steps", "2", "--warmup", "1", *words).code == 0
+    assert (Path(command[at + 1]).name, *command[at + 2 : at + 4]) == (
+        "annotator.pyz",
+        "--batch",
+        "2",
+    )
+    assert (
+        perfctl("torch", "-b", "2", "--device", "cpu", "--steps", "2", "--warmup", "1", *words).code
+        == 0
+    )
     (made,) = (folder / "perfctl-runs").glob("torch-*/annotator.pyz")
-    assert {op["layer"] for op in json.loads((made.parent / "b2" / "workload.json").read_text())["ops"]} >= LAYERS
+    assert {
+        op["layer"] for op in json.loads((made.parent / "b2" / "workload.json").read_text())["ops"]
+    } >= LAYERS
 
 
 @pytest.mark.parametrize(
@@ -173,11 +223,17 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
         (["--", "train.py"], "does not take the batch size"),
         (["--", "nope.py", "{batch}"], "script nope.py does not exist"),
         (["--"], "no command was given after --"),
-        (["--precision", "fp32", "--", "train.py", "{batch}"], "--precision is for built-in workloads"),
+        (
+            ["--precision", "fp32", "--", "train.py", "{batch}"],
+            "--precision is for built-in workloads",
+        ),
         (["--lr", "1", "--", "train.py", "{batch}"], "'--lr 1' stands before --"),
         (["--workload", "mnist_cnn", "--", "train.py"], "two programs are named"),
         (["--batch-env", "SIZE"], "--batch-env is for a program of your own"),
-        (["--step-marker", "never", "--", "train.py", "{batch}"], "--step-marker: 'never' is not known"),
+        (
+            ["--step-marker", "never", "--", "train.py", "{batch}"],
+            "--step-marker: 'never' is not known",
+        ),
         (["--step-marker", "backward:X", "--", "train.py", "{batch}"], "is not known"),
         (["--batch-env", "A-B", "--", "train.py"], "not the name of an environment variable"),
     ],
@@ -193,34 +249,62 @@ def test_what_makes_no_sense_is_refused_in_one_line_before_anything_runs(
 
 
 def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
-    said = perfctl("torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1")
+    said = perfctl(
+        "torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1"
+    )
     assert said.code == 0
     assert "--conv2 32,128,5,1" in said.out
 
 
-def test_layers_narrow_ncu_also_for_a_script(perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_narrow_ncu_also_for_a_script(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    words = ("--device", "cuda", "--metrics", "fadd", "--layer", "conv", "--layer", "fc", "--dry-run")
+    words = (
+        "--device",
+        "cuda",
+        "--metrics",
+        "fadd",
+        "--layer",
+        "conv",
+        "--layer",
+        "fc",
+        "--dry-run",
+    )
     said = perfctl("ncu", "-b", "2", *words, "--", sys.executable, "train.py", "--layer", "{batch}")
     assert said.code == 0, said.err
     command = shlex.split(said.out.splitlines()[0])
     assert command[-4:] == ["--", "train.py", "--layer", "2"]
-    included = [command[place + 1] for place, word in enumerate(command) if word == "--nvtx-include"]
+    included = [
+        command[place + 1] for place, word in enumerate(command) if word == "--nvtx-include"
+    ]
     assert {"conv:forward/", "conv:grad_weight/", "fc:forward/"} <= set(included)
 
 
-def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
     """Synthetic counters of a sweep that was narrowed to conv2."""
     home = tmp_path / "b16"
     home.mkdir()
     table = home / "report.csv"
     shutil.copy(Path(__file__).resolve().parent.parent / "data" / "ncu-nvtx" / "layers.csv", table)
     record = {
-        "perfctl_run": 1, "profiler": "ncu", "origin": "measured", "workload": "mnist_cnn", "batch_size": 16,
-        "status": "ok", "reason": None, "exit_code": 0, "started_at": None, "duration_ns": None,
-        "artifact": table.name, "artifact_bytes": table.stat().st_size, "commands": [],
+        "perfctl_run": 1,
+        "profiler": "ncu",
+        "origin": "measured",
+        "workload": "mnist_cnn",
+        "batch_size": 16,
+        "status": "ok",
+        "reason": None,
+        "exit_code": 0,
+        "started_at": None,
+        "duration_ns": None,
+        "artifact": table.name,
+        "artifact_bytes": table.stat().st_size,
+        "commands": [],
         "profiler_options": {"layers": ["conv2"]},
-    }  # fmt: skip
+    }
     (home / "run.json").write_text(json.dumps(record))
     assert perfctl("ingest", home).code == 0
     assert rows("SELECT value FROM environment WHERE key = 'ncu:layers'") == [("conv2",)]
@@ -235,23 +319,40 @@ def recorded_step(folder: Path) -> Replay:
     trace = Path(__file__).resolve().parent.parent / "data" / "kineto-synthetic" / "trace.json"
     with gzip.open(batch / "report.pt.trace.json.gz", "wb") as file:
         file.write(trace.read_bytes())
-    said = {"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, "status": "ok"}
+    said = {
+        "profiler": "torch",
+        "workload": "mnist_cnn",
+        "device": "cuda",
+        "batch_size": 16,
+        "status": "ok",
+    }
     (batch / "run.json").write_text(json.dumps(said))
     return Replay(folder / "recorded")
 
 
-def test_the_cost_of_ncu_is_told_from_one_plain_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_ncu_is_told_from_one_plain_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
     asked = SweepOptions(batches=(16, 32), device="cuda", steps=5)
     whole = CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked)
-    assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (16, (), 4, 4 * 5)
-    part = CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(asked)
+    assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (
+        16,
+        (),
+        4,
+        4 * 5,
+    )
+    part = CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(
+        asked
+    )
     said = cost_lines(part.cost, part.batch_size, part.layers)[0]
     assert " launches a step in conv1 (of 4) x 5 steps" in said
     with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
         CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], "nothing is left behind"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], (
+        "nothing is left behind"
+    )
 
 
 def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
@@ -280,7 +381,10 @@ def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
     assert perfctl("ingest", home).code == 0
     runs = rows("SELECT batch_size, status, variant FROM run ORDER BY id")
     assert runs == [(16, "ok", "rank 0 of 2"), (16, "ok", "rank 1 of 2")]
-    facts = rows("SELECT key, value FROM environment WHERE key IN ('rank', 'world_size') ORDER BY run_id, key")
+    facts = rows(
+        "SELECT key, value FROM environment WHERE key IN ('rank', 'world_size') ORDER BY run_id, "
+        "key"
+    )
     assert facts == [("rank", "0"), ("world_size", "2"), ("rank", "1"), ("world_size", "2")]
     (first,), (second,) = rows("SELECT count(*) FROM range GROUP BY run_id")
     assert first == second
@@ -288,7 +392,9 @@ def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
     assert len(rows("SELECT id FROM run")) == 2, "the same folder twice gives no further runs"
 
 
-def test_a_broken_record_of_one_rank_does_not_lose_the_others(perfctl: Perfctl, recorded: Path, tmp_path: Path) -> None:
+def test_a_broken_record_of_one_rank_does_not_lose_the_others(
+    perfctl: Perfctl, recorded: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "b16"
     shutil.copytree(recorded / "nsys" / "b16", home)
     (home / "workload.rank1.json").write_text('{"perfctl_workload_record": 1')

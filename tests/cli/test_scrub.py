@@ -15,8 +15,8 @@ from tests.parsers.rocm.rocpd_builder import made
 
 VALUE = "correct-horse-battery"
 TRACE = (
-    '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1,'
-    ' "ts": 1, "dur": 2, "args": {}}], "host": {"DB_PASSWORD": "%s"}}'
+    '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": '
+    '1, "tid": 1, "ts": 1, "dur": 2, "args": {}}], "host": {"DB_PASSWORD": "%s"}}'
 )
 
 
@@ -27,7 +27,9 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_copy_is_written_beside_the_report_and_names_are_said(perfctl: Callable[..., Any], trace: Path) -> None:
+def test_the_copy_is_written_beside_the_report_and_names_are_said(
+    perfctl: Callable[..., Any], trace: Path
+) -> None:
     said = perfctl("scrub", "trace.json")
     assert said.code == 0
     assert "DB_PASSWORD" in said.out
@@ -45,7 +47,9 @@ def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
     assert (said.code, said.out.splitlines()[-1]) == (0, "Wrote run.scrubbed.log.")
 
 
-def test_a_copy_that_is_there_is_replaced_only_by_force(perfctl: Callable[..., Any], trace: Path) -> None:
+def test_a_copy_that_is_there_is_replaced_only_by_force(
+    perfctl: Callable[..., Any], trace: Path
+) -> None:
     (trace.parent / "copy.json").write_text("mine")
     said = perfctl("scrub", "trace.json", "--out", "copy.json")
     assert said.code == 2
@@ -59,7 +63,9 @@ def test_the_report_itself_is_never_the_target(perfctl: Callable[..., Any], trac
     assert VALUE in trace.read_text()
 
 
-@pytest.mark.parametrize(("file", "out"), [("missing.json", None), ("trace.json", "no/such/folder/x.json")])
+@pytest.mark.parametrize(
+    ("file", "out"), [("missing.json", None), ("trace.json", "no/such/folder/x.json")]
+)
 def test_a_call_that_makes_no_sense_is_refused(
     file: str, out: str | None, perfctl: Callable[..., Any], trace: Path
 ) -> None:
@@ -78,13 +84,17 @@ def test_ingest_warns_once_by_name_and_keeps_the_value_out(
 ) -> None:
     said = perfctl("ingest", "trace.json")
     warnings = [line for line in said.err.splitlines() if line.startswith("warning:")]
-    assert warnings == ["warning: trace.json: holds what looks like secrets (DB_PASSWORD): perfctl scrub trace.json"]
+    assert warnings == [
+        "warning: trace.json: holds what looks like secrets (DB_PASSWORD): perfctl scrub trace.json"
+    ]
     assert VALUE not in said.out + said.err
     with closing(sqlite3.connect(tmp_path / "perfctl.db")) as connection:
         assert VALUE not in "\n".join(connection.iterdump())
 
 
-def test_a_scrubbed_report_is_taken_in_without_a_warning(perfctl: Callable[..., Any], trace: Path) -> None:
+def test_a_scrubbed_report_is_taken_in_without_a_warning(
+    perfctl: Callable[..., Any], trace: Path
+) -> None:
     perfctl("scrub", "trace.json")
     said = perfctl("ingest", "trace.scrubbed.json")
     assert said.code == 0

@@ -1,4 +1,5 @@
-"""Secrets of every form, in every place that a report, a script, an argument list, a log or a Slurm file has for them.
+"""Secrets of every form, in every place that a report, a script, an argument list, a log or a Slurm
+file has for them.
 
 None reaches the store, a page, an export, or a scrubbed copy. Each place holds all forms at once.
 """
@@ -31,7 +32,8 @@ def survivors(kept: bytes) -> list[str]:
     for name, (_, value) in SHAPES.items():
         beginning = value[: max(8, len(value) // 2)]
         if any(
-            form.encode() in kept for form in (beginning, json.dumps(beginning)[1:-1], beginning.replace("+", "&#43;"))
+            form.encode() in kept
+            for form in (beginning, json.dumps(beginning)[1:-1], beginning.replace("+", "&#43;"))
         ):
             left.append(name)
     return left
@@ -39,7 +41,11 @@ def survivors(kept: bytes) -> list[str]:
 
 def everything(folder: Path) -> bytes:
     """The store, its log, pages and exports."""
-    files = [file for ending in ("db", "html", "csv", "json", "md") for file in folder.glob(f"kept*.{ending}*")]
+    files = [
+        file
+        for ending in ("db", "html", "csv", "json", "md")
+        for file in folder.glob(f"kept*.{ending}*")
+    ]
     assert len(files) > 2
     return b"".join(file.read_bytes() for file in files)
 
@@ -60,7 +66,8 @@ def shown(perfctl: Perfctl, *reports: str) -> bytes:
 
 
 def nsys_report(path: Path) -> Path:
-    """All forms as names of ranges, as a kernel's name, in the capture's facts, in messages, in strings."""
+    """All forms as names of ranges, as a kernel's name, in the capture's facts, in messages,
+    in strings."""
     builder = NsysBuilder("2024.2")
     builder.range("perfctl:step:0", 1, 9000)
     builder.launch(40, name="gemm(int)")
@@ -72,7 +79,9 @@ def nsys_report(path: Path) -> Path:
         columns = "timestamp timestampType source severity text globalPid"
         builder.row("DIAGNOSTIC_EVENT", columns, severity=1, source=1, text=said(name))
     for number, word in enumerate(said("an option of a database").split()):
-        builder.row("META_DATA_CAPTURE", "name value", name=f"PROCESS_0:ARGUMENT_{number}", value=word)
+        builder.row(
+            "META_DATA_CAPTURE", "name value", name=f"PROCESS_0:ARGUMENT_{number}", value=word
+        )
     return builder.write(path)
 
 
@@ -90,13 +99,20 @@ def kineto_report(path: Path) -> Path:
         }
         for number, name in enumerate(SHAPES)
     ]
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events, "facts": [said(name) for name in SHAPES]}))
+    path.write_text(
+        json.dumps(
+            {"schemaVersion": 1, "traceEvents": events, "facts": [said(name) for name in SHAPES]}
+        )
+    )
     return path
 
 
 def log(path: Path) -> Path:
     """Also what a Slurm script and a shell script are."""
-    lines = (f"{said(name)}\n#SBATCH --comment='{said(name)}'\nexport NOTE=1 # {said(name)}\n" for name in SHAPES)
+    lines = (
+        f"{said(name)}\n#SBATCH --comment='{said(name)}'\nexport NOTE=1 # {said(name)}\n"
+        for name in SHAPES
+    )
     path.write_bytes("\n".join(lines).encode())
     return path
 
@@ -122,7 +138,9 @@ def test_of_a_report_or_a_script_no_secret_reaches_a_scrubbed_copy(
 def test_nor_one_of_a_log_that_is_gzipped_or_utf_16(coding: str, tmp_path: Path) -> None:
     text = log(tmp_path / "r.txt").read_text()
     path = tmp_path / "r.log"
-    path.write_bytes(gzip.compress(text.encode(), mtime=0) if coding == "gzip" else text.encode("utf-16"))
+    path.write_bytes(
+        gzip.compress(text.encode(), mtime=0) if coding == "gzip" else text.encode("utf-16")
+    )
     raw = scrub(path, tmp_path / "copy.log").path.read_bytes()
     copy = gzip.decompress(raw).decode() if coding == "gzip" else raw.decode("utf-16")
     assert survivors(copy.encode()) == []
@@ -132,9 +150,14 @@ def test_of_a_runs_record_no_secret_reaches_the_store_a_page_or_an_export(
     perfctl: Perfctl, tmp_path: Path, recorded: Path
 ) -> None:
     shutil.copytree(recorded / "torch" / "b16", tmp_path / "b16")
-    record, workload = (json.loads((tmp_path / "b16" / name).read_text()) for name in ("run.json", "workload.json"))
+    record, workload = (
+        json.loads((tmp_path / "b16" / name).read_text()) for name in ("run.json", "workload.json")
+    )
     words = [word for name in SHAPES for word in said(name).split(" ")]
-    record["commands"] = [["python", "train.py", *words], ["python", *(said(name) for name in SHAPES)]]
+    record["commands"] = [
+        ["python", "train.py", *words],
+        ["python", *(said(name) for name in SHAPES)],
+    ]
     record |= {"status": "partial", "reason": "\n".join(map(said, SHAPES))}
     workload["options"] |= {f"note {number}": said(name) for number, name in enumerate(SHAPES)}
     (tmp_path / "b16" / "run.json").write_text(json.dumps(record))
@@ -168,5 +191,9 @@ def test_measurements_of_the_scrubbed_copy_are_whole(tmp_path: Path) -> None:
     counts = []
     for file in (path, copy):
         with closing(sqlite3.connect(file)) as connection:
-            counts.append(connection.execute('SELECT count(*), sum("end" - start) FROM NVTX_EVENTS').fetchone())
+            counts.append(
+                connection.execute(
+                    'SELECT count(*), sum("end" - start) FROM NVTX_EVENTS'
+                ).fetchone()
+            )
     assert counts[0] == counts[1]

@@ -1,4 +1,5 @@
-"""A report, a command line or a program's own words may hold secrets: the store, the page and what is said hold none."""
+"""A report, a command line or a program's own words may hold secrets: the store, the page and what
+is said hold none."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ OWN = (TOKEN, "hunter22", "s3cretw0rd", "0123456789abcdef0123")
 
 def everywhere(folder: Path) -> bytes:
     """The store, its log, and the page."""
-    return b"".join(file.read_bytes() for file in (*folder.glob("perfctl.db*"), *folder.glob("*.html")))
+    return b"".join(
+        file.read_bytes() for file in (*folder.glob("perfctl.db*"), *folder.glob("*.html"))
+    )
 
 
 @pytest.mark.parametrize("generation", ["2020.3", "2024.2", "2026.1"])
@@ -42,7 +45,9 @@ def test_a_process_environment_in_a_report_reaches_neither_store_nor_page(
         assert value not in said.out + said.err + page.err, value
 
 
-def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     builder.range(f"fetch {LOGIN}", 0, 900)
     builder.range("perfctl:step:0", 1, 800)
@@ -67,7 +72,9 @@ def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
 ) -> None:
     folder = tmp_path / "b16"
     shutil.copytree(recorded / "torch" / "b16", folder)
-    record, workload = (json.loads((folder / name).read_text()) for name in ("run.json", "workload.json"))
+    record, workload = (
+        json.loads((folder / name).read_text()) for name in ("run.json", "workload.json")
+    )
     record["commands"] = [["python", "train.py", "--hf-token", TOKEN, "--password=s3cretw0rd"]]
     record |= {"status": "partial", "reason": f"401 for {LOGIN}"}
     workload["options"] |= {"wandb_api_key": OWN[3]}

@@ -76,7 +76,9 @@ def ask(
         return answer.status, dict(answer.getheaders()), answer.read()
 
 
-def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothing(server: PageServer) -> None:
+def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothing(
+    server: PageServer,
+) -> None:
     status, headers, body = ask(server, "/page.html")
     assert (status, body) == (200, b"<h1>page</h1>")
     assert headers["Content-Type"] == "text/html; charset=utf-8"
@@ -102,13 +104,33 @@ def test_head_gives_the_length_and_no_body(server: PageServer) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/../outside.html", "/%2e%2e/outside.html", "/..%2foutside.html", "/sub/../../outside.html", "//etc/passwd",
-        "/link.html", "/second.html", "/up/outside.html", "/alias.html", "/pipe.html", "/.hidden.html", "/.git/x.html",
+        "/../outside.html",
+        "/%2e%2e/outside.html",
+        "/..%2foutside.html",
+        "/sub/../../outside.html",
+        "//etc/passwd",
+        "/link.html",
+        "/second.html",
+        "/up/outside.html",
+        "/alias.html",
+        "/pipe.html",
+        "/.hidden.html",
+        "/.git/x.html",
         "/%2egit/x.html",
-        "/perfctl.db", "/report.sqlite", "/run.json", "/stdout.log", "/sub", "/sub/", "/page.html/", "/page.html%00",
-        "/nothing.html", "/page.html%5c", "/" + "a" * 5000 + ".html", "http://127.0.0.1/outside.html",
+        "/perfctl.db",
+        "/report.sqlite",
+        "/run.json",
+        "/stdout.log",
+        "/sub",
+        "/sub/",
+        "/page.html/",
+        "/page.html%00",
+        "/nothing.html",
+        "/page.html%5c",
+        "/" + "a" * 5000 + ".html",
+        "http://127.0.0.1/outside.html",
     ],
-)  # fmt: skip
+)
 def test_nothing_outside_and_nothing_but_pages_is_given(server: PageServer, path: str) -> None:
     status, _, body = ask(server, path)
     if path == "/page.html/":
@@ -128,7 +150,8 @@ def test_a_caller_that_hangs_up_leaves_no_word_and_the_next_is_answered(
         with socket.create_connection(("127.0.0.1", server.server_address[1])) as caller:
             caller.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             caller.recv(1)
-            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+            # a reset, not an end
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert ask(server, "/page.html")[0] == 200
     assert (capfd.readouterr().err, said) == ("", [])
 
@@ -152,7 +175,9 @@ def test_a_link_to_a_page_inside_is_followed(server: PageServer) -> None:
     assert ask(server, "/other.html")[2] == b"<h1>page</h1>"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "MADEUP"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "MADEUP"]
+)
 def test_only_get_and_head_are_answered(server: PageServer, method: str) -> None:
     assert ask(server, "/page.html", method)[0] == 405
 
@@ -160,11 +185,19 @@ def test_only_get_and_head_are_answered(server: PageServer, method: str) -> None
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("127.0.0.1", 200), ("127.0.0.1:9999", 200), ("localhost:8765", 200), ("[::1]:8765", 200),
-        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("192.0.2.7", 421), ("", 421), (None, 421),
-        ("[", 421), ("localhost.evil.example:8765", 421),
+        ("127.0.0.1", 200),
+        ("127.0.0.1:9999", 200),
+        ("localhost:8765", 200),
+        ("[::1]:8765", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("192.0.2.7", 421),
+        ("", 421),
+        (None, 421),
+        ("[", 421),
+        ("localhost.evil.example:8765", 421),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_somebody_elses_dns_points_here_is_refused(
     server: PageServer, host: str | None, status: int
 ) -> None:
@@ -191,7 +224,9 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> N
         status, headers, body = ask(server, "/calculator.json?model=mlp:depth=3")
         assert (status, json.loads(body)) == (200, {"asked": "model=mlp:depth=3"})
         assert headers["Content-Type"] == "application/json"
-        assert headers["Content-Security-Policy"].startswith("default-src 'none'") and "script" not in str(headers)
+        assert headers["Content-Security-Policy"].startswith(
+            "default-src 'none'"
+        ) and "script" not in str(headers)
         assert ask(server, "/calculator.json", "HEAD")[2] == b""
         assert ask(server, "/calculator.json", "POST")[0] == 405
         assert ask(server, "/calculator.json", host="evil.example")[0] == 421
@@ -200,9 +235,12 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("site", "status"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
+    ("site", "status"),
+    [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)],
 )
-def test_the_calculator_answers_no_page_of_another_site(folder: Path, site: str, status: int) -> None:
+def test_the_calculator_answers_no_page_of_another_site(
+    folder: Path, site: str, status: int
+) -> None:
     with running(answering(folder)) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
         with closing(connection):
@@ -226,7 +264,9 @@ def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(
     sweep = folder / "perfctl-runs" / "torch-<b>net-1234"
     shutil.copytree(recorded / "torch" / "b16", sweep / "b16")
     (sweep / "b32.part").mkdir()
-    (sweep / "sweep.json").write_text(json.dumps({"command": "perfctl torch --name '<script>'", "host": "node7"}))
+    (sweep / "sweep.json").write_text(
+        json.dumps({"command": "perfctl torch --name '<script>'", "host": "node7"})
+    )
     text = ask(server, "/")[2].decode()
     assert 'http-equiv="refresh"' in text
     assert "<td>32</td><td>running</td>" in text
@@ -256,9 +296,11 @@ def test_a_sweeps_record_that_is_no_record_harms_nothing(server: PageServer, fol
 def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "perfctl", "serve", str(folder), "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     line = process.stdout.readline()
     assert "http://127.0.0.1:" in line
@@ -270,7 +312,9 @@ def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Pat
     assert errors == "ended\n"
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_said_in_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from perfctl.orchestrator.cli.main import run
 
     with socket.socket() as taken:

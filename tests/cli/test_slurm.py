@@ -1,4 +1,5 @@
-"""Arrays without a Slurm: what render writes, what the folders tell, what gather brings into the store."""
+"""Arrays without a Slurm: what render writes, what the folders tell, what gather brings into
+the store."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def render(perfctl: Perfctl, recorded: Path, *words: object) -> Path:
 def run_task(folder: Path, number: int, code: int = 0) -> None:
     """What Slurm would do."""
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["/bin/bash", folder / "array.sbatch", str(number)], env=environment, check=False)
+    done = subprocess.run(
+        ["/bin/bash", folder / "array.sbatch", str(number)], env=environment, check=False
+    )
     assert done.returncode == code
 
 
@@ -54,7 +57,17 @@ def states(perfctl: Perfctl, folder: Path) -> list[str]:
 
 
 def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> None:
-    said = perfctl("slurm", "render", "nsys,ncu", "--batches", "16,32", "--layer", "conv2", "--partition", "gpu")
+    said = perfctl(
+        "slurm",
+        "render",
+        "nsys,ncu",
+        "--batches",
+        "16,32",
+        "--layer",
+        "conv2",
+        "--partition",
+        "gpu",
+    )
     folder = next(Path("perfctl-runs").glob("slurm-*"))
     assert said.code == 0
     assert f"Next: perfctl slurm submit {folder}" in said.out
@@ -63,11 +76,18 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
     assert "#SBATCH --partition=gpu " in text
     tasks = json.loads((folder / "tasks.json").read_text())["tasks"]
     assert [(one["number"], one["label"], one["runs"]["batch_size"]) for one in tasks] == [
-        (0, "nsys, batch 16", 16), (1, "nsys, batch 32", 32), (2, "ncu, batch 16", 16), (3, "ncu, batch 32", 32),
-    ]  # fmt: skip
-    assert all(("--layer=conv2" in one["arguments"]) == (one["runs"]["profiler"] == "ncu") for one in tasks)
+        (0, "nsys, batch 16", 16),
+        (1, "nsys, batch 32", 32),
+        (2, "ncu, batch 16", 16),
+        (3, "ncu, batch 32", 32),
+    ]
+    assert all(
+        ("--layer=conv2" in one["arguments"]) == (one["runs"]["profiler"] == "ncu") for one in tasks
+    )
     lines = [line for line in text.splitlines() if "arguments=(" in line]
-    assert [("--layer=conv2" in line) for line in lines] == [False, True], "each profiler gets its own options only"
+    assert [("--layer=conv2" in line) for line in lines] == [False, True], (
+        "each profiler gets its own options only"
+    )
     assert all("--device=cuda" in line for line in lines)
 
 
@@ -111,7 +131,9 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
         (["nsys", "--partition", "a\nb"], "line break"),
     ],
 )
-def test_a_rendering_that_makes_no_sense_is_refused(perfctl: Perfctl, words: list[str], said: str) -> None:
+def test_a_rendering_that_makes_no_sense_is_refused(
+    perfctl: Perfctl, words: list[str], said: str
+) -> None:
     answer = perfctl("slurm", "render", *words)
     assert answer.code == 2
     assert said in answer.err
@@ -139,7 +161,9 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
     assert f"perfctl slurm submit {folder} --tasks 1,2" in said.out
     report = next(Path("perfctl-runs").glob("torch-*/b16/report.*"))
     report.write_bytes(report.read_bytes()[:100])
-    assert states(perfctl, folder)[0] == "failed", "a report that is shorter than it was is not whole"
+    assert states(perfctl, folder)[0] == "failed", (
+        "a report that is shorter than it was is not whole"
+    )
 
 
 def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_whole_run_takes_its_place(
@@ -161,7 +185,9 @@ def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_w
     assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
 
 
-def test_folders_copied_from_anywhere_are_gathered_and_none_twice(perfctl: Perfctl, recorded: Path) -> None:
+def test_folders_copied_from_anywhere_are_gathered_and_none_twice(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     folder = render(perfctl, recorded, "--batches", "16,32")
     run_task(folder, 0)
     run_task(folder, 1)
@@ -174,7 +200,9 @@ def test_folders_copied_from_anywhere_are_gathered_and_none_twice(perfctl: Perfc
     assert perfctl("slurm", "gather", "home").code == 2
 
 
-def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     folder = render(perfctl, recorded, "--batches", "16,32")
     run_task(folder, 0)
     run_task(folder, 1)
@@ -196,7 +224,8 @@ def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl: Pe
 
 
 def many(recorded: Path, count: int) -> Path:
-    """``count`` runs, each with a report and a batch size of its own; made from the beginning of one recording."""
+    """``count`` runs, each with a report and a batch size of its own; made from the beginning of
+    one recording."""
     source = recorded / "torch" / "b16"
     record = json.loads((source / "run.json").read_text())
     own = json.loads((source / "workload.json").read_text())
@@ -208,7 +237,9 @@ def many(recorded: Path, count: int) -> Path:
         folder.mkdir(parents=True)
         packed = gzip.compress(short, compresslevel=1, mtime=batch)
         (folder / record["artifact"]).write_bytes(packed)
-        (folder / "run.json").write_text(json.dumps({**record, "batch_size": batch, "artifact_bytes": len(packed)}))
+        (folder / "run.json").write_text(
+            json.dumps({**record, "batch_size": batch, "artifact_bytes": len(packed)})
+        )
         (folder / "workload.json").write_text(json.dumps({**own, "batch_size": batch}))
     return sweep
 
@@ -220,7 +251,9 @@ def test_every_task_is_gathered_and_none_twice(perfctl: Perfctl, recorded: Path)
         assert rows() == [("torch", batch, "ok") for batch in range(1, 5)]
 
 
-def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     sweep = many(recorded, 12)
     assert perfctl("slurm", "gather", sweep, "--store", "expected.db").code == 0
     argv = [sys.executable, "-m", "perfctl", "slurm", "gather", str(sweep)]
@@ -235,17 +268,24 @@ def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(perfctl: Per
         assert _count("perfctl.db", table) == _count("expected.db", table)
 
 
-def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(perfctl: Perfctl, recorded: Path) -> None:
+def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(
+    perfctl: Perfctl, recorded: Path
+) -> None:
     many(recorded, 6)
-    folder = render(perfctl, recorded, "--batches", "16,32,64,128")  # none of these ran: four rows that say so
+    # none of these ran: four rows that say so
+    folder = render(perfctl, recorded, "--batches", "16,32,64,128")
     argv = [sys.executable, "-m", "perfctl", "slurm", "gather", "perfctl-runs"]
-    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
     said = [(gathering.communicate()[0], gathering.returncode) for gathering in both]
     assert [code for _, code in said] == [4, 4], said
     missing = next(Path("perfctl-runs").glob("torch-mnist_cnn-*/sweep.json")).parent.name
     with closing(sqlite3.connect("perfctl.db")) as store, store:
         found = store.execute(
-            "SELECT name, batch_size, status FROM run JOIN sweep ON sweep.id = sweep_id ORDER BY status DESC, batch_size"
+            "SELECT name, batch_size, status FROM run JOIN sweep ON sweep.id = sweep_id ORDER BY "
+            "status DESC, batch_size"
         ).fetchall()
     whole = [("torch-mnist_cnn-0123abcd", batch, "ok") for batch in range(1, 7)]
     assert found == [*whole, *((missing, batch, "failed") for batch in (16, 32, 64, 128))], folder
@@ -263,8 +303,19 @@ def _count(store: str, table: str = "run") -> int:
 
 def test_options_for_one_tool_are_not_given_to_two(perfctl: Perfctl) -> None:
     said = perfctl("slurm", "render", "nsys,ncu", "-b", "16", "--tool-args=--stats=true")
-    assert (said.code, "--tool-args are of one profiler, and nsys,ncu are several" in said.err) == (2, True)
+    assert (said.code, "--tool-args are of one profiler, and nsys,ncu are several" in said.err) == (
+        2,
+        True,
+    )
     said = perfctl(
-        "slurm", "render", "ncu", "-b", "16", "--tool-args=--import-source yes", "--launches", "distinct", "--dry-run"
+        "slurm",
+        "render",
+        "ncu",
+        "-b",
+        "16",
+        "--tool-args=--import-source yes",
+        "--launches",
+        "distinct",
+        "--dry-run",
     )
     assert "--launches=distinct '--tool-args=--import-source yes'" in said.out

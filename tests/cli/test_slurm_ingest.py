@@ -24,18 +24,27 @@ def rendered(perfctl: Perfctl) -> Path:
     Path("broken.csv").write_text("no report at all\n")
     shutil.copytree(DATA / "ncu-logs", "logs")
     shutil.copytree(DATA / "recorded-cpu" / "torch", "recorded")
-    assert perfctl("slurm", "ingest", "study", "recorded", "broken.csv", "logs", "--tasks", 3).code == 0
+    assert (
+        perfctl("slurm", "ingest", "study", "recorded", "broken.csv", "logs", "--tasks", 3).code
+        == 0
+    )
     (folder,) = Path("perfctl-runs").iterdir()
     return folder
 
 
 def run_task(folder: Path, number: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SLURM")
+    }
     words = ["/bin/bash", folder / "array.sbatch", str(number)]
-    subprocess.run(words, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        words, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
-def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing(perfctl: Perfctl) -> None:
+def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing(
+    perfctl: Perfctl,
+) -> None:
     folder = rendered(perfctl)
     lists = [path.read_text().splitlines() for path in sorted(folder.glob("files-*.txt"))]
     assert len(lists) == 3
@@ -79,7 +88,9 @@ def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -
     assert len(rows(Path("all.db"))["run"]) > before > 0
 
 
-def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(perfctl: Perfctl) -> None:
+def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
+    perfctl: Perfctl,
+) -> None:
     Path("b16_vs_b32.csv").write_text(NCU.format(count=1))
     Path("empty").mkdir()
     assert perfctl("slurm", "ingest", "empty").code == 2

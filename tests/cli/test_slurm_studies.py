@@ -1,4 +1,5 @@
-"""perfctl slurm render study NAME: the commands of a study's parts as an array of jobs. Nothing runs here."""
+"""perfctl slurm render study NAME: the commands of a study's parts as an array of jobs. Nothing
+runs here."""
 
 from __future__ import annotations
 
@@ -43,13 +44,22 @@ def options(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def test_flops_has_a_part_for_each_sweep_and_each_shape() -> None:
-    found = parts_of(["flops", "--conv2", "32,128,5,1", "--epochs", "3", "--hand", "conv2=1", "--out", "st"])
+    found = parts_of(
+        ["flops", "--conv2", "32,128,5,1", "--epochs", "3", "--hand", "conv2=1", "--out", "st"]
+    )
     sweeps = ("clock", "training", "profile", "counts")
-    assert [label for label, _ in found.parts] == [f"{one}{tail}" for tail in ("", "-second") for one in sweeps]
+    assert [label for label, _ in found.parts] == [
+        f"{one}{tail}" for tail in ("", "-second") for one in sweeps
+    ]
     for label, words in found.parts:
         said = options(words)
         assert words[:2] == ("study", "flops")
-        assert (said["--part"], said["--conv2"], said["--epochs"], said["--out"]) == (label, "32,128,5,1", "3", "st")
+        assert (said["--part"], said["--conv2"], said["--epochs"], said["--out"]) == (
+            label,
+            "32,128,5,1",
+            "3",
+            "st",
+        )
     said = options(found.finish)
     assert (said["--from"], said["--out"], said["--hand"]) == ("st/perfctl-runs", "st", "conv2=1")
 
@@ -58,18 +68,32 @@ def test_flops_of_a_program_keeps_its_words_last() -> None:
     Path("train.py").write_text("")
     found = parts_of(["flops", "--batches", "2"], ["python", "train.py", "--batch-size", "{batch}"])
     assert found.parts
-    assert all(words[-5:] == ("--", "python", "train.py", "--batch-size", "{batch}") for _, words in found.parts)
+    assert all(
+        words[-5:] == ("--", "python", "train.py", "--batch-size", "{batch}")
+        for _, words in found.parts
+    )
 
 
 def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() -> None:
-    found = parts_of(["inference", "--models", "resnet18,vgg11", "--batches", "1,20", "--profiler", "torch"])
+    found = parts_of(
+        ["inference", "--models", "resnet18,vgg11", "--batches", "1,20", "--profiler", "torch"]
+    )
     assert [label for label, _ in found.parts] == [
         f"{m} {how}" for m in ("resnet18", "vgg11") for how in ("timed", "under torch")
     ]
     stores = [options(words)["--store"] for _, words in found.parts]
     assert len(set(stores)) == len(found.parts)
-    assert all(words[0] == "infer" and options(words)["--batches"] == "1,20" for _, words in found.parts)
-    assert found.finish == ("study", "inference", "--out", "study-inference", "--from", "study-inference/perfctl-runs")
+    assert all(
+        words[0] == "infer" and options(words)["--batches"] == "1,20" for _, words in found.parts
+    )
+    assert found.finish == (
+        "study",
+        "inference",
+        "--out",
+        "study-inference",
+        "--from",
+        "study-inference/perfctl-runs",
+    )
 
 
 def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
@@ -78,7 +102,11 @@ def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
     assert [label for label, _ in found.parts] == [f"{net} on {device}" for net, device in wanted]
     for (net, device), (_, words) in zip(wanted, found.parts, strict=True):
         said = options(words)
-        assert (words[0], said["--workload"], said["--device"]) == ("torch", net, device.partition(":")[0])
+        assert (words[0], said["--workload"], said["--device"]) == (
+            "torch",
+            net,
+            device.partition(":")[0],
+        )
         assert said["--precision"] == ("bf16" if device.endswith("bf16") else "fp32")
         assert ("--base-width" in words) == (net == "unet")
         assert "--no-store" in words
@@ -89,7 +117,9 @@ def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
 def test_cost_shares_one_design_and_its_page_measures_nothing() -> None:
     found = parts_of(["cost", "--quick", "--budget", "2m", "--threads", "1"])
     shards = [options(words) for _, words in found.parts]
-    assert [one["--shard"] for one in shards] == [f"{n}/{len(shards)}" for n in range(1, len(shards) + 1)]
+    assert [one["--shard"] for one in shards] == [
+        f"{n}/{len(shards)}" for n in range(1, len(shards) + 1)
+    ]
     assert all((one["--budget"], one["--threads"]) == ("120s", "1") for one in shards)
     ((file, text),) = found.files
     assert {words[1] for _, words in found.parts} == {str(file)}
@@ -122,7 +152,9 @@ def test_every_part_stands_in_the_array_word_for_word(name: str, render: Call) -
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_dry_run_prints_the_scripts_and_writes_nothing(name: str, render: Call, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_scripts_and_writes_nothing(
+    name: str, render: Call, tmp_path: Path
+) -> None:
     code, said = render("study", name, *MORE.get(name, ()), "--dry-run")
     assert code == 0
     assert "#SBATCH --array" in said
@@ -132,12 +164,16 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(name: str, render: Call
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "there is no study"), (("nonsense",), "'nonsense' is not a study"), (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
-        (("speedup", "--devices", "cpu"), "--devices needs two or more"), (("cost", "--models"), "requires an argument"),
-        (("inference", "--nonsense", "1"), "--nonsense"), (("inference",), "--models names no model"),
+        ((), "there is no study"),
+        (("nonsense",), "'nonsense' is not a study"),
+        (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
+        (("speedup", "--devices", "cpu"), "--devices needs two or more"),
+        (("cost", "--models"), "requires an argument"),
+        (("inference", "--nonsense", "1"), "--nonsense"),
+        (("inference",), "--models names no model"),
         (("cost", "--quick", "--design", "x.toml"), "--quick has a design of its own"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_one_line_and_writes_nothing(
     words: tuple[str, ...], said: str, render: Call, tmp_path: Path
 ) -> None:

@@ -11,18 +11,51 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.speedup import Way, distinct_labels, own_options, request_of, store_of, ways_of
+from perfctl.orchestrator.actions.speedup import (
+    Way,
+    distinct_labels,
+    own_options,
+    request_of,
+    store_of,
+    ways_of,
+)
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
-SMALL = ("--hidden", "4", "--length", "6", "--samples", "32", "--threads", "1", "--steps", "10", "--warmup", "2")
-CALL = ("speedup", "--workload", "lstm", "--devices", "cpu,cpu:bf16", "--batches", "8", "--epochs", "2", *SMALL)
+SMALL = (
+    "--hidden",
+    "4",
+    "--length",
+    "6",
+    "--samples",
+    "32",
+    "--threads",
+    "1",
+    "--steps",
+    "10",
+    "--warmup",
+    "2",
+)
+CALL = (
+    "speedup",
+    "--workload",
+    "lstm",
+    "--devices",
+    "cpu,cpu:bf16",
+    "--batches",
+    "8",
+    "--epochs",
+    "2",
+    *SMALL,
+)
 
 
 @pytest.mark.usefixtures("quick_sweeps", "bf16_lstm")
-def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_precisions_leave_traces_results_and_a_page(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     said = perfctl(*CALL, "--charts", "charts")
     assert said.code == 0, said.err
@@ -34,11 +67,18 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
         assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
         assert len(run["epochs"]) == 2
         assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
-    drawn = [*Path("charts").glob("s1-*.pdf")]  # not of a speed-up whose interval is too wide to be shown
+    # not of a speed-up whose interval is too wide to be shown
+    drawn = [*Path("charts").glob("s1-*.pdf")]
     assert drawn
     assert all(chart.read_bytes().startswith(b"%PDF") for chart in drawn)
     page = Path("lstm_speedup.html").read_text()
-    for words in ("Speed-up by layer", "95 % interval", "Accuracy by training time", "Kinds of work", "Peak memory"):
+    for words in (
+        "Speed-up by layer",
+        "95 % interval",
+        "Accuracy by training time",
+        "Kinds of work",
+        "Peak memory",
+    ):
         assert words in page, words
     assert "cpu and cpu:bf16 differ in precision (fp32; bf16)" in " ".join(said.out.split())
 
@@ -48,7 +88,9 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     assert [arm["label"] for arm in study["arms"]] == ["cpu", "cpu:bf16"]
     plain, half = study["arms"]
     kept = 4 * (4 * 4 * (128 + 4) * 2 + 4 * 4 * (8 + 4) * 2 + 4 * 16 * 2 * 2 + 8 * 10 + 10)
-    assert plain["paper_memory"] >= 3 * kept + 4 * 8 * 6 * 128, "parameters, Adam's two states, the letters"
+    assert plain["paper_memory"] >= 3 * kept + 4 * 8 * 6 * 128, (
+        "parameters, Adam's two states, the letters"
+    )
     assert plain["paper_memory_reason"] is None
     assert plain["paper_memory"] < plain["memory"]["peak host resident"]
     assert (half["paper_memory"], "autocast" in half["paper_memory_reason"]) == (None, True)
@@ -66,10 +108,22 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
 
     store = ("--store", "perfctl.db")
     named = [chart["name"] for chart in perfctl("plot", "--list", "--json", *store).json]
-    for chart in ("training-loss-by-epoch", "test-loss-by-time", "accuracy-by-epoch", "epoch-time", "work",
-                  "operations-cpu", "operations-cpu-bf16", "memory"):  # fmt: skip
+    for chart in (
+        "training-loss-by-epoch",
+        "test-loss-by-time",
+        "accuracy-by-epoch",
+        "epoch-time",
+        "work",
+        "operations-cpu",
+        "operations-cpu-bf16",
+        "memory",
+    ):
         assert f"lstm-{chart}" in named, chart
-    gains = [line["gain"] for line in study["against"][0]["lines"] if line["level"] in ("epoch", "step", "phase")]
+    gains = [
+        line["gain"]
+        for line in study["against"][0]["lines"]
+        if line["level"] in ("epoch", "step", "phase")
+    ]
     assert ("lstm-speedup" in named) == any(gains), (
         "a machine that is busy leaves no interval narrow enough to be shown"
     )
@@ -85,7 +139,9 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     said = perfctl("plot", "--list", "--json", "--runs", "lstm_cpu,lstm_cpu_bf16", *store)
     assert "precision differs" in said.err
     assert "speedup" not in [chart["name"] for chart in said.json]
-    said = perfctl("plot", "speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision", *store)
+    said = perfctl(
+        "plot", "speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision", *store
+    )
     assert (said.code == 0) == Path("speedup.pdf").exists() == any(gains)
     assert not any(gains) or Path("speedup.pdf").read_bytes().startswith(b"%PDF")
 
@@ -97,10 +153,13 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
 @pytest.mark.parametrize(
     ("devices", "what"),
     [
-        ("cpu", "needs two or more"), ("cpu,cpu:tf32", "'cpu:tf32' is not known"), ("cpu,tpu", "'tpu' is not known"),
-        ("cpu,cpu:", "'cpu:' is not known"), ("cpu,cpu", "names a device twice"),
+        ("cpu", "needs two or more"),
+        ("cpu,cpu:tf32", "'cpu:tf32' is not known"),
+        ("cpu,tpu", "'tpu' is not known"),
+        ("cpu,cpu:", "'cpu:' is not known"),
+        ("cpu,cpu", "names a device twice"),
     ],
-)  # fmt: skip
+)
 def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, what: str) -> None:
     said = perfctl("speedup", "--devices", devices)
     assert said.code == 2
@@ -115,19 +174,34 @@ def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None
 
 
 def test_a_list_of_devices_is_read() -> None:
-    assert ways_of("cpu, cuda:tf32,cuda:compile") == (Way("cpu"), Way("cuda", "tf32"), Way("cuda", "compile"))
-    assert [way.precision for way in ways_of("cuda,cuda:bf16,cpu:compile")] == ["fp32", "bf16", "fp32"]
+    assert ways_of("cpu, cuda:tf32,cuda:compile") == (
+        Way("cpu"),
+        Way("cuda", "tf32"),
+        Way("cuda", "compile"),
+    )
+    assert [way.precision for way in ways_of("cuda,cuda:bf16,cpu:compile")] == [
+        "fp32",
+        "bf16",
+        "fp32",
+    ]
 
 
 @pytest.mark.parametrize(
     ("devices", "device", "precision"),
-    [("cpu,cuda", "cuda", "fp32"), ("cpu,cuda:tf32", "cuda", "tf32"), ("cpu,cuda:bf16", "cuda", "bf16"),
-     ("cuda,cpu:bf16", "cpu", "bf16"), ("cuda,cuda:compile", "cuda", "fp32")],
-)  # fmt: skip
+    [
+        ("cpu,cuda", "cuda", "fp32"),
+        ("cpu,cuda:tf32", "cuda", "tf32"),
+        ("cpu,cuda:bf16", "cuda", "bf16"),
+        ("cuda,cpu:bf16", "cpu", "bf16"),
+        ("cuda,cuda:compile", "cuda", "fp32"),
+    ],
+)
 def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.actions.sweep.request.resolve_device", lambda asked: asked)
+    monkeypatch.setattr(
+        "perfctl.orchestrator.actions.sweep.request.resolve_device", lambda asked: asked
+    )
     base, other = (_argv(way) for way in ways_of(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
@@ -140,7 +214,9 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
             del kept[place : place + 2]
         return kept
 
-    assert rest(base) == rest(other), "seed, data, epochs, steps and the workload's own options are the same"
+    assert rest(base) == rest(other), (
+        "seed, data, epochs, steps and the workload's own options are the same"
+    )
     assert "--seed" in base
 
 
@@ -152,11 +228,23 @@ def _argv(way: Way) -> list[str]:
     return [str(word) for word in command.argv]
 
 
-def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(perfctl: Perfctl, reports: Path) -> None:
-    cpu, gpu = (reports / "kineto" / name for name in (
-        "hta_cpu_only_rank-34.pt.trace.json.gz", "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"))  # fmt: skip
+def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(
+    perfctl: Perfctl, reports: Path
+) -> None:
+    cpu, gpu = (
+        reports / "kineto" / name
+        for name in (
+            "hta_cpu_only_rank-34.pt.trace.json.gz",
+            "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
+        )
+    )
     for one in (cpu, gpu):
-        assert perfctl("ingest", one, "--workload", "resnet50", "--batch", "32" if one is cpu else "16").code == 0
+        assert (
+            perfctl(
+                "ingest", one, "--workload", "resnet50", "--batch", "32" if one is cpu else "16"
+            ).code
+            == 0
+        )
     ask = ("speedup", "--runs", "run:1,run:2", "--store", "perfctl.db")
     said = perfctl(*ask)
     assert said.code == 1
@@ -184,7 +272,9 @@ def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.Mo
 
 
 def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
-    said = perfctl("speedup", "--workload", "unet", "--devices", "cpu,cpu:bf16", "--image-size", "20")
+    said = perfctl(
+        "speedup", "--workload", "unet", "--devices", "cpu,cpu:bf16", "--image-size", "20"
+    )
     assert said.code == 2
     assert "is not a multiple of 16" in said.err
     with pytest.raises(UsageError):
@@ -192,7 +282,11 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
 
 
 def test_equally_named_sides_aredistinct_labels() -> None:
-    assert distinct_labels(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == ["old/b16", "new/b16", "b32"]
+    assert distinct_labels(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == [
+        "old/b16",
+        "new/b16",
+        "b32",
+    ]
     assert distinct_labels(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
 
 
@@ -200,5 +294,7 @@ def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called() ->
     said = {"option:conv2": "[32, 64, 3, 1]", "option:epochs": "2"}
     run: Any = SimpleNamespace(workload="mnist_cnn", report=SimpleNamespace(environment=said))
     assert own_options(run) == ("--conv2=32,64,3,1",)
-    run = SimpleNamespace(workload="unet", report=SimpleNamespace(environment={"option:base_width": "8"}))
+    run = SimpleNamespace(
+        workload="unet", report=SimpleNamespace(environment={"option:base_width": "8"})
+    )
     assert own_options(run) == ("--base-width=8",)

@@ -13,7 +13,14 @@ from tests.cli.conftest import Said
 
 Perfctl = Callable[..., Said]
 ROOT: Any = typer.main.get_command(application())
-LETTERS = {"-b": "--batches", "-o": "--out", "-w": "--workload", "-p": "--profiler", "-f": "--format", "-j": "--jobs"}
+LETTERS = {
+    "-b": "--batches",
+    "-o": "--out",
+    "-w": "--workload",
+    "-p": "--profiler",
+    "-f": "--format",
+    "-j": "--jobs",
+}
 """Letter -> the option that it stands for in every command."""
 
 
@@ -48,7 +55,9 @@ def test_every_command_of_a_group_has_one_whole_line(perfctl: Perfctl, group: st
     assert [line.split()[0] for line in listing] == [
         name for name, command in ROOT.commands[group].commands.items() if not command.hidden
     ], "no line is wrapped"
-    assert all(line.endswith(".") and not line.endswith("...") and len(line) < 80 for line in listing)
+    assert all(
+        line.endswith(".") and not line.endswith("...") and len(line) < 80 for line in listing
+    )
 
 
 def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command() -> None:
@@ -63,7 +72,9 @@ def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command()
                 assert len(option.opts) == 2, f"perfctl {name}: {spelt[0]} has no letter"
 
 
-def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(perfctl: Perfctl) -> None:
+def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(
+    perfctl: Perfctl,
+) -> None:
     for words in (
         "estimate [OPTIONS] MODEL",
         "predict [OPTIONS] MODEL",

@@ -11,7 +11,9 @@ Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 
 
-@pytest.mark.parametrize("word", ["--batch", "--batch=7", "--record", "--annotate", "--window", "--trace"])
+@pytest.mark.parametrize(
+    "word", ["--batch", "--batch=7", "--record", "--annotate", "--window", "--trace"]
+)
 def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, word: str) -> None:
     said = perfctl("torch", "--batches", "4", word, "7")
     assert said.code == 2
@@ -22,15 +24,19 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--batches", "x"], "'x' is not a batch size"), (["--batches", "16,16"], "repeats a size"),
-        (["--batches", "0"], "at least 1"), (["--workload", "nope"], "known: mnist_cnn"),
-        (["--mode", "bogus"], "invalid choice"), (["--conv2", "33,64,3,1"], "must begin with 32"),
-        (["--bathces", "16"], "--bathces"), (["--device", "tpu"], "Say cpu, cuda or auto"),
+        (["--batches", "x"], "'x' is not a batch size"),
+        (["--batches", "16,16"], "repeats a size"),
+        (["--batches", "0"], "at least 1"),
+        (["--workload", "nope"], "known: mnist_cnn"),
+        (["--mode", "bogus"], "invalid choice"),
+        (["--conv2", "33,64,3,1"], "must begin with 32"),
+        (["--bathces", "16"], "--bathces"),
+        (["--device", "tpu"], "Say cpu, cuda or auto"),
         (["--timeout", "-1"], "--timeout"),
         (["mnist_cnn"], "Name it with --workload mnist_cnn"),
         (["mnist_cnn:conv2=32,128,5,1"], "Name it with --workload mnist_cnn:conv2=32,128,5,1"),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_makes_no_sense_is_refused_in_one_line_before_anything_runs(
     perfctl: Perfctl, words: list[str], said: str
 ) -> None:
@@ -42,7 +48,9 @@ def test_a_request_that_makes_no_sense_is_refused_in_one_line_before_anything_ru
 
 
 def test_a_dry_run_prints_one_command_a_batch_size_and_starts_nothing(perfctl: Perfctl) -> None:
-    said = perfctl("torch", "--batches", "16,32", "--device", "cpu", "--conv2", "32,128,5,1", "--dry-run")
+    said = perfctl(
+        "torch", "--batches", "16,32", "--device", "cpu", "--conv2", "32,128,5,1", "--dry-run"
+    )
     assert said.code == 0
     commands = [shlex.split(line) for line in said.out.splitlines()]
     assert [command[command.index("--batch") + 1] for command in commands] == ["16", "32"]
@@ -50,7 +58,9 @@ def test_a_dry_run_prints_one_command_a_batch_size_and_starts_nothing(perfctl: P
     assert list(Path().iterdir()) == []
 
 
-def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(perfctl: Perfctl) -> None:
+def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
+    perfctl: Perfctl,
+) -> None:
     words = ("torch", "--batches", "16", "--device", "cpu", "--out", "before/runs")
     planned, ran = perfctl(*words, "--dry-run"), perfctl(*words)
     assert "there is no folder before" in planned.err

@@ -21,7 +21,9 @@ Perfctl = Callable[..., Any]
 
 
 def events(path: Path, phase: str = "X") -> list[dict[str, Any]]:
-    content = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+    content = json.loads(
+        gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    )
     return [event for event in content["traceEvents"] if event["ph"] == phase]
 
 
@@ -30,17 +32,24 @@ def store(tmp_path: Path, hostile: Any) -> Path:
     return Path(hostile.store(tmp_path / "perfctl.db"))
 
 
-def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(perfctl: Perfctl, store: Path, hostile: Any) -> None:
+def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
+    perfctl: Perfctl, store: Path, hostile: Any
+) -> None:
     assert perfctl("trace", 1, "--step", 0, "--out", "t.json").code == 0
     found = {event["name"]: event for event in events(Path("t.json"))}
-    assert set(found) == {hostile.FORMULA, hostile.ESCAPES, "Memcpy HtoD", "outer", "inner"}, "not the next step's"
+    assert set(found) == {hostile.FORMULA, hostile.ESCAPES, "Memcpy HtoD", "outer", "inner"}, (
+        "not the next step's"
+    )
     kernel, copy, inner = found[hostile.FORMULA], found["Memcpy HtoD"], found["inner"]
     zero = 900  # the outer range begins first
     assert (kernel["ts"], kernel["dur"]) == ((1000 - zero) / 1000, 500 / 1000)
     assert (kernel["pid"], kernel["tid"]) == (copy["pid"], copy["tid"]), "the same stream"
     assert (inner["ts"], inner["dur"], inner["tid"]) == (0.1, 0.3, 11)
     assert inner["pid"] != kernel["pid"]
-    assert kernel["args"] | {"layer": "conv1", "direction": "forward", "grid": [4, 2, 1]} == kernel["args"]
+    assert (
+        kernel["args"] | {"layer": "conv1", "direction": "forward", "grid": [4, 2, 1]}
+        == kernel["args"]
+    )
     assert copy["args"]["bytes"] == 4096
 
 
@@ -49,7 +58,10 @@ def test_a_kernel_whose_length_is_not_known_is_an_instant_and_one_of_no_length_i
 ) -> None:
     perfctl("trace", 1, "--step", 0, "--out", "t.json")
     assert [event["name"] for event in events(Path("t.json"), "i")] == [hostile.MARKUP]
-    assert next(event for event in events(Path("t.json")) if event["name"] == hostile.ESCAPES)["dur"] == 0
+    assert (
+        next(event for event in events(Path("t.json")) if event["name"] == hostile.ESCAPES)["dur"]
+        == 0
+    )
 
 
 def test_lines_are_named_by_gpu_stream_and_thread(perfctl: Perfctl, store: Path) -> None:
@@ -58,14 +70,18 @@ def test_lines_are_named_by_gpu_stream_and_thread(perfctl: Perfctl, store: Path)
     assert names == {"host", "GPU 0", "stream 7", "thread 11"}
 
 
-def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(perfctl: Perfctl, replayed: Path) -> None:
+def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
+    perfctl: Perfctl, replayed: Path
+) -> None:
     assert perfctl("trace", 1, "--step", 1, "--store", replayed).code == 0
     back = parse(Path("trace-run1.json.gz"))
     shown = perfctl("show", 1, "--json", "--store", replayed).json
     wanted = [(r["name"], r["duration_ns"]) for r in shown["ranges"] if r["step"] == 1]
     assert wanted
     found = [(span.name, span.duration_ns) for span in back.ranges]
-    assert sorted(name_and_length for name_and_length in found if name_and_length in wanted) == sorted(wanted)
+    assert sorted(
+        name_and_length for name_and_length in found if name_and_length in wanted
+    ) == sorted(wanted)
 
 
 def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, reports: Path) -> None:
@@ -75,7 +91,10 @@ def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, rep
     old, new = parse(source), parse(Path("t.json.gz"))
 
     def facts(report: Any) -> list[tuple[Any, ...]]:
-        return [(k.name, k.duration_ns, k.device_index, k.stream, k.grid_x, k.block_x) for k in report.kernels]
+        return [
+            (k.name, k.duration_ns, k.device_index, k.stream, k.grid_x, k.block_x)
+            for k in report.kernels
+        ]
 
     assert facts(old)
     assert sorted(facts(new), key=str) == sorted(facts(old), key=str)
@@ -93,15 +112,30 @@ def test_the_same_step_gives_the_same_bytes(perfctl: Perfctl, store: Path) -> No
 
 
 def with_everything() -> Run:
-    """Two steps with a range, operators, kernels of which two overlap on a stream, and readings of the GPU and the host."""
+    """Two steps with a range, operators, kernels of which two overlap on a stream, and readings of
+    the GPU and the host."""
     ranges = [
         Range(0, "perfctl:step:0", None, 0, 1000, 11, 0, None, step=0),
-        Range(1, "conv1:forward", None, 100, 300, 11, 1, 0, layer="conv1", direction="forward", step=0),
+        Range(
+            1, "conv1:forward", None, 100, 300, 11, 1, 0, layer="conv1", direction="forward", step=0
+        ),
         Range(2, "perfctl:step:1", None, 2000, 1000, 11, 0, None, step=1),
     ]
     kernels = [
-        Kernel(0, "a", layer="conv1", step=0, range_number=1, stream=7, start_ns=500, duration_ns=200, correlation=4),
-        Kernel(1, "b", layer="conv1", step=0, range_number=1, stream=7, start_ns=600, duration_ns=300),
+        Kernel(
+            0,
+            "a",
+            layer="conv1",
+            step=0,
+            range_number=1,
+            stream=7,
+            start_ns=500,
+            duration_ns=200,
+            correlation=4,
+        ),
+        Kernel(
+            1, "b", layer="conv1", step=0, range_number=1, stream=7, start_ns=600, duration_ns=300
+        ),
         Kernel(2, "c", step=1, range_number=2, stream=7, start_ns=2500, duration_ns=300),
     ]
     samples = [
@@ -120,12 +154,17 @@ OPERATORS = (
 
 
 def of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [event for event in content["traceEvents"] if event.get("cat") == kind or event["ph"] == kind]
+    return [
+        event for event in content["traceEvents"] if event.get("cat") == kind or event["ph"] == kind
+    ]
 
 
 def test_operators_of_the_step_stand_on_the_thread_of_its_ranges() -> None:
     content, counted = trace(with_everything(), 0, OPERATORS)
-    found = [(event["name"], event["ts"], event["dur"], event["tid"]) for event in of_kind(content, "cpu_op")]
+    found = [
+        (event["name"], event["ts"], event["dur"], event["tid"])
+        for event in of_kind(content, "cpu_op")
+    ]
     assert found == [("aten::conv2d", 0.11, 0.2, 11), ("aten::copy_", 0.12, 0.02, 11)]
     assert (counted.operators, counted.kernels, counted.ranges, counted.arrows) == (2, 2, 2, 2)
     assert {event["tid"] for event in of_kind(content, "user_annotation")} == {11}
@@ -133,7 +172,10 @@ def test_operators_of_the_step_stand_on_the_thread_of_its_ranges() -> None:
 
 def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
     content, counted = trace(with_everything(), 0)
-    found = {(event["pid"], event["name"]): (event["ts"], *event["args"].values()) for event in of_kind(content, "C")}
+    found = {
+        (event["pid"], event["name"]): (event["ts"], *event["args"].values())
+        for event in of_kind(content, "C")
+    }
     assert found[1, "GPU utilisation (%)"] == (0.4, 50)
     assert found[1, "power (W)"] == (0.4, 120.5)
     assert found[1, "SM clock (Hz)"] == (0.4, 1_400_000_000)
@@ -144,7 +186,9 @@ def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
 
 def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
     run = with_everything()
-    run = replace(run, report=replace(run.report, samples=[run.report.samples[0]._replace(at_ns=10**18)]))  # type: ignore[index]
+    run = replace(
+        run, report=replace(run.report, samples=[run.report.samples[0]._replace(at_ns=10**18)])
+    )  # type: ignore[index]
     content, counted = trace(run, None)
     assert counted.readings == 0
     assert "none of 1 readings lies in this time" in content["otherData"]["missing"]
@@ -157,7 +201,9 @@ def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
     assert starts.keys() == ends.keys() == {1, 2}
     kernels = {event["name"]: event for event in of_kind(content, "kernel")}
     for number, name in ((1, "a"), (2, "b")):
-        assert [starts[number][key] for key in ("pid", "tid", "ts")] == [0, 11, 0.1], "where conv1:forward begins"
+        assert [starts[number][key] for key in ("pid", "tid", "ts")] == [0, 11, 0.1], (
+            "where conv1:forward begins"
+        )
         assert [ends[number][key] for key in ("pid", "tid", "ts")] == [
             kernels[name][key] for key in ("pid", "tid", "ts")
         ]
@@ -165,15 +211,23 @@ def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
     assert kernels["a"]["args"]["correlation"] == 4
 
 
-def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest() -> None:
+def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest() -> (
+    None
+):
     content, _ = trace(with_everything(), 0)
     lines = {event["name"]: event["tid"] for event in of_kind(content, "kernel")}
     assert lines["a"] != lines["b"]
-    names = {event["tid"]: event["args"]["name"] for event in of_kind(content, "M") if event["name"] == "thread_name"}
+    names = {
+        event["tid"]: event["args"]["name"]
+        for event in of_kind(content, "M")
+        if event["name"] == "thread_name"
+    }
     assert (names[lines["a"]], names[lines["b"]]) == ("stream 7", "stream 7, overlapping 1")
 
 
-def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl: Perfctl, reports: Path) -> None:
+def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
+    perfctl: Perfctl, reports: Path
+) -> None:
     perfctl("ingest", reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz")
     answer = perfctl("trace", 1, "--whole", "--out", "t.json.gz", "--json").json
     content = json.loads(gzip.decompress(Path("t.json.gz").read_bytes()))
@@ -186,10 +240,15 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl: Perfc
     with closing(sqlite3.connect("perfctl.db")) as db:
         for table, kind, said in tables:
             stored = sorted(
-                db.execute(f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL")
+                db.execute(
+                    f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL"
+                )
             )
-            written = [(event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
-                       for event in of_kind(content, kind) if event["ph"] == "X"]  # fmt: skip
+            written = [
+                (event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
+                for event in of_kind(content, kind)
+                if event["ph"] == "X"
+            ]
             assert sorted(written) == stored, table
             assert answer[said] == len(stored)
     assert answer["operators"] > 0

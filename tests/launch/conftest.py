@@ -1,4 +1,5 @@
-"""What the launcher's tests share: requests, outcomes, and a look at /proc that does not use perfctl's own."""
+"""What the launcher's tests share: requests, outcomes, and a look at /proc that does not use
+perfctl's own."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ class Processes:
 
     def values_of(self, variable: str) -> list[str]:
         """What an environment variable is for each of them."""
-        entries = (entry.partition("=") for _, environment in self._found() for entry in environment)
+        entries = (
+            entry.partition("=") for _, environment in self._found() for entry in environment
+        )
         return [value for name, _, value in entries if name == variable]
 
     def _found(self) -> Iterator[tuple[str, list[str]]]:
@@ -69,26 +72,40 @@ class Processes:
             try:
                 environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
                 if f"{TOKEN}={self.token}" in environment:
-                    yield (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(), environment
+                    yield (
+                        (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(),
+                        environment,
+                    )
             except OSError:
                 continue
 
-    def start_perfctl(self, folder: Path, *argv: str, grace: str = "1", **options: Any) -> subprocess.Popen[str]:
+    def start_perfctl(
+        self, folder: Path, *argv: str, grace: str = "1", **options: Any
+    ) -> subprocess.Popen[str]:
         """A process that runs ``argv`` as perfctl does, so that it can be killed."""
         driver = (sys.executable, "-c", DRIVER, str(folder), self.token, grace, *argv)
-        return subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+        return subprocess.Popen(
+            driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+        )
 
     def run(self, command: Command, request: RunRequest, **options: Any) -> Outcome:
-        """Run a command of a profiler as a sweep does: once more where nsys could not start beside another."""
+        """Run a command of a profiler as a sweep does: once more where nsys could not start
+        beside another."""
         marked = replace(command, environment={**command.environment, **self.environment})
 
         def once(stage: str) -> Outcome:
-            logs = {name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")}
-            return run.run(marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options)
+            logs = {
+                name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")
+            }
+            return run.run(
+                marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options
+            )
 
         return sweep.retry_start(marked, request, once)
 
-    def wait_for(self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None) -> bool:
+    def wait_for(
+        self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None
+    ) -> bool:
         """Until at least ``count`` of them run. False if ``driver`` ended before that."""
 
         def told() -> bool:
@@ -110,7 +127,8 @@ def processes() -> Iterator[Processes]:
 
 @pytest.fixture
 def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
-    """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made and empty."""
+    """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made
+    and empty."""
 
     def make(device: str = "cpu", python: str = "/opt/python") -> RunRequest:
         paths = RunPaths(tmp_path / "sweep", 16)
@@ -124,19 +142,24 @@ def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
 def make_outcome(tmp_path: Path) -> Callable[..., Outcome]:
     """An outcome with the given logs, as if a process had left it."""
 
-    def make(exit_code: int | None = 0, stdout: str = "", stderr: str = "", timed_out: bool = False) -> Outcome:
+    def make(
+        exit_code: int | None = 0, stdout: str = "", stderr: str = "", timed_out: bool = False
+    ) -> Outcome:
         number = len(list(tmp_path.glob("out*.log")))
         out, err = tmp_path / f"out{number}.log", tmp_path / f"err{number}.log"
         out.write_text(stdout)
         err.write_text(stderr)
-        return Outcome(exit_code, timed_out, "2026-01-02T03:04:05.000+00:00", 7_000_000_000, out, err)
+        return Outcome(
+            exit_code, timed_out, "2026-01-02T03:04:05.000+00:00", 7_000_000_000, out, err
+        )
 
     return make
 
 
 @pytest.fixture
 def make_program(tmp_path: Path) -> Callable[[str], str]:
-    """An executable that runs the given shell lines and ignores its arguments: stands in for the interpreter."""
+    """An executable that runs the given shell lines and ignores its arguments: stands in for the
+    interpreter."""
 
     def make(lines: str) -> str:
         path = tmp_path / "program.sh"
@@ -155,7 +178,8 @@ def cluster() -> Iterator[slurm.Cluster]:
 
 @pytest.fixture(scope="session")
 def image() -> Iterator[Path]:
-    """A real image, built once. Not below pytest's own folder, which only its owner may enter: root builds as nobody."""
+    """A real image, built once. Not below pytest's own folder, which only its owner may enter: root
+    builds as nobody."""
     if reason := image_root.why_not():
         pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="perfctl-image-"))

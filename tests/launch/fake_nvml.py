@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 QUANTITIES = {
-    "nvmlDeviceGetPowerUsage": "milliwatt", "nvmlDeviceGetTotalEnergyConsumption": "millijoule",
+    "nvmlDeviceGetPowerUsage": "milliwatt",
+    "nvmlDeviceGetTotalEnergyConsumption": "millijoule",
     "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
-}  # fmt: skip
+}
 
 
 class FakeError(Exception):
@@ -19,7 +20,8 @@ class FakeError(Exception):
 
 @dataclass
 class FakeNvml:
-    """``rows``: for each GPU, a list of readings; every look at utilisation takes the next, the last stays.
+    """``rows``: for each GPU, a list of readings; every look at utilisation takes the next, the
+    last stays.
 
     A quantity that a reading lacks raises, as NVML does for what a GPU does not support.
     """
@@ -79,7 +81,9 @@ class FakeNvml:
         return int(self._get(handle, {1: "sm_mhz", 2: "memory_mhz"}[kind]))
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
-        return [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in self.processes.items()]
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in self.processes.items()
+        ]
 
     def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Any]:
         if not self.processes:

@@ -1,6 +1,7 @@
 """A small root file system made of this machine's own files, and a real Apptainer image of it.
 
-Python, a shell and a few programs, with the libraries they need: what a base image has, without a network.
+Python, a shell and a few programs, with the libraries they need: what a base image has, without
+a network.
 """
 
 from __future__ import annotations
@@ -22,9 +23,19 @@ from perfctl.orchestrator.launch.images import definition, run
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ("sh", "env", "rm", "mkdir", "cat", "true", "sleep", "uname")
 _NOT_COPIED = (
-    "site-packages", "test", "__pycache__", "idlelib", "turtledemo", "config-*", "*.a", "tkinter", "_tkinter*", "lib2to3",
-    "pydoc_data", "_test*.so",
-)  # fmt: skip
+    "site-packages",
+    "test",
+    "__pycache__",
+    "idlelib",
+    "turtledemo",
+    "config-*",
+    "*.a",
+    "tkinter",
+    "_tkinter*",
+    "lib2to3",
+    "pydoc_data",
+    "_test*.so",
+)
 
 
 def site_packages() -> Path:
@@ -38,32 +49,60 @@ def why_not() -> str | None:
     """Why no image can be built and run here; None when one can."""
     runtime = next((name for name in run.RUNTIMES if shutil.which(name)), None)
     if runtime is None:
-        return "neither Apptainer nor Singularity is installed here (scripts/setup/apptainer_install.sh)"
+        return (
+            "neither Apptainer nor Singularity is installed here "
+            "(scripts/setup/apptainer_install.sh)"
+        )
     if not Path(_stdlib(), "ensurepip", "_bundled").is_dir():
         return "this Python has no ensurepip, which makes the pip of the image"
     return None
 
 
 def build(folder: Path) -> Path:
-    """The image: a root made from this machine, then the definition that perfctl renders, built for real.
+    """The image: a root made from this machine, then the definition that perfctl renders, built
+    for real.
 
-    Root builds as nobody: a root without all capabilities (virtual machines, containers) cannot run %post.
+    Root builds as nobody: a root without all capabilities (virtual machines, containers) cannot
+    run %post.
     """
     root = make_root(folder / "root")
     asked = definition.Definition(
-        base=str(root), source=wheel(folder), pip_options=("--no-index", "--no-deps"), post=("mkdir -p /data",)
+        base=str(root),
+        source=wheel(folder),
+        pip_options=("--no-index", "--no-deps"),
+        post=("mkdir -p /data",),
     )
     out = folder / "perfctl.def"
-    out.write_text(definition.render(asked, out, version=__version__, command="perfctl image render"))
+    out.write_text(
+        definition.render(asked, out, version=__version__, command="perfctl image render")
+    )
     runtime = run.find_runtime()
     quick = "--mksquashfs-args=-comp gzip -Xcompression-level 1"
-    command = (runtime, "build", "--ignore-fakeroot-command", quick, str(out.with_suffix(".sif")), str(out))
+    command = (
+        runtime,
+        "build",
+        "--ignore-fakeroot-command",
+        quick,
+        str(out.with_suffix(".sif")),
+        str(out),
+    )
     environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
     if os.geteuid() == 0:
         subprocess.run(("chown", "-R", "nobody", folder), check=True)
-        command = ("setpriv", f"--reuid={pwd.getpwnam('nobody').pw_uid}", "--clear-groups", *command)
+        command = (
+            "setpriv",
+            f"--reuid={pwd.getpwnam('nobody').pw_uid}",
+            "--clear-groups",
+            *command,
+        )
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False, env=environment
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=environment,
     )
     if done.returncode and re.search(r"namespace|permitted capability|subuid", done.stderr):
         pytest.skip(f"Apptainer cannot build here: {done.stderr.splitlines()[-1]}")
@@ -93,7 +132,9 @@ def make_root(root: Path) -> Path:
         (root / "etc" / name).touch()
     python = root / "opt/python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    shutil.copytree(_stdlib(), python / "lib" / version, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+    shutil.copytree(
+        _stdlib(), python / "lib" / version, ignore=shutil.ignore_patterns(*_NOT_COPIED)
+    )
     (python / "lib" / version / "site-packages").mkdir()
     (python / "bin").mkdir()
     interpreter = Path(sys.executable).resolve()
@@ -104,7 +145,11 @@ def make_root(root: Path) -> Path:
         shutil.copy2(program, root / "bin" / name)
     extensions = sorted((python / "lib" / version / "lib-dynload").glob("*.so"))
     for library in libraries([interpreter, *programs, *extensions]):
-        target = root / ("lib64" if library.name.startswith("ld-linux") else "lib/x86_64-linux-gnu") / library.name
+        target = (
+            root
+            / ("lib64" if library.name.startswith("ld-linux") else "lib/x86_64-linux-gnu")
+            / library.name
+        )
         shutil.copy2(library, target)
     pip = (python / "bin/python3", "-m", "ensurepip", "--default-pip")
     subprocess.run(pip, check=True, capture_output=True, env={"PATH": "/bin"})
@@ -125,9 +170,21 @@ def wheel(folder: Path) -> Path:
         target = copy / part.name
         shutil.copytree(part, target) if part.is_dir() else shutil.copy2(part, target)
     subprocess.run(
-        (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, copy),
-        check=True, capture_output=True, timeout=600,
-    )  # fmt: skip
+        (
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "--wheel-dir",
+            folder,
+            copy,
+        ),
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
     return next(folder.glob("perfctl-*.whl"))
 
 

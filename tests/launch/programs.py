@@ -27,7 +27,9 @@ time.sleep(float(sys.argv[1]))
 
 
 def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:
-    command = Command(argv, "profile", {**(environment or {}), **(processes.environment if processes else {})})
+    command = Command(
+        argv, "profile", {**(environment or {}), **(processes.environment if processes else {})}
+    )
     logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
     return process_run.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
 
@@ -40,5 +42,7 @@ def wait_until(holds: Callable[[], object], what: object = "", limit_s: float = 
     """Returns as soon as it holds; ``what`` is waited for, or a function that tells."""
     end = time.monotonic() + limit_s
     while not holds():
-        assert time.monotonic() < end, f"waited {limit_s:.0f} s for {what() if callable(what) else what}"
+        assert time.monotonic() < end, (
+            f"waited {limit_s:.0f} s for {what() if callable(what) else what}"
+        )
         time.sleep(0.05)

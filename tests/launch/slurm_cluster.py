@@ -50,7 +50,13 @@ class Cluster:
 
     def call(self, *argv: str, cwd: Path | None = None, code: int = 0) -> str:
         done = subprocess.run(
-            argv, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=600, check=False
+            argv,
+            env=self.environment,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
         )
         assert done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -84,10 +90,17 @@ def rows(store: Path) -> list[tuple[str, int, str]]:
 def started() -> Iterator[Cluster]:
     """A cluster while the caller uses it; skips where Slurm is missing."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [tool for tool in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(tool, path=path) is None]
+    missing = [
+        tool
+        for tool in ("munged", "slurmctld", "slurmd", "sbatch")
+        if shutil.which(tool, path=path) is None
+    ]
     if missing:
-        pytest.skip(f"no Slurm here: {', '.join(missing)} missing (scripts/setup/slurm_up.sh install)")
-    folder = Path(tempfile.mkdtemp(prefix="perfctl-slurm-", dir="/tmp"))  # short: munge has a socket in it
+        pytest.skip(
+            f"no Slurm here: {', '.join(missing)} missing (scripts/setup/slurm_up.sh install)"
+        )
+    # short: munge has a socket in it
+    folder = Path(tempfile.mkdtemp(prefix="perfctl-slurm-", dir="/tmp"))
     found = Cluster(folder)
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = found.environment["SLURM_CONF"]

@@ -16,7 +16,8 @@ WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A profiler of two lines of Python, which get the report's path and the batch size: a report is a text file."""
+    """A profiler of two lines of Python, which get the report's path and the batch size: a report
+    is a text file."""
 
     program: str = WRITES
     retry_on: bytes | None = None
@@ -26,7 +27,14 @@ class Small:
         return ()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        argv = (sys.executable, "-S", "-c", self.program, str(self.artifact(request.paths)), str(request.batch_size))
+        argv = (
+            sys.executable,
+            "-S",
+            "-c",
+            self.program,
+            str(self.artifact(request.paths)),
+            str(request.batch_size),
+        )
         return (Command(argv, "profile", retry_on=self.retry_on),)
 
     def artifact(self, paths: RunPaths) -> Path:
@@ -38,10 +46,21 @@ class Small:
 
 
 def asked(
-    tmp_path: Path, profiler: Small | str = WRITES, batches: tuple[int, ...] = (16, 32, 64), **fields: Any
+    tmp_path: Path,
+    profiler: Small | str = WRITES,
+    batches: tuple[int, ...] = (16, 32, 64),
+    **fields: Any,
 ) -> SweepRequest:
     """A sweep below ``tmp_path`` under a profiler, or a Small one of that program."""
     made = Small(profiler) if isinstance(profiler, str) else profiler
     return SweepRequest(
-        made, "mnist_cnn", (), batches, "cpu", tmp_path / "runs", f"perfctl {made.name}", "host", **fields
+        made,
+        "mnist_cnn",
+        (),
+        batches,
+        "cpu",
+        tmp_path / "runs",
+        f"perfctl {made.name}",
+        "host",
+        **fields,
     )

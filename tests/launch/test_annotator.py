@@ -1,4 +1,5 @@
-"""One file with all that runs inside a profiled process, for interpreters that have no perfctl: Python 3.8 and torch 1.8 on."""
+"""One file with all that runs inside a profiled process, for interpreters that have no perfctl:
+Python 3.8 and torch 1.8 on."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def modules() -> dict[str, ast.Module]:
     """Every source in the file as Python 3.8 reads it."""
     texts = annotator.sources(__version__).items()
-    return {name: ast.parse(text, name, feature_version=annotator.OLDEST_PYTHON) for name, text in texts}
+    return {
+        name: ast.parse(text, name, feature_version=annotator.OLDEST_PYTHON) for name, text in texts
+    }
 
 
 def test_python_3_8_can_read_every_source() -> None:
@@ -64,24 +67,41 @@ def test_python_3_8_can_read_every_source() -> None:
             if isinstance(node, ast.Call):
                 words = {keyword.arg for keyword in node.keywords}
                 assert not words & {"slots", "kw_only", "strict"}, f"{name}:{node.lineno}"
-            used = node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else ""
+            used = (
+                node.attr
+                if isinstance(node, ast.Attribute)
+                else node.name
+                if isinstance(node, ast.alias)
+                else ""
+            )
             assert used not in NEWER or (Path(name).stem, used) in AFTER_CHECK, f"{name}: {used}"
 
 
 def test_no_type_is_built_when_it_is_loaded_that_python_3_8_cannot_build() -> None:
     plain = {"tuple", "list", "dict", "set", "type"}
     for name, tree in modules().items():
-        for statement in (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.ClassDef))):
+        for statement in (
+            node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.ClassDef))
+        ):
             parts = [statement.value] if isinstance(statement, ast.Assign) else statement.bases
             for node in (inner for part in parts for inner in ast.walk(part)):
-                built = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in plain
+                built = (
+                    isinstance(node, ast.Subscript)
+                    and isinstance(node.value, ast.Name)
+                    and node.value.id in plain
+                )
                 assert not built, f"{name}:{statement.lineno}"
 
 
 def test_the_file_holds_every_module_of_perfctl_that_it_imports() -> None:
-    lazily = {"perfctl.workloads.run.loop", "perfctl.workloads.data.images", "perfctl.workloads.script.options"}
+    lazily = {
+        "perfctl.workloads.run.loop",
+        "perfctl.workloads.data.images",
+        "perfctl.workloads.script.options",
+    }
     lazily |= {
-        f"perfctl.workloads.tracing.{name}" for name in ("as_cuda", "autocast", "meta_results", "traffic")
+        f"perfctl.workloads.tracing.{name}"
+        for name in ("as_cuda", "autocast", "meta_results", "traffic")
     }  # of estimates alone
     held = {*annotator.MODULES, "perfctl.workloads"}
     for name, tree in modules().items():
@@ -99,7 +119,10 @@ def test_the_same_version_gives_the_same_bytes(file: Path, tmp_path: Path) -> No
 
 def run(python: str, file: Path, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict]:
     (folder / "train.py").write_text(SCRIPT)
-    words = "--batch 3 --steps 3 --warmup 2 --annotate record_function --window torch --trace t.json --record r.json -- train.py"
+    words = (
+        "--batch 3 --steps 3 --warmup 2 --annotate record_function --window torch --trace t.json "
+        "--record r.json -- train.py"
+    )
     done = start(folder, python, str(file), *words.split(), "{batch}", PYTHONPATH="")
     return done, json.loads((folder / "r.json").read_text())
 
@@ -124,13 +147,21 @@ def test_the_file_does_what_the_installed_package_does(file: Path, tmp_path: Pat
     pytest.importorskip("torch")
     done, record = run(sys.executable, file, tmp_path)
     check_run(done, record, tmp_path)
-    assert {op["layer"] for op in record["ops"] if op["direction"] == "forward"} >= {"model.0", "model.1", "model.2"}
+    assert {op["layer"] for op in record["ops"] if op["direction"] == "forward"} >= {
+        "model.0",
+        "model.1",
+        "model.2",
+    }
 
 
 def old_python() -> str:
-    """An interpreter of Python 3.8, with torch if possible: PERFCTL_PYTHON38, or python3.8 on PATH."""
+    """An interpreter of Python 3.8, with torch if possible: PERFCTL_PYTHON38, or python3.8
+    on PATH."""
     found = os.environ.get("PERFCTL_PYTHON38") or shutil.which("python3.8")
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+    if (
+        found is None
+        or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode
+    ):
         pytest.skip("needs Python 3.8: python3.8 on PATH, or its path in PERFCTL_PYTHON38")
     return found
 
@@ -140,7 +171,9 @@ def test_python_3_8_runs_it_without_perfctl(file: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print(sys.version_info[:2], sys.argv)")
     done = start(tmp_path, python, "-I", str(file), "--record", "r.json", "--", "plain.py", "a")
     assert (done.returncode, done.stdout) == (0, "(3, 8) ['plain.py', 'a']\n"), done.stderr
-    assert json.loads((tmp_path / "r.json").read_text())["reason"].startswith("plain.py ended without importing torch")
+    assert json.loads((tmp_path / "r.json").read_text())["reason"].startswith(
+        "plain.py ended without importing torch"
+    )
 
 
 def test_python_3_8_marks_layers_with_its_own_torch(file: Path, tmp_path: Path) -> None:

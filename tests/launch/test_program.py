@@ -43,27 +43,54 @@ def executable(path: Path, text: str) -> Path:
 
 
 def request(program: Program, out: Path) -> SweepRequest:
-    return SweepRequest(TorchProfiler(), program.name, (), (16,), "cpu", out, "perfctl", "host", program=program)
+    return SweepRequest(
+        TorchProfiler(), program.name, (), (16,), "cpu", out, "perfctl", "host", program=program
+    )
 
 
 def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:
-    program = read("train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}")
+    program = read(
+        "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
+    )
     assert program.at(16) == ("train.py", "--batch-size", "16", "bs=16", "{x}", "{}", "a16b16")
 
 
-def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(here: Path) -> None:
+def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(
+    here: Path,
+) -> None:
     program = read(sys.executable, "-u", "-X", "dev", "train.py", "--trace", "{batch}")
     paths = RunPaths(here, 16)
     asked = RunRequest("train.py", ("--steps", "2"), 16, "cpu", paths, program.python, program)
     (profile,) = TorchProfiler().commands(asked)
     assert profile.argv == (
-        sys.executable, "-u", "-X", "dev", "-m", "perfctl.workloads", "--batch", "16",
-        "--record", f"{here}/b16.part/workload.json", "--annotate", "record_function", "--window", "torch",
-        "--steps", "2", "--trace", f"{here}/b16.part/report.pt.trace.json.gz", "--", "train.py", "--trace", "16",
-    )  # fmt: skip
+        sys.executable,
+        "-u",
+        "-X",
+        "dev",
+        "-m",
+        "perfctl.workloads",
+        "--batch",
+        "16",
+        "--record",
+        f"{here}/b16.part/workload.json",
+        "--annotate",
+        "record_function",
+        "--window",
+        "torch",
+        "--steps",
+        "2",
+        "--trace",
+        f"{here}/b16.part/report.pt.trace.json.gz",
+        "--",
+        "train.py",
+        "--trace",
+        "16",
+    )
 
 
-@pytest.mark.parametrize("words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")])
+@pytest.mark.parametrize(
+    "words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")]
+)
 def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="`batch_env`, or give one size") as caught:
         read(*words)
@@ -82,12 +109,18 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
         (("nope.py", "{batch}"), "script nope.py does not exist"),
         (("train_{batch}.py",), "must not contain"),
         (("-m",), "no module was given after -m"),
-        (("/no/such/python3", "train.py", "{batch}"), "interpreter /no/such/python3 does not exist"),
+        (
+            ("/no/such/python3", "train.py", "{batch}"),
+            "interpreter /no/such/python3 does not exist",
+        ),
         (("bash", "run.sh", "{batch}"), "'bash' is not a Python program"),
-        (("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"), "script nope.py does not exist"),
+        (
+            ("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"),
+            "script nope.py does not exist",
+        ),
         (("torchrun", "--nproc_per_node", "{batch}"), "names no script"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said.replace("'", ".")) as caught:
         read(*words)
@@ -106,18 +139,28 @@ def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
         (("train.py", "{batch}"), "train.py", ("train.py", "{batch}")),
         (("-mpkg", "{batch}"), "pkg", ("-m", "pkg", "{batch}")),
         (("pkg", "{batch}"), "pkg", ("pkg", "{batch}")),
-        (("-m", "torch.distributed.run", "--nproc_per_node", "2", "train.py", "{batch}"), "train.py",
-         ("torchrun", "--nproc_per_node", "2", "train.py", "{batch}")),
-        (("accelerate", "launch", "-m", "pkg.cli", "{batch}"), "pkg.cli",
-         ("accelerate", "launch", "-m", "pkg.cli", "{batch}")),
+        (
+            ("-m", "torch.distributed.run", "--nproc_per_node", "2", "train.py", "{batch}"),
+            "train.py",
+            ("torchrun", "--nproc_per_node", "2", "train.py", "{batch}"),
+        ),
+        (
+            ("accelerate", "launch", "-m", "pkg.cli", "{batch}"),
+            "pkg.cli",
+            ("accelerate", "launch", "-m", "pkg.cli", "{batch}"),
+        ),
     ],
-)  # fmt: skip
-def test_a_run_is_called_after_its_script_or_module(words: tuple[str, ...], name: str, kept: tuple[str, ...]) -> None:
+)
+def test_a_run_is_called_after_its_script_or_module(
+    words: tuple[str, ...], name: str, kept: tuple[str, ...]
+) -> None:
     program = read(*words)
     assert (program.name, program.words) == (name, kept)
 
 
-def test_python_in_perfctls_own_folder_is_perfctls_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_in_perfctls_own_folder_is_perfctls_own(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert read("python3", "train.py", "{batch}").python == sys.executable
     other = here / "other"
@@ -129,13 +172,19 @@ def test_python_in_perfctls_own_folder_is_perfctls_own(here: Path, monkeypatch: 
     with pytest.raises(UsageError, match="does not exist"):
         resolve("python3.99")
     (other / "python").symlink_to(Path(sys.executable).resolve())
-    assert resolve("python") == str(other / "python"), "a link out of a virtual environment is not followed"
+    assert resolve("python") == str(other / "python"), (
+        "a link out of a virtual environment is not followed"
+    )
 
 
 def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: Path) -> None:
     executable(here / "trainer", f"#!{sys.executable} -E\nprint(1)\n")
     program = read("./trainer", "{batch}")
-    assert (program.python, program.name, program.words) == (sys.executable, "trainer", ("./trainer", "{batch}"))
+    assert (program.python, program.name, program.words) == (
+        sys.executable,
+        "trainer",
+        ("./trainer", "{batch}"),
+    )
 
 
 def said(python: str, torch: str) -> str:
@@ -146,12 +195,21 @@ def said(python: str, torch: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ("echo 'Segmentation fault' >&2\nexit 1\n", ("does not run as Python does (Segmentation fault)",)),
-        (said("[3, 7, 16]", '"2.4.1"'), ("is Python 3.7.16: layers are marked in Python 3.8 and later",)),
+        (
+            "echo 'Segmentation fault' >&2\nexit 1\n",
+            ("does not run as Python does (Segmentation fault)",),
+        ),
+        (
+            said("[3, 7, 16]", '"2.4.1"'),
+            ("is Python 3.7.16: layers are marked in Python 3.8 and later",),
+        ),
         (said("[3, 8, 18]", "null"), ("has no torch",)),
-        (said("[3, 8, 18]", '"1.7.1+cu110"'), ("has torch 1.7.1+cu110: layers are marked in torch 1.8 and later",)),
+        (
+            said("[3, 8, 18]", '"1.7.1+cu110"'),
+            ("has torch 1.7.1+cu110: layers are marked in torch 1.8 and later",),
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_it(
     here: Path, lines: str, says: tuple[str, ...]
 ) -> None:
@@ -172,18 +230,28 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
     bare = read("python3", "train.py", "{batch}")
     assert bare.python == str(here / "python3")
     assert interpreter.choose_interpreter(bare, "python3").python == sys.executable
-    assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(here / "python3")
-    executable(here / "python4", f"#!/bin/sh\n{said('[3, 8, 18]', repr('1.13.1').replace(chr(39), chr(34)))}")
+    assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(
+        here / "python3"
+    )
+    executable(
+        here / "python4",
+        f"#!/bin/sh\n{said('[3, 8, 18]', repr('1.13.1').replace(chr(39), chr(34)))}",
+    )
     old = read("python4", "train.py", "{batch}")
     interpreter.check(old, __version__)
-    assert interpreter.choose_interpreter(old, "python4").python == str(here / "python4"), "one with torch is kept"
+    assert interpreter.choose_interpreter(old, "python4").python == str(here / "python4"), (
+        "one with torch is kept"
+    )
 
 
 def test_an_interpreter_in_an_image_needs_perfctl(here: Path) -> None:
     fake = executable(
-        here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n"
+        here / "python9",
+        "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n",
     )
-    with pytest.raises(ToolMissing, match="cannot import perfctl, which must run inside the profiled process"):
+    with pytest.raises(
+        ToolMissing, match="cannot import perfctl, which must run inside the profiled process"
+    ):
         interpreter.check(read(str(fake), "train.py", "{batch}"), __version__, ("env",))
 
 
@@ -234,7 +302,9 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     assert "left no perfctl record" in said
     paths.workload_record.write_text('{"status": "ok"}')
     assert outcome.program_failure(asked, make_outcome(0)) is None
-    paths.workload_record.write_text('{"status": "failed", "reason": "train.py ended with exit code 3"}')
+    paths.workload_record.write_text(
+        '{"status": "failed", "reason": "train.py ended with exit code 3"}'
+    )
     said = outcome.program_failure(asked, make_outcome(3))
     assert said is not None
     assert said.startswith("train.py ended with exit code 3. See")
@@ -256,6 +326,8 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
     make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome], said: str
 ) -> None:
-    told = outcome.program_failure(make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n"))
+    told = outcome.program_failure(
+        make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n")
+    )
     assert told is not None and told.count("/no/such/python") == 1
     assert told.startswith(f"the program ended with exit code 1: {said}")

@@ -1,4 +1,5 @@
-"""Where tests cut a text off: around everything that separates cells, and at some places inside cells."""
+"""Where tests cut a text off: around everything that separates cells, and at some places
+inside cells."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ def cuts(text: str | bytes) -> Iterator[int]:
     """Lengths below that of the text, in order."""
     shown = text if isinstance(text, str) else text.decode("latin-1")
     for length in range(len(shown)):
-        ends_cell = not shown[length - 1 : length + 1].isalnum() and shown[length - 1 : length + 1].strip(" -")
+        ends_cell = not shown[length - 1 : length + 1].isalnum() and shown[
+            length - 1 : length + 1
+        ].strip(" -")
         if length % EVERY == 0 or ends_cell:
             yield length

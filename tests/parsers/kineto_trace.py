@@ -1,4 +1,5 @@
-"""Small Kineto traces, put together event by event (times are microseconds), and the one record that a test is about."""
+"""Small Kineto traces, put together event by event (times are microseconds), and the one record
+that a test is about."""
 
 from __future__ import annotations
 
@@ -22,9 +23,18 @@ def event(
     thread: object = 1,
     **args: Any,
 ) -> Event:
-    """One complete event; without ``dur`` where that is None, and with those of ``args`` that are not None."""
+    """One complete event; without ``dur`` where that is None, and with those of ``args`` that are
+    not None."""
     given = {key.replace("_", " "): value for key, value in args.items() if value is not None}
-    made = {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread, "ts": ts, "args": given}
+    made = {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": process,
+        "tid": thread,
+        "ts": ts,
+        "args": given,
+    }
     return made if dur is None else {**made, "dur": dur}
 
 
@@ -39,12 +49,15 @@ def operation(
     number: object = None,
     forward: object = None,
 ) -> Event:
-    """``number``: autograd's sequence number; ``forward``: the thread of the forward side, for backward operations."""
+    """``number``: autograd's sequence number; ``forward``: the thread of the forward side, for
+    backward operations."""
     args = {"External id": external, "Sequence number": number, "Fwd thread id": forward}
     return event("cpu_op", name, ts, dur, process=process, thread=thread, **args)
 
 
-def annotation(name: str, ts: object, dur: object, external: object = None, *, thread: object = 1) -> Event:
+def annotation(
+    name: str, ts: object, dur: object, external: object = None, *, thread: object = 1
+) -> Event:
     return event("user_annotation", name, ts, dur, thread=thread, **{"External id": external})
 
 
@@ -52,12 +65,19 @@ def module(name: str, ts: object, dur: object) -> Event:
     return event("python_function", f"nn.Module: {name}", ts, dur)
 
 
-def launch(ts: object, correlation: object, *, thread: object = 1, category: str = "cuda_runtime") -> Event:
+def launch(
+    ts: object, correlation: object, *, thread: object = 1, category: str = "cuda_runtime"
+) -> Event:
     return event(category, "cudaLaunchKernel", ts, 1, thread=thread, correlation=correlation)
 
 
 def kernel(
-    name: str, ts: object, dur: object, external: object = None, correlation: object = None, **args: Any
+    name: str,
+    ts: object,
+    dur: object,
+    external: object = None,
+    correlation: object = None,
+    **args: Any,
 ) -> Event:
     given = {"External id": external, "correlation": correlation, **args}
     return event("kernel", name, ts, dur, process=0, thread=7, **given)
@@ -71,7 +91,11 @@ def read(folder: Path, *events: Event, **metadata: Any) -> Report:
 
 
 def the_operation(found: Report, name: str, **where: str | None) -> Operation:
-    (only,) = [op for op in found.operations if op.name == name and all(getattr(op, k) == v for k, v in where.items())]
+    (only,) = [
+        op
+        for op in found.operations
+        if op.name == name and all(getattr(op, k) == v for k, v in where.items())
+    ]
     return only
 
 

@@ -13,9 +13,13 @@ NVTX = [
     "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
 ]
 UNITS = {
-    "byte": ("byte", 1), "Mbyte": ("byte", 10**6), "inst": ("inst", 1), "usecond": ("ns", 1000), "Ghz": ("Hz", 10**9),
+    "byte": ("byte", 1),
+    "Mbyte": ("byte", 10**6),
+    "inst": ("inst", 1),
+    "usecond": ("ns", 1000),
+    "Ghz": ("Hz", 10**9),
     "": (None, 1),
-}  # fmt: skip
+}
 
 
 def line(*cells: object) -> str:

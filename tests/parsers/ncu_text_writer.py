@@ -89,7 +89,9 @@ def _wrapped(row: Row, widths: Sequence[int]) -> list[str]:
     names = [row[0][at : at + widths[0]] for at in range(0, len(row[0]), widths[0])]
     values = textwrap.wrap(row[2], widths[2]) or [""]
     count = max(len(names), len(values))
-    cells = zip([*names, *[""] * count], [row[1], *[""] * count], [*values, *[""] * count], strict=False)
+    cells = zip(
+        [*names, *[""] * count], [row[1], *[""] * count], [*values, *[""] * count], strict=False
+    )
     return [_line(cell, widths) for cell in list(cells)[:count]]
 
 

@@ -1,6 +1,7 @@
 """Writes small synthetic nsys exports, in the table layouts of several nsys generations.
 
-Column lists are those of real exports of each generation, in their order; contents are made up by the tests.
+Column lists are those of real exports of each generation, in their order; contents are made up by
+the tests.
 """
 
 from __future__ import annotations
@@ -18,41 +19,56 @@ HOST = 1 << 48
 """Host number in the upper bits of globalTid and globalPid, as real exports have it."""
 
 KERNEL_2020_3 = (
-    "start end deviceId contextId streamId correlationId globalPid demangledName shortName launchType cacheConfig"
-    " registersPerThread gridX gridY gridZ blockX blockY blockZ staticSharedMemory dynamicSharedMemory"
-    " localMemoryPerThread localMemoryTotal gridId sharedMemoryExecuted graphNodeId"
+    "start end deviceId contextId streamId correlationId globalPid demangledName shortName "
+    "launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ "
+    "staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId "
+    "sharedMemoryExecuted graphNodeId"
 )
-KERNEL_2022_1 = KERNEL_2020_3.replace("shortName", "shortName mangledName") + " sharedMemoryLimitConfig"
+KERNEL_2022_1 = (
+    KERNEL_2020_3.replace("shortName", "shortName mangledName") + " sharedMemoryLimitConfig"
+)
 KERNEL_2024_2 = KERNEL_2022_1.replace("contextId", "contextId greenContextId")
-KERNEL_2026_1 = (
-    KERNEL_2024_2 + " qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone graphId clusterX clusterY clusterZ"
-    " clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters sharedMemoryRequestedPercentage"
+KERNEL_2026_1 = KERNEL_2024_2 + (
+    " qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone graphId clusterX clusterY clusterZ"
+    " clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters "
+    "sharedMemoryRequestedPercentage"
 )
 NVTX_2020_3 = (
-    "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value int64Value"
-    " doubleValue uint32Value int32Value floatValue jsonTextId jsonText"
+    "start end eventType rangeId category color text globalTid endGlobalTid textId domainId "
+    "uint64Value int64Value doubleValue uint32Value int32Value floatValue jsonTextId jsonText"
 )
 MEMCPY = (
-    "start end deviceId contextId streamId correlationId globalPid bytes copyKind deprecatedSrcId srcKind dstKind"
-    " srcDeviceId srcContextId dstDeviceId dstContextId"
+    "start end deviceId contextId streamId correlationId globalPid bytes copyKind deprecatedSrcId "
+    "srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId"
 )
 GENERATIONS: dict[str, dict[str, str]] = {
     "2020.3": {"kernel": KERNEL_2020_3, "nvtx": NVTX_2020_3, "memcpy": MEMCPY + " graphNodeId"},
     "2022.1": {
-        "kernel": KERNEL_2022_1, "nvtx": NVTX_2020_3, "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress",
-        "meta": "EXPORT_META_DATA", "schema": "2.9.1", "version": "2022.1.3.3",
+        "kernel": KERNEL_2022_1,
+        "nvtx": NVTX_2020_3,
+        "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress",
+        "meta": "EXPORT_META_DATA",
+        "schema": "2.9.1",
+        "version": "2022.1.3.3",
     },
     "2024.2": {
-        "kernel": KERNEL_2024_2, "nvtx": NVTX_2020_3,
-        "memcpy": MEMCPY.replace("contextId", "contextId greenContextId", 1) + " migrationCause graphNodeId",
-        "meta": "META_DATA_EXPORT", "schema": "3.11.1", "version": "2024.2.3.38",
+        "kernel": KERNEL_2024_2,
+        "nvtx": NVTX_2020_3,
+        "memcpy": MEMCPY.replace("contextId", "contextId greenContextId", 1)
+        + " migrationCause graphNodeId",
+        "meta": "META_DATA_EXPORT",
+        "schema": "3.11.1",
+        "version": "2024.2.3.38",
     },
     "2026.1": {
-        "kernel": KERNEL_2026_1, "nvtx": NVTX_2020_3 + " binaryData",
+        "kernel": KERNEL_2026_1,
+        "nvtx": NVTX_2020_3 + " binaryData",
         "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress copyCount",
-        "meta": "META_DATA_EXPORT", "schema": "3.24.14", "version": "2026.1.1.204",
+        "meta": "META_DATA_EXPORT",
+        "schema": "3.24.14",
+        "version": "2026.1.1.204",
     },
-}  # fmt: skip
+}
 
 
 def global_tid(pid: int, thread: int) -> int:
@@ -69,7 +85,10 @@ class NsysBuilder:
         self.strings: dict[str, int] = {}
         self.table("ThreadNames", "nameId priority globalTid")
         if "meta" in self.layout:
-            for name, key in (("EXPORT_PRODUCT_VERSION", "version"), ("EXPORT_SCHEMA_VERSION", "schema")):
+            for name, key in (
+                ("EXPORT_PRODUCT_VERSION", "version"),
+                ("EXPORT_SCHEMA_VERSION", "schema"),
+            ):
                 self.row(self.layout["meta"], "name value", name=name, value=self.layout[key])
 
     def string(self, text: str) -> int:
@@ -85,26 +104,73 @@ class NsysBuilder:
         self.table(table, columns).append(values)
 
     def range(
-        self, text: str | None, start: int, end: int | None, *, pid: int = 7, thread: int = 7, **more: Any
+        self,
+        text: str | None,
+        start: int,
+        end: int | None,
+        *,
+        pid: int = 7,
+        thread: int = 7,
+        **more: Any,
     ) -> None:
         """A push/pop range, unless ``eventType`` says otherwise."""
-        values = {"text": text, "start": start, "end": end, "globalTid": global_tid(pid, thread), "domainId": 0}
+        values = {
+            "text": text,
+            "start": start,
+            "end": end,
+            "globalTid": global_tid(pid, thread),
+            "domainId": 0,
+        }
         self.row("NVTX_EVENTS", self.layout["nvtx"], **{"eventType": 59, **values, **more})
 
-    def call(self, correlation: int, start: int, end: int, *, pid: int = 7, thread: int = 7) -> None:
+    def call(
+        self, correlation: int, start: int, end: int, *, pid: int = 7, thread: int = 7
+    ) -> None:
         """A CUDA API call on the host."""
         columns = "start end eventClass globalTid correlationId nameId returnValue callchainId"
-        values = {"start": start, "end": end, "globalTid": global_tid(pid, thread), "correlationId": correlation}
-        self.row("CUPTI_ACTIVITY_KIND_RUNTIME", columns, nameId=self.string("cudaLaunchKernel"), **values)
+        values = {
+            "start": start,
+            "end": end,
+            "globalTid": global_tid(pid, thread),
+            "correlationId": correlation,
+        }
+        self.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", columns, nameId=self.string("cudaLaunchKernel"), **values
+        )
 
     def kernel(
-        self, correlation: int, start: int = 1000, *, pid: int = 7, name: str = "gemm(int)", **more: Any
+        self,
+        correlation: int,
+        start: int = 1000,
+        *,
+        pid: int = 7,
+        name: str = "gemm(int)",
+        **more: Any,
     ) -> None:
         """A kernel of 10 ns, grid (2, 3, 4), block (32, 2, 1)."""
-        values = {"start": start, "end": start + 10, "correlationId": correlation, "globalPid": global_tid(pid, 0)}
+        values = {
+            "start": start,
+            "end": start + 10,
+            "correlationId": correlation,
+            "globalPid": global_tid(pid, 0),
+        }
         values |= {"demangledName": self.string(name), "shortName": self.string(name.split("(")[0])}
-        values |= {"gridX": 2, "gridY": 3, "gridZ": 4, "blockX": 32, "blockY": 2, "blockZ": 1, "registersPerThread": 40}
-        values |= {"staticSharedMemory": 16, "dynamicSharedMemory": 0, "deviceId": 0, "contextId": 1, "streamId": 7}
+        values |= {
+            "gridX": 2,
+            "gridY": 3,
+            "gridZ": 4,
+            "blockX": 32,
+            "blockY": 2,
+            "blockZ": 1,
+            "registersPerThread": 40,
+        }
+        values |= {
+            "staticSharedMemory": 16,
+            "dynamicSharedMemory": 0,
+            "deviceId": 0,
+            "contextId": 1,
+            "streamId": 7,
+        }
         self.row("CUPTI_ACTIVITY_KIND_KERNEL", self.layout["kernel"], **{**values, **more})
 
     def launch(self, at: int, *, pid: int = 7, thread: int = 7, name: str = "gemm(int)") -> None:
@@ -115,17 +181,35 @@ class NsysBuilder:
 
     def memcpy(self, correlation: int, kind: int, size: int, *, pid: int = 7) -> None:
         """A copy of 5 ns."""
-        values = {"start": 500, "end": 505, "correlationId": correlation, "globalPid": global_tid(pid, 0)}
+        values = {
+            "start": 500,
+            "end": 505,
+            "correlationId": correlation,
+            "globalPid": global_tid(pid, 0),
+        }
         place = {"deviceId": 0, "contextId": 1, "streamId": 7}
-        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", self.layout["memcpy"], **values, **place, bytes=size, copyKind=kind)
+        self.row(
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            self.layout["memcpy"],
+            **values,
+            **place,
+            bytes=size,
+            copyKind=kind,
+        )
 
     def write(self, path: Path) -> Path:
         """The file; tables in the order they were first named, StringIds first."""
         path.unlink(missing_ok=True)
         connection = sqlite3.connect(path)
-        connection.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
-        connection.execute("CREATE TABLE ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER)")
-        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(i, text) for text, i in self.strings.items()])
+        connection.execute(
+            "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)"
+        )
+        connection.execute(
+            "CREATE TABLE ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER)"
+        )
+        connection.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)", [(i, text) for text, i in self.strings.items()]
+        )
         for name, (columns, rows) in self.tables.items():
             connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
             marks = ", ".join("?" * len(columns))
@@ -150,7 +234,8 @@ def rows_for_a_store(kernels: SqlKernels) -> list[tuple[Any, ...]]:
         for columns in kernels.around():
             rows = zip(*columns, strict=True)
             connection.executemany(
-                f"INSERT INTO {AROUND} VALUES (?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1))", rows
+                f"INSERT INTO {AROUND} VALUES (?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1))",
+                rows,
             )
         return connection.execute(kernels.select).fetchall()
 
@@ -161,7 +246,8 @@ def gap(report: Report, quantity: str) -> str:
 
 
 def training_step(builder: NsysBuilder) -> NsysBuilder:
-    """One step: forward on thread 7, backward on thread 8 (autograd's), with a cuDNN range inside of conv1's."""
+    """One step: forward on thread 7, backward on thread 8 (autograd's), with a cuDNN range inside
+    of conv1's."""
     builder.range("cudnn", -5, None, eventType=75, domainId=3)
     builder.range("perfctl:step:4", 0, 1000)
     builder.range("perfctl:phase:forward", 10, 400)

@@ -26,7 +26,9 @@ def read(tmp_path: Path, text: str, name: str = "stats.txt") -> Report:
 
 
 def operations(report: Report) -> list[tuple[str, str | None, int, int | None, int | None]]:
-    return [(one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in report.operations]
+    return [
+        (one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in report.operations
+    ]
 
 
 def summaries(report: Report) -> dict[str, tuple[float | None, str | None]]:

@@ -36,7 +36,8 @@ def build(ranges: list[Item]) -> Attribution:
 
 
 def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "thread") -> int:
-    """By definition: of the push/pop ranges around it, the one that began last; of those, the shortest, the last."""
+    """By definition: of the push/pop ranges around it, the one that began last; of those, the
+    shortest, the last."""
     around = [
         (item.start, -item.end, number)
         for number, item in enumerate(ranges)
@@ -49,23 +50,35 @@ def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "threa
 def sought(ranges: list[Item], what: Item, which: int) -> int:
     """On its own thread; else in time, where only one thread of the process has such ranges."""
     found = innermost(ranges, what, which)
-    threads = {r.thread for r in ranges if r.process == what.process and r.marks[0] and r.marks[which]}
-    return innermost(ranges, what, which, "process") if found == NOBODY and len(threads) == 1 else found
+    threads = {
+        r.thread for r in ranges if r.process == what.process and r.marks[0] and r.marks[which]
+    }
+    return (
+        innermost(ranges, what, which, "process")
+        if found == NOBODY and len(threads) == 1
+        else found
+    )
 
 
 def interval(longest: int) -> st.SearchStrategy[tuple[int, int]]:
     ends = st.one_of(st.integers(0, longest), st.just(NEVER))
-    return st.tuples(st.integers(-20, 40), ends).map(lambda pair: (pair[0], min(NEVER, pair[0] + pair[1])))
+    return st.tuples(st.integers(-20, 40), ends).map(
+        lambda pair: (pair[0], min(NEVER, pair[0] + pair[1]))
+    )
 
 
-def items(longest: int, marks: st.SearchStrategy[tuple[bool, bool, bool, bool]]) -> st.SearchStrategy[list[Item]]:
+def items(
+    longest: int, marks: st.SearchStrategy[tuple[bool, bool, bool, bool]]
+) -> st.SearchStrategy[list[Item]]:
     def make(thread: int, span: tuple[int, int], flags: tuple[bool, bool, bool, bool]) -> Item:
         return Item(thread // 2, thread, *span, flags)
 
     return st.lists(st.builds(make, st.integers(0, 3), interval(longest), marks), max_size=25)
 
 
-MARKS = st.tuples(st.sampled_from([True, True, True, False]), st.booleans(), st.booleans(), st.booleans())
+MARKS = st.tuples(
+    st.sampled_from([True, True, True, False]), st.booleans(), st.booleans(), st.booleans()
+)
 CALLS = items(5, st.just((False, False, False, False)))
 
 
@@ -83,7 +96,9 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
 
 @settings(max_examples=150)
 @given(items(30, MARKS), CALLS)
-def test_all_ranges_around_a_call_come_from_the_innermost_outwards(ranges: list[Item], calls: list[Item]) -> None:
+def test_all_ranges_around_a_call_come_from_the_innermost_outwards(
+    ranges: list[Item], calls: list[Item]
+) -> None:
     found = [[] for _ in calls]
     for level in build(ranges).around(spans(calls)):
         for around, number in zip(found, level.tolist(), strict=True):
@@ -93,7 +108,10 @@ def test_all_ranges_around_a_call_come_from_the_innermost_outwards(ranges: list[
         rank = [
             (r.start, -r.end, number)
             for number, r in enumerate(ranges)
-            if r.marks[0] and r.thread == call.thread and r.start <= call.start and r.end >= call.end
+            if r.marks[0]
+            and r.thread == call.thread
+            and r.start <= call.start
+            and r.end >= call.end
         ]
         return [number for _, _, number in sorted(rank, reverse=True)]
 
@@ -108,7 +126,11 @@ def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: 
     def parent(number: int) -> int:
         inner = ranges[number]
         rank = (inner.start, -inner.end, number)
-        outer = [(r.start, -r.end, i) for i, r in enumerate(ranges) if r.marks[0] and r.thread == inner.thread]
+        outer = [
+            (r.start, -r.end, i)
+            for i, r in enumerate(ranges)
+            if r.marks[0] and r.thread == inner.thread
+        ]
         return max((o for o in outer if o < rank and -o[1] >= inner.end), default=(0, 0, NOBODY))[2]
 
     def depth(number: int) -> int:
@@ -129,14 +151,27 @@ def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:
 
 def test_an_unknown_caller_is_inside_of_nothing() -> None:
     ranges = [Item(NOBODY, NOBODY, 0, 100, (True, True, True, True))]
-    found = build(ranges).of_calls(spans([Item(NOBODY, NOBODY, 20, 30)]).take(np.array([NOBODY, 0])))
-    assert found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == [NOBODY, NOBODY]
+    found = build(ranges).of_calls(
+        spans([Item(NOBODY, NOBODY, 20, 30)]).take(np.array([NOBODY, 0]))
+    )
+    assert (
+        found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == [NOBODY, NOBODY]
+    )
 
 
 def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
     every = (True, True, True, True)
-    ranges = [Item(NOBODY, NOBODY, 0, 100, every), Item(0, 1, 0, 100, every), Item(1, 2, 0, 100, every)]
-    calls = [Item(1, 2, 20, 30), Item(NOBODY, NOBODY, 20, 30), Item(0, 1, 20, 30), Item(1, 3, 20, 30)]
+    ranges = [
+        Item(NOBODY, NOBODY, 0, 100, every),
+        Item(0, 1, 0, 100, every),
+        Item(1, 2, 0, 100, every),
+    ]
+    calls = [
+        Item(1, 2, 20, 30),
+        Item(NOBODY, NOBODY, 20, 30),
+        Item(0, 1, 20, 30),
+        Item(1, 3, 20, 30),
+    ]
     found = build(ranges).of_calls(spans(calls))
     assert found.innermost.tolist() == found.layer.tolist() == [2, NOBODY, 1, NOBODY]
     assert found.step.tolist() == found.phase.tolist() == [2, NOBODY, 1, 2]
@@ -157,9 +192,18 @@ def test_calls_are_looked_at_in_pieces_that_together_are_all_of_them(
 ) -> None:
     """Three at a time; range n lasts from 10 n to 10 n + 5, and call n lies in it."""
     monkeypatch.setattr(attribution, "SLICE", 3)
-    ranges = [Item(0, 0, 10 * number, 10 * number + 5, (True, True, True, False)) for number in range(7)]
-    found = build(ranges).of_calls(spans([Item(0, 0, 10 * number + 1, 10 * number + 5) for number in range(count)]))
-    assert found.innermost.tolist() == found.layer.tolist() == found.step.tolist() == list(range(count))
+    ranges = [
+        Item(0, 0, 10 * number, 10 * number + 5, (True, True, True, False)) for number in range(7)
+    ]
+    found = build(ranges).of_calls(
+        spans([Item(0, 0, 10 * number + 1, 10 * number + 5) for number in range(count)])
+    )
+    assert (
+        found.innermost.tolist()
+        == found.layer.tolist()
+        == found.step.tolist()
+        == list(range(count))
+    )
     assert found.phase.tolist() == [NOBODY] * count
 
 
@@ -213,7 +257,9 @@ IDS = st.lists(st.integers(-3, 9) | st.sampled_from([10**6, -(2**63), 2**63 - 1]
 
 @settings(max_examples=100)
 @given(IDS, IDS, IDS)
-def test_calls_that_launched_nothing_are_passed_over(kernels: list[int], copies: list[int], calls: list[int]) -> None:
+def test_calls_that_launched_nothing_are_passed_over(
+    kernels: list[int], copies: list[int], calls: list[int]
+) -> None:
     ids, others, asked = (np.array(some, np.int64) for some in (kernels, copies, calls))
     found = Wanted([ids, others]).among(asked)
     assert found.tolist() == [call in kernels or call in copies for call in calls]

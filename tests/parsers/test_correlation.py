@@ -1,4 +1,5 @@
-"""Kernels find the call they came from by process and correlation id: densely counted ids and scattered ones alike."""
+"""Kernels find the call they came from by process and correlation id: densely counted ids and
+scattered ones alike."""
 
 from __future__ import annotations
 
@@ -43,14 +44,25 @@ def test_the_first_of_several_calls_with_one_id_is_found(known: list[int]) -> No
 def test_each_process_counts_its_ids_anew(scale: int) -> None:
     process, correlation = ids(7, 9, 7, 9, 9), scale * ids(1, 1, 2, 3, 1)
     calls = Calls(process, correlation)
-    asked = [(9, 1, 1), (7, 1, 0), (7, 3, -1), (9, 3, 3), (9, 2, -1), (7, 2, 2), (8, 1, -1), (-1, 1, -1)]
+    asked = [
+        (9, 1, 1),
+        (7, 1, 0),
+        (7, 3, -1),
+        (9, 3, 3),
+        (9, 2, -1),
+        (7, 2, 2),
+        (8, 1, -1),
+        (-1, 1, -1),
+    ]
     found = calls.find(ids(*(one[0] for one in asked)), scale * ids(*(one[1] for one in asked)))
     assert found.tolist() == [one[2] for one in asked]
     assert calls.find(ids(9, 9), scale * ids(3, 2)).tolist() == [3, -1]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
-def test_the_first_of_several_is_found_over_all_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_several_is_found_over_all_pieces(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attribution, "SLICE", size)
     calls = Calls(same(7, 7), ids(5, 6, 5, 8, 6, 5, 9))
     assert calls.find(same(7, 6), ids(9, 8, 7, 6, 5, 4)).tolist() == [6, 3, -1, 1, 0, -1]
@@ -61,7 +73,10 @@ def test_two_calls_are_told_apart_however_far_their_ids_lie_apart(far: int) -> N
     """Sixteen places for two ids is the largest table."""
     calls = Calls(same(7, 2), ids(far, 0))
     assert calls.find(same(7, 5), ids(0, far, far + 1, far - 1, -1)).tolist() == [1, 0, -1, -1, -1]
-    assert Wanted([ids(far, 0)]).among(ids(0, far, far + 1, far - 1, -1)).tolist() == [True, True] + [False] * 3
+    assert (
+        Wanted([ids(far, 0)]).among(ids(0, far, far + 1, far - 1, -1)).tolist()
+        == [True, True] + [False] * 3
+    )
 
 
 def test_without_calls_or_without_kernels_nothing_is_found() -> None:

@@ -15,9 +15,10 @@ from perfctl.parsers.monitors import nvidia_smi
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
 KNOWN = (
-    "perfctl workload record, nsys SQLite, nsys report, ncu report, rocprofv3 database, rocprofv3 JSON, "
-    "rocprofv3 CSV, Proton profile, PyTorch memory snapshot, Kineto trace, DLProf CSV, DLProf "
-    "database, DLProf JSON, nvprof text, nsys stats, ncu console text, ncu CSV, perfctl samples, DCGM, nvidia-smi"
+    "perfctl workload record, nsys SQLite, nsys report, ncu report, rocprofv3 database, rocprofv3 "
+    "JSON, rocprofv3 CSV, Proton profile, PyTorch memory snapshot, Kineto trace, DLProf CSV, "
+    "DLProf database, DLProf JSON, nvprof text, nsys stats, ncu console text, ncu CSV, perfctl "
+    "samples, DCGM, nvidia-smi"
 )
 
 
@@ -42,8 +43,12 @@ def refusal(path: Path) -> str:
     return str(caught.value).removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize(("page", "pages"), [(512, 2), (512, 300), (1024, 2), (4096, 3), (32768, 2), (65536, 3)])
-def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(tmp_path: Path, page: int, pages: int) -> None:
+@pytest.mark.parametrize(
+    ("page", "pages"), [(512, 2), (512, 300), (1024, 2), (4096, 3), (32768, 2), (65536, 3)]
+)
+def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(
+    tmp_path: Path, page: int, pages: int
+) -> None:
     path = tmp_path / "report.sqlite"
     whole = database(path, page, pages)
     assert not is_stump(path)
@@ -68,7 +73,8 @@ def test_a_database_of_many_pages_is_a_stump_too(tmp_path: Path) -> None:
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None:
-    """Before 3.7.0 SQLite wrote no size: what stands there counts only where both change counters agree (format, 1.3.7)."""
+    """Before 3.7.0 SQLite wrote no size: what stands there counts only where both change counters
+    agree (format, 1.3.7)."""
     path = tmp_path / "report.sqlite"
     whole = database(path, 4096)
     for head in (
@@ -84,7 +90,13 @@ def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None
 
 def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path: Path) -> None:
     path = tmp_path / "report.nsys-rep"
-    for text, expected in (("", True), (POINTER, True), ("x", False), (" " + POINTER, False), (SMI, False)):
+    for text, expected in (
+        ("", True),
+        (POINTER, True),
+        ("x", False),
+        (" " + POINTER, False),
+        (SMI, False),
+    ):
         path.write_text(text)
         assert is_stump(path) is expected
 
@@ -93,23 +105,38 @@ def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     assert refusal(path) == "no such file or folder. Check the path"
     path.write_bytes(b"")
-    assert refusal(path) == "the file is empty. The profiler wrote nothing: check its log and run it again"
+    assert (
+        refusal(path)
+        == "the file is empty. The profiler wrote nothing: check its log and run it again"
+    )
     path.write_text(POINTER)
-    said = "this is a git-LFS pointer, not the report itself. Run 'git lfs pull' in the repository it came from"
+    said = (
+        "this is a git-LFS pointer, not the report itself. Run 'git lfs pull' in the repository it "
+        "came from"
+    )
     assert refusal(path) == said
-    said = "no report was found in this folder. Pass the report file itself, or the folder that holds it"
+    said = (
+        "no report was found in this folder. Pass the report file itself, or the folder that holds "
+        "it"
+    )
     assert refusal(tmp_path) == said
     for order in ("le", "be"):
         path.write_bytes("\ufeffone,two\n".encode(f"utf-16-{order}"))
         said = f"it is UTF-16 text in a format that perfctl does not know (known: {KNOWN})"
-        assert refusal(path) == f"{said}. Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
+        assert (
+            refusal(path)
+            == f"{said}. Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
+        )
 
 
 def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path) -> None:
     """A header that ends with them is whole; one byte further down it has lost its last letter."""
     path = tmp_path / "smi.csv"
     header = SMI.partition("\n")[0]
-    for before, is_seen in ((HEAD_BYTES - len(header), True), (HEAD_BYTES - len(header) + 6, False)):
+    for before, is_seen in (
+        (HEAD_BYTES - len(header), True),
+        (HEAD_BYTES - len(header) + 6, False),
+    ):
         filler = ("x" * 1023 + "\n") * (before // 1024) + "y" * (before % 1024 - 1) + "\n"
         assert len(filler) == before
         path.write_text(filler + SMI)
@@ -123,7 +150,9 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", [SMI, "utilization.gpu [%], index\n"])
-def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(tmp_path: Path, text: str) -> None:
+def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "smi.csv"
     path.write_text(text)
     for is_on in (True, False):
@@ -138,8 +167,18 @@ def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(tmp_path: Pat
         assert after is is_on
 
 
-def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_other_files(tmp_path: Path) -> None:
-    for name in ("b.csv", "a/z.csv", "a/y.csv", ".hidden.csv", ".git/c.csv", "c/own/smi.csv", "c/d.csv"):
+def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_other_files(
+    tmp_path: Path,
+) -> None:
+    for name in (
+        "b.csv",
+        "a/z.csv",
+        "a/y.csv",
+        ".hidden.csv",
+        ".git/c.csv",
+        "c/own/smi.csv",
+        "c/d.csv",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(SMI)
     (tmp_path / "empty.csv").write_bytes(b"")

@@ -30,23 +30,37 @@ def nsys(folder: Path, *statements: str) -> Path:
 
 
 @pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"])
-def test_a_column_called_rowid_hides_the_rows_numbers_and_the_table_is_named(table: str, tmp_path: Path) -> None:
+def test_a_column_called_rowid_hides_the_rows_numbers_and_the_table_is_named(
+    table: str, tmp_path: Path
+) -> None:
     """A ValueError with NVTX_EVENTS, a TypeError with kernels."""
     path = nsys(tmp_path, f"ALTER TABLE {table} ADD COLUMN rowid")
     report = parse(path)
-    assert any(gap.quantity == f"table:{table}" and gap.state == "unreadable" for gap in report.gaps)
+    assert any(
+        gap.quantity == f"table:{table}" and gap.state == "unreadable" for gap in report.gaps
+    )
     assert list(report.kernels if table.endswith("KERNEL") else report.ranges) == []
 
 
-def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(tmp_path: Path) -> None:
-    """ "12abc" counted as 12 where SQL reckoned with it, and as text where it went to the store (an OperationalError there)."""
+def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(
+    tmp_path: Path,
+) -> None:
+    """ "12abc" counted as 12 where SQL reckoned with it, and as text where it went to the store (an
+    OperationalError there)."""
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    path = nsys(tmp_path, f"UPDATE {table} SET end = '12abc', streamId = CAST(x'ff41' AS TEXT) WHERE rowid = 1")
+    path = nsys(
+        tmp_path,
+        f"UPDATE {table} SET end = '12abc', streamId = CAST(x'ff41' AS TEXT) WHERE rowid = 1",
+    )
     report = parse(path)
     first, *others = report.kernels
     assert (first.duration_ns, first.stream) == (None, None)
-    assert all(isinstance(kernel.duration_ns, int) and isinstance(kernel.stream, int) for kernel in others)
-    reasons = {gap.reason.partition(":")[0] for gap in report.gaps if gap.quantity == f"table:{table}"}
+    assert all(
+        isinstance(kernel.duration_ns, int) and isinstance(kernel.stream, int) for kernel in others
+    )
+    reasons = {
+        gap.reason.partition(":")[0] for gap in report.gaps if gap.quantity == f"table:{table}"
+    }
     assert reasons == {f"{table}.end", f"{table}.streamId"}
 
 
@@ -58,7 +72,10 @@ def test_an_endless_view_in_the_place_of_the_kernels_names_ends_at_once(tmp_path
         db.execute(f"CREATE VIEW rocpd_info_kernel_symbol{GUID} AS {ENDLESS}")
     report = parse(path)
     assert [kernel.registers for kernel in report.kernels] == [None, None, None]
-    assert {gap.quantity for gap in report.gaps} >= {"kernel.name", "table:rocpd_info_kernel_symbol"}
+    assert {gap.quantity for gap in report.gaps} >= {
+        "kernel.name",
+        "table:rocpd_info_kernel_symbol",
+    }
 
 
 def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) -> None:
@@ -84,7 +101,9 @@ def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
-def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(name: str, tmp_path: Path) -> None:
+def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
+    name: str, tmp_path: Path
+) -> None:
     """Asking tarfile whether it is an archive was an EOFError."""
     path = tmp_path / name
     path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
@@ -114,7 +133,9 @@ def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path:
     assert refused > 20
 
 
-def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp_path: Path) -> None:
+def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "s.pickle"
     path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
     tracemalloc.start()
@@ -135,7 +156,9 @@ MOVED = [{**block, "address": int(str(block["address"])) + 4096} for block in BL
 
 def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.json"
-    path.write_text(json.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": [[]]}]]}))
+    path.write_text(
+        json.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": [[]]}]]})
+    )
     assert not list(parse(path).samples)
 
 
@@ -145,24 +168,49 @@ def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path)
         ({}, None),
         ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
         ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
-        ({"total_size": 2048}, "1 of 2 segments have another total_size than their blocks together"),
-        ({"allocated_size": 1024}, "1 of 2 segments have another allocated_size than their blocks together"),
+        (
+            {"total_size": 2048},
+            "1 of 2 segments have another total_size than their blocks together",
+        ),
+        (
+            {"allocated_size": 1024},
+            "1 of 2 segments have another allocated_size than their blocks together",
+        ),
         ({"active_size": 0}, "1 of 2 segments have another active_size than their blocks together"),
-        ({"requested_size": 512}, "1 of 2 segments have another requested_size than their blocks together"),
-        ({"blocks": BLOCKS[::-1]}, "1 of 2 segments have blocks that do not follow each other: some are missing"),
-        ({"address": 4096, "blocks": MOVED}, "1 of 2 segments begin where another one does, and are counted again"),
+        (
+            {"requested_size": 512},
+            "1 of 2 segments have another requested_size than their blocks together",
+        ),
+        (
+            {"blocks": BLOCKS[::-1]},
+            "1 of 2 segments have blocks that do not follow each other: some are missing",
+        ),
+        (
+            {"address": 4096, "blocks": MOVED},
+            "1 of 2 segments begin where another one does, and are counted again",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_memory_snapshot_is_compared_with_itself(
     change: dict[str, object], reason: str | None, tmp_path: Path
 ) -> None:
-    segment = {"device": 0, "address": 0, "total_size": 1024, "allocated_size": 512, "requested_size": 500, "active_size": 512,
-               "blocks": BLOCKS}  # fmt: skip
+    segment = {
+        "device": 0,
+        "address": 0,
+        "total_size": 1024,
+        "allocated_size": 512,
+        "requested_size": 500,
+        "active_size": 512,
+        "blocks": BLOCKS,
+    }
     path = tmp_path / "snapshot.json"
     event = {"action": "alloc", "size": 512, "time_us": 1_700_000_000_000_000}
     path.write_text(
         json.dumps(
-            {"segments": [{**segment, "address": 4096, "blocks": MOVED}, segment | change], "device_traces": [[event]]}
+            {
+                "segments": [{**segment, "address": 4096, "blocks": MOVED}, segment | change],
+                "device_traces": [[event]],
+            }
         )
     )
     doubts = [gap.reason for gap in parse(path).gaps if gap.state in ("unreadable", "ambiguous")]

@@ -18,7 +18,8 @@ ROW = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
 def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(
     tmp_path: Path, column: str, cell: str
 ) -> None:
-    """A row that reached the value, but not the metric, was an IndexError; so was one that the launch ends."""
+    """A row that reached the value, but not the metric, was an IndexError; so was one that the
+    launch ends."""
     path = tmp_path / "r.csv"
     header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
     columns = f'"Section Name","Metric Value","Metric Unit","Metric Name"{column}'
@@ -31,7 +32,14 @@ def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(
 @pytest.mark.parametrize("field", ["environment", "options"])
 def test_a_workload_record_with_a_list_for_an_object_is_refused(field: str, tmp_path: Path) -> None:
     path = tmp_path / "workload.json"
-    recorded = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch" / "b16" / "workload.json"
+    recorded = (
+        Path(__file__).resolve().parent.parent
+        / "data"
+        / "recorded-cpu"
+        / "torch"
+        / "b16"
+        / "workload.json"
+    )
     path.write_text(json.dumps({**json.loads(recorded.read_text()), field: [1]}))
     with pytest.raises(ReportError, match="a field is missing or wrong"):
         workload_record.parse(path)

@@ -1,4 +1,5 @@
-"""SQLite reports that somebody else made: their schema runs nothing, and no value of theirs fills the memory."""
+"""SQLite reports that somebody else made: their schema runs nothing, and no value of theirs fills
+the memory."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.text import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 
-ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value FROM t"
+ENDLESS = (
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value "
+    "FROM t"
+)
 
 
 def report(folder: Path, *statements: str) -> Path:
@@ -27,17 +31,25 @@ def report(folder: Path, *statements: str) -> Path:
 
 def test_views_named_like_tables_are_no_tables_and_never_run(tmp_path: Path) -> None:
     path = report(
-        tmp_path, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}"
+        tmp_path,
+        "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+        f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS}",
     )
     with closing(sqlite.connect(path)) as connection:
         assert "TARGET_INFO_GPU" not in sqlite.Database(connection).tables
     assert len(list(parse(path).kernels)) == 5
     with pytest.raises(ReportError):
-        parse(report(tmp_path / "again", "DROP TABLE StringIds", f"CREATE VIEW StringIds AS {ENDLESS}"))
+        parse(
+            report(
+                tmp_path / "again", "DROP TABLE StringIds", f"CREATE VIEW StringIds AS {ENDLESS}"
+            )
+        )
 
 
 def test_virtual_tables_are_left_out(tmp_path: Path) -> None:
-    path = report(tmp_path, "CREATE VIRTUAL TABLE DIAGNOSTIC_EVENT USING fts4(severity, source, text)")
+    path = report(
+        tmp_path, "CREATE VIRTUAL TABLE DIAGNOSTIC_EVENT USING fts4(severity, source, text)"
+    )
     with closing(sqlite.connect(path)) as connection:
         assert "DIAGNOSTIC_EVENT" not in sqlite.Database(connection).tables
     assert parse(path).diagnostics == ()
@@ -47,7 +59,8 @@ def test_a_column_that_is_computed_is_no_column(tmp_path: Path) -> None:
     path = report(
         tmp_path,
         "DROP TABLE StringIds",
-        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (printf('%.*c', 300000000, 'x')))",
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (printf('%.*c', 300000000, "
+        "'x')))",
         "INSERT INTO StringIds (id) VALUES (1)",
     )
     assert {kernel.name for kernel in parse(path).kernels if len(kernel.name) > 1000} == set()

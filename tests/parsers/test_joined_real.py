@@ -1,4 +1,5 @@
-"""Real logs and reports that were read wrong once, against counts and sums taken from their text."""
+"""Real logs and reports that were read wrong once, against counts and sums taken from
+their text."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def runs(path: Path) -> list[Report]:
     return [part.report for part in parts if part.report is not None]
 
 
-def test_the_216_recordings_of_one_job_log_are_216_runs_with_every_row_of_their_tables(reports: Path) -> None:
+def test_the_216_recordings_of_one_job_log_are_216_runs_with_every_row_of_their_tables(
+    reports: Path,
+) -> None:
     path = reports / "nsys/stats_text/ntua_a100_gemm_pipeline_results.txt"
     lines = path.read_text(errors="replace").replace("\r", "\n").split("\n")
     printed: Counter[str] = Counter()
@@ -42,18 +45,35 @@ def test_the_216_recordings_of_one_job_log_are_216_runs_with_every_row_of_their_
     for one in operations:
         counted[one.category] += one.calls
     assert counted == calls
-    assert not [said for report in found for said in report.diagnostics if "not understood" in said.text]
+    assert not [
+        said for report in found for said in report.diagnostics if "not understood" in said.text
+    ]
 
 
 def test_four_processes_of_one_job_are_four_runs_one_of_them_with_kernels(reports: Path) -> None:
     path = reports / "nsys/stats_text/samhachem_nsys_output.txt"
     found = runs(path)
-    titles = [line.strip() for line in path.read_text().splitlines() if line.rstrip().endswith(("Statistics:", "):"))]
+    titles = [
+        line.strip()
+        for line in path.read_text().splitlines()
+        if line.rstrip().endswith(("Statistics:", "):"))
+    ]
     assert len(found) == titles.count("Operating System Runtime API Statistics:") == 4
     assert [{one.category for one in report.operations} for report in found] == [
-        {"osrt_sum"}, {"osrt_sum"}, {"osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum"}, {"osrt_sum"},
-    ]  # fmt: skip
-    assert sum(one.calls for report in found for one in report.operations if one.category == "cuda_gpu_kern_sum") == 30
+        {"osrt_sum"},
+        {"osrt_sum"},
+        {"osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum"},
+        {"osrt_sum"},
+    ]
+    assert (
+        sum(
+            one.calls
+            for report in found
+            for one in report.operations
+            if one.category == "cuda_gpu_kern_sum"
+        )
+        == 30
+    )
 
 
 def test_the_seven_runs_under_nvprof_are_seven(reports: Path) -> None:
@@ -76,7 +96,9 @@ def test_the_seven_runs_under_nvprof_are_seven(reports: Path) -> None:
 def test_nvprofs_sums_with_units_in_their_cells_are_nvprofs(reports: Path) -> None:
     report = parse(reports / "nvprof/jazzthejackrabbit_nvprof.csv")
     assert report.tool == "nvprof"
-    times = {figure.name: figure.value for figure in report.summaries if figure.name.endswith(": Time")}
+    times = {
+        figure.name: figure.value for figure in report.summaries if figure.name.endswith(": Time")
+    }
     floats = ", ".join(["float*"] * 9)
     assert times == {
         "GPU activities: [CUDA memcpy HtoD]: Time": 542_360_000,
@@ -100,8 +122,14 @@ def test_the_eight_gpus_of_a_csv_with_a_column_gpu_are_eight(reports: Path) -> N
     ("name", "said"),
     [
         ("hazyresearch_zoology_trace.json", f"{236 + 24} launches recorded, GPU activity missing"),
-        ("bclarkson_flow_matching_trace.json", "5 CUDA calls and no launch recorded, GPU activity missing"),
-        ("hta_cpu_only_rank-34.pt.trace.json.gz", "the trace holds no GPU activity: torch.profiler ran without"),
+        (
+            "bclarkson_flow_matching_trace.json",
+            "5 CUDA calls and no launch recorded, GPU activity missing",
+        ),
+        (
+            "hta_cpu_only_rank-34.pt.trace.json.gz",
+            "the trace holds no GPU activity: torch.profiler ran without",
+        ),
     ],
 )
 def test_why_a_trace_has_no_kernel(reports: Path, name: str, said: str) -> None:
@@ -113,11 +141,17 @@ def test_two_traces_have_the_batch_sizes_of_their_names_and_eight_come_out_of_th
     reports: Path, tmp_path: Path
 ) -> None:
     perfctl.ingest(reports / "kineto" / "harryjmoss_*.json", tmp_path / "s.db")
-    assert sorted((run.batch_size, Path(str(run.artifact)).stem[-3:]) for run in perfctl.runs(tmp_path / "s.db")) == [
-        (16, "_16"), (128, "128"),
-    ]  # fmt: skip
+    assert sorted(
+        (run.batch_size, Path(str(run.artifact)).stem[-3:])
+        for run in perfctl.runs(tmp_path / "s.db")
+    ) == [
+        (16, "_16"),
+        (128, "128"),
+    ]
     folder = reports / "kineto/ranks/param_dlrm_8rank"
     done = perfctl.ingest(folder / "dlrm_kineto.tar.gz", tmp_path / "tar.db")
     unpacked = [parse(path) for path in sorted(folder.glob("worker*.json.gz"))]
-    assert [written.kernels for _, written in done.taken] == [len(list(report.kernels)) for report in unpacked]
+    assert [written.kernels for _, written in done.taken] == [
+        len(list(report.kernels)) for report in unpacked
+    ]
     assert sum(written.kernels for _, written in done.taken) == 2104

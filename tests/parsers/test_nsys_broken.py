@@ -16,11 +16,15 @@ from tests.parsers.nsys_builder import NsysBuilder, read, training_step
 def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'")
+        connection.execute(
+            "UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'"
+        )
     assert next(iter(parse(path).kernels)).short_name == "ge\ufffdm"
 
 
-def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
+def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "100% a?mode=rwc#b"
     folder.mkdir()
     path = training_step(NsysBuilder()).write(folder / "re port%20é.sqlite")

@@ -1,4 +1,5 @@
-"""nvprof's traces and summaries: tests/data/nvprof-synthetic is made up after the layouts of CUDA 5 to 12."""
+"""nvprof's traces and summaries: tests/data/nvprof-synthetic is made up after the layouts of CUDA 5
+to 12."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from perfctl.records.report import Copy, Kernel, Report
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
 HEADER = (
-    "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput"
-    "           Device   Context    Stream  Name\n"
+    "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      "
+    "Size  Throughput           Device   Context    Stream  Name\n"
 )
 DASHES = "                    -               -         -         -         -  "
 
@@ -44,14 +45,27 @@ def test_files_are_recognised_by_content(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
 def test_a_launch_has_its_grid_registers_shared_memory_and_times(name: str) -> None:
     assert next(iter(parse(DATA / name).kernels)) == Kernel(
-        launch=0, name="void conv<float, int>(float const *, int)", device_index=1, stream=7, grid_x=39063, grid_y=2,
-        grid_z=1, block_x=256, block_y=1, block_z=1, registers=32, static_shared_bytes=4096, dynamic_shared_bytes=128,
-        start_ns=103_000_000, duration_ns=3_500_000,
-    )  # fmt: skip
+        launch=0,
+        name="void conv<float, int>(float const *, int)",
+        device_index=1,
+        stream=7,
+        grid_x=39063,
+        grid_y=2,
+        grid_z=1,
+        block_x=256,
+        block_y=1,
+        block_z=1,
+        registers=32,
+        static_shared_bytes=4096,
+        dynamic_shared_bytes=128,
+        start_ns=103_000_000,
+        duration_ns=3_500_000,
+    )
 
 
 def test_copies_and_memory_settings_are_no_kernels() -> None:
-    assert list(parse(DATA / "trace.txt").kernels)[1].duration_ns == 2400 * 10**9  # printed as a power of ten
+    # printed as a power of ten
+    assert list(parse(DATA / "trace.txt").kernels)[1].duration_ns == 2400 * 10**9
     copies = list(parse(DATA / "trace.txt").copies)
     assert copies == [
         Copy("HtoD", 10 * 2**20, 100_000_000, 2_000_000, None, 1, 7),
@@ -89,14 +103,14 @@ def test_metrics_of_a_trace_are_counters_of_their_launch(tmp_path: Path) -> None
 
 def test_unified_memory_moves_are_copies_and_page_faults_are_counted(tmp_path: Path) -> None:
     head = (
-        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*           Device   Context"
-        "    Stream        Unified Memory  Virtual Address  Name\n"
+        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    "
+        "DSMem*           Device   Context    Stream        Unified Memory  Virtual Address  Name\n"
     )
     rows = (
-        f"1.00ms         -{DASHES}             -         -         -         PC 0x46de3225   0x7612d2000000"
-        "  [Unified Memory CPU page faults]\n"
-        f"2.00ms  2.0000us{DASHES}  GPU (0)         -         -                  512B   0x7612d2000000"
-        "  [Unified Memory Memcpy HtoD]\n"
+        f"1.00ms         -{DASHES}             -         -         -         PC 0x46de3225   "
+        "0x7612d2000000  [Unified Memory CPU page faults]\n"
+        f"2.00ms  2.0000us{DASHES}  GPU (0)         -         -                  512B   "
+        "0x7612d2000000  [Unified Memory Memcpy HtoD]\n"
     )
     report = parse(written(tmp_path, "==9== Profiling result:\n" + head + rows))
     assert [(copy.kind, copy.bytes, copy.stream) for copy in report.copies] == [("HtoD", 512, None)]
@@ -104,7 +118,10 @@ def test_unified_memory_moves_are_copies_and_page_faults_are_counted(tmp_path: P
 
 
 def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path: Path) -> None:
-    text = "==9== NVPROF is profiling process 9, command: x\n==9== Warning: No CUDA application was profiled, exiting\n"
+    text = (
+        "==9== NVPROF is profiling process 9, command: x\n==9== Warning: No CUDA application was "
+        "profiled, exiting\n"
+    )
     with pytest.raises(ReportError, match="No CUDA application was profiled"):
         parse(written(tmp_path, text))
 
@@ -139,22 +156,35 @@ def test_a_report_says_which_tables_it_is_of_and_what_they_leave_open(tmp_path: 
         "trace.csv": "nvprof GPU trace, CSV",
         "summary.txt": "nvprof summary, text and unified memory, text and metrics, text",
     }
-    gaps = {name: [(gap.quantity, gap.state) for gap in report.gaps] for name, report in said.items()}
+    gaps = {
+        name: [(gap.quantity, gap.state) for gap in report.gaps] for name, report in said.items()
+    }
     assert gaps["trace.txt"] == gaps["trace.csv"] == [("kernel.layer", "not_available")]
     assert gaps["summary.txt"] == [("kernel", "not_collected"), ("copy", "not_collected")]
-    rounding = "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all digits)"
-    rounded = {name: rounding in [entry.text for entry in report.diagnostics] for name, report in said.items()}
+    rounding = (
+        "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all "
+        "digits)"
+    )
+    rounded = {
+        name: rounding in [entry.text for entry in report.diagnostics]
+        for name, report in said.items()
+    }
     assert rounded == {"trace.txt": True, "trace.csv": False, "summary.txt": True}
     copies = parse(written(tmp_path, HEADER + copy_line("512B", "5.9GB/s")))
-    assert [(gap.quantity, gap.reason) for gap in copies.gaps] == [("kernel", "the GPU trace has no kernel")]
+    assert [(gap.quantity, gap.reason) for gap in copies.gaps] == [
+        ("kernel", "the GPU trace has no kernel")
+    ]
 
 
 def test_the_tables_of_further_processes_are_named_by_their_lines(tmp_path: Path) -> None:
     one = "==5== Profiling result:\n" + HEADER + copy_line("512B", "5.9GB/s")
-    report = parse(written(tmp_path, one + one.replace("==5==", "==6==") + one.replace("==5==", "==7==")))
+    report = parse(
+        written(tmp_path, one + one.replace("==5==", "==6==") + one.replace("==5==", "==7=="))
+    )
     assert len(list(report.copies)) == 3
     assert any(
-        entry.text.startswith("the tables of further processes begin at line 5, 8 and") for entry in report.diagnostics
+        entry.text.startswith("the tables of further processes begin at line 5, 8 and")
+        for entry in report.diagnostics
     )
     alone = parse(written(tmp_path, one))
     assert not [entry for entry in alone.diagnostics if "further processes" in entry.text]

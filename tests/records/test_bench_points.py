@@ -16,12 +16,20 @@ from perfctl.workloads.models.plan import plan
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"
 POINT = BenchPoint(
-    model="mlp:depth=2", batch=64, mode="train", precision="fp32", machine=BenchMachine("a CPU", "cpu", 1, "2.9.0"),
-    steps=30, step_ns=(5_000_000, 4_900_000, 5_200_000), fastest_ns=4_700_000,
+    model="mlp:depth=2",
+    batch=64,
+    mode="train",
+    precision="fp32",
+    machine=BenchMachine("a CPU", "cpu", 1, "2.9.0"),
+    steps=30,
+    step_ns=(5_000_000, 4_900_000, 5_200_000),
+    fastest_ns=4_700_000,
     phase_ns={"forward": 2_000_000, "backward": 2_500_000, "optimizer": 400_000},
-    memory_bytes={"before": 10, "peak": 20}, forward_ns={"flatten": 1_000, "fc1": 900_000},
-    backward_ns={"fc1": 1_800_000, "act1": 20_500}, features={"flops:forward": 52_000_000.0, "layers": 2.0},
-)  # fmt: skip
+    memory_bytes={"before": 10, "peak": 20},
+    forward_ns={"flatten": 1_000, "fc1": 900_000},
+    backward_ns={"fc1": 1_800_000, "act1": 20_500},
+    features={"flops:forward": 52_000_000.0, "layers": 2.0},
+)
 
 
 def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -38,7 +46,10 @@ def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
         ("{", "not complete JSON"),
         ("{}", "no field perfctl_bench"),
         ('{"perfctl_bench": 99}', "version 99, this perfctl reads 1"),
-        ('{"perfctl_bench": 1, "machines": [], "layers": {}, "points": [{"model": "mlp"}]}', "missing or wrong"),
+        (
+            '{"perfctl_bench": 1, "machines": [], "layers": {}, "points": [{"model": "mlp"}]}',
+            "missing or wrong",
+        ),
     ],
 )
 def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -88,10 +99,17 @@ def test_the_spread_is_between_the_quartiles_against_the_median() -> None:
     assert (POINT.family, replace(POINT, model="mlp").family) == ("mlp", "mlp")
 
 
-def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_once(tmp_path: Path) -> None:
+def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_once(
+    tmp_path: Path,
+) -> None:
     gpu = BenchMachine("a GPU", "gpu", None, None)
     later = replace(
-        POINT, batch=128, machine=gpu, forward_ns={"fc1": 1_049, "act1": 1_051}, backward_ns={}, features={"x": 0.5}
+        POINT,
+        batch=128,
+        machine=gpu,
+        forward_ns={"fc1": 1_049, "act1": 1_051},
+        backward_ns={},
+        features={"x": 0.5},
     )
     path = tmp_path / "bench.json"
     path.write_text(as_json([POINT, later, replace(POINT, model="mlp")]))
@@ -99,18 +117,28 @@ def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_o
     content = json.loads(path.read_text())
     assert content["perfctl_bench"] == 1
     assert [machine["device"] for machine in content["machines"]] == ["a CPU", "a GPU"]
-    assert content["layers"] == {"mlp:depth=2": ["flatten", "fc1", "act1"], "mlp": ["flatten", "fc1", "act1"]}
+    assert content["layers"] == {
+        "mlp:depth=2": ["flatten", "fc1", "act1"],
+        "mlp": ["flatten", "fc1", "act1"],
+    }
     assert [point["machine"] for point in content["points"]] == [0, 1, 0]
     first, second, _ = content["points"]
     assert first["forward_us"] == [1.0, 900.0, None]
     assert first["backward_us"] == [None, 1800.0, 20.5]
     assert first["features"] == {"flops:forward": 52_000_000, "layers": 2}
     assert '"layers":2}' in path.read_text()  # whole figures are written whole
-    assert (second["forward_us"], second["backward_us"], second["features"]) == ([None, 1.0, 1.1], [], {"x": 0.5})
-    assert read_points(path)[1] == replace(later, forward_ns={"fc1": 1_000, "act1": 1_100})  # a tenth of a microsecond
+    assert (second["forward_us"], second["backward_us"], second["features"]) == (
+        [None, 1.0, 1.1],
+        [],
+        {"x": 0.5},
+    )
+    # a tenth of a microsecond
+    assert read_points(path)[1] == replace(later, forward_ns={"fc1": 1_000, "act1": 1_100})
 
 
-@pytest.mark.parametrize("broken", ['"forward_us":[1.0]', '"machine":7', '"step_ns":[1,2]', '"batch":"many"'])
+@pytest.mark.parametrize(
+    "broken", ['"forward_us":[1.0]', '"machine":7', '"step_ns":[1,2]', '"batch":"many"']
+)
 def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path: Path, broken: str) -> None:
     text = as_json([replace(POINT, forward_ns={}, backward_ns={})])
     text = text.replace('"mlp:depth=2":[]', '"mlp:depth=2":["fc1","fc2"]')

@@ -33,13 +33,20 @@ class Whole:
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 ANYTHING = st.recursive(
     PLAIN,
-    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
 )
 PAIRS = st.builds(Pair, st.none() | st.integers(), st.tuples(st.floats(allow_nan=False), st.text()))
 WHOLES = st.builds(
-    Whole, st.lists(PAIRS).map(tuple), st.dictionaries(st.text(), ANYTHING), st.none() | st.integers() | st.text(),
+    Whole,
+    st.lists(PAIRS).map(tuple),
+    st.dictionaries(st.text(), ANYTHING),
+    st.none() | st.integers() | st.text(),
     st.dictionaries(st.integers(), st.lists(st.booleans())),
-)  # fmt: skip
+)
 
 
 @given(WHOLES)
@@ -76,18 +83,28 @@ def test_a_kind_that_json_cannot_carry_is_refused(kind: Any) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        Whole((Pair(True),)), Whole((Pair(1, (1, "")),)), Whole((), {"": {1, 2}}), Whole((), {}, 1.5),  # type: ignore[arg-type]
-        Whole([]), Whole((), Counter()), Whole((), {"": b""}), Whole((Pair(1, (1.0, "", 2)),)),  # type: ignore[arg-type]
+        Whole((Pair(True),)),
+        Whole((Pair(1, (1, "")),)),
+        Whole((), {"": {1, 2}}),
+        Whole((), {}, 1.5),  # type: ignore[arg-type]
+        Whole([]),
+        Whole((), Counter()),
+        Whole((), {"": b""}),
+        Whole((Pair(1, (1.0, "", 2)),)),  # type: ignore[arg-type]
     ],
     ids=repr,
-)  # fmt: skip
-def test_a_value_of_another_type_than_its_field_is_refused_rather_than_changed(record: Whole) -> None:
+)
+def test_a_value_of_another_type_than_its_field_is_refused_rather_than_changed(
+    record: Whole,
+) -> None:
     with pytest.raises(codec.CodecError):
         codec.encode(record, Whole)
 
 
 @pytest.mark.parametrize(
-    "data", [None, 5, "x", [], [1], [[], {}, None, []], [[], [], [7, 1], []], {"pairs": []}], ids=repr
+    "data",
+    [None, 5, "x", [], [1], [[], {}, None, []], [[], [], [7, 1], []], {"pairs": []}],
+    ids=repr,
 )
 def test_json_of_something_else_is_refused(data: Any) -> None:
     with pytest.raises(codec.CodecError):

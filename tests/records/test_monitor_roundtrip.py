@@ -1,4 +1,5 @@
-"""Records written in the dialects of nvidia-smi, DCGM and nvprof come back the same; damaged files never break a parser."""
+"""Records written in the dialects of nvidia-smi, DCGM and nvprof come back the same; damaged files
+never break a parser."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ readings = st.tuples(
 rounds = st.lists(st.tuples(whole(0, 3000), readings, readings), min_size=1, max_size=6)
 
 
-def samples_of(taken: list[tuple[int, tuple[float | None, ...], tuple[float | None, ...]]]) -> list[Sample]:
+def samples_of(
+    taken: list[tuple[int, tuple[float | None, ...], tuple[float | None, ...]]],
+) -> list[Sample]:
     """Two GPUs, read at once; the numbers of each round are milliseconds since the round before."""
     found, now = [], EPOCH
     for after, *both in taken:
@@ -40,18 +43,23 @@ def samples_of(taken: list[tuple[int, tuple[float | None, ...], tuple[float | No
         for device, (share, used, total, power, heat, clock) in enumerate(both):
             found.append(
                 Sample(
-                    ns, None if share is None else share / 100, None if used is None else int(used) * MIB,
-                    None if total is None else int(total) * MIB, power, heat,
-                    None if clock is None else int(clock) * 10**6, device,
+                    ns,
+                    None if share is None else share / 100,
+                    None if used is None else int(used) * MIB,
+                    None if total is None else int(total) * MIB,
+                    power,
+                    heat,
+                    None if clock is None else int(clock) * 10**6,
+                    device,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
 def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: str) -> str:
     head = (
-        "timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw [W], temperature.gpu,"
-        " clocks.current.sm [MHz]"
+        "timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw "
+        "[W], temperature.gpu, clocks.current.sm [MHz]"
     )
     lines = [] if repeat else [head]
     for s in samples:
@@ -64,23 +72,33 @@ def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: st
             (s.temperature_c, ""),
             (None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6, " MHz"),
         ]
-        shown = [nothing if value is None else f"{value}{'' if nounits else unit}" for value, unit in cells]
+        shown = [
+            nothing if value is None else f"{value}{'' if nounits else unit}"
+            for value, unit in cells
+        ]
         lines += [head] if repeat else []
-        lines.append(", ".join([f"{moment}.{s.at_ns // 10**6 % 1000:03d}", str(s.device_index), *shown]))
+        lines.append(
+            ", ".join([f"{moment}.{s.at_ns // 10**6 % 1000:03d}", str(s.device_index), *shown])
+        )
     return "\n".join(lines) + "\n"
 
 
 @FEW
 @given(
-    rounds, st.booleans(), st.booleans(), st.sampled_from(["[N/A]", "[Not Supported]", "N/A"]),
+    rounds,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["[N/A]", "[Not Supported]", "N/A"]),
     st.sampled_from(["utf-8", "utf-16"]),
-)  # fmt: skip
+)
 def test_query_csv_comes_back(
     tmp_path: Path, taken: list[object], nounits: bool, repeat: bool, nothing: str, encoding: str
 ) -> None:
     samples = samples_of(taken)  # type: ignore[arg-type]
     path = tmp_path / "q.csv"
-    path.write_bytes(query_csv(samples, nounits=nounits, repeat=repeat, nothing=nothing).encode(encoding))
+    path.write_bytes(
+        query_csv(samples, nounits=nounits, repeat=repeat, nothing=nothing).encode(encoding)
+    )
     assert list(parse(path).samples) == samples
 
 
@@ -93,7 +111,8 @@ def test_dmon_comes_back_whatever_the_order_of_its_columns(
         s._replace(memory_total_bytes=None, power_w=None if s.power_w is None else round(s.power_w))
         for s in samples_of(taken)
     ]  # type: ignore[arg-type]
-    samples = [s._replace(at_ns=s.at_ns // 10**9 * 10**9) for s in samples[:2]]  # dmon prints whole seconds
+    # dmon prints whole seconds
+    samples = [s._replace(at_ns=s.at_ns // 10**9 * 10**9) for s in samples[:2]]
     part = ", " if by_comma else "   "
     lines = [
         part.join(["#Date", "Time", "gpu", *order]),
@@ -101,14 +120,18 @@ def test_dmon_comes_back_whatever_the_order_of_its_columns(
     ]
     for s in samples:
         cells = {
-            "pwr": s.power_w, "gtemp": s.temperature_c,
+            "pwr": s.power_w,
+            "gtemp": s.temperature_c,
             "sm": None if s.gpu_utilisation is None else round(s.gpu_utilisation * 100),
             "pclk": None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6,
-            "fb": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB, "mem": 3,
-        }  # fmt: skip
+            "fb": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB,
+            "mem": 3,
+        }
         moment = datetime.fromtimestamp(s.at_ns / 10**9, UTC)
         shown = ["-" if cells[name] is None else str(cells[name]) for name in order]
-        lines.append(part.join([f"{moment:%Y%m%d}", f"{moment:%H:%M:%S}", str(s.device_index), *shown]))
+        lines.append(
+            part.join([f"{moment:%Y%m%d}", f"{moment:%H:%M:%S}", str(s.device_index), *shown])
+        )
     path = tmp_path / "d.txt"
     path.write_text("\n".join(lines) + "\n")
     assert list(parse(path).samples) == samples
@@ -122,7 +145,9 @@ def test_dcgm_csv_comes_back_in_the_order_of_time(tmp_path: Path, taken: list[ob
     for device in (1, 0):
         for s in (s for s in samples if s.device_index == device):
             cells = {
-                "gpu_utilization": None if s.gpu_utilisation is None else round(s.gpu_utilisation * 100),
+                "gpu_utilization": None
+                if s.gpu_utilisation is None
+                else round(s.gpu_utilisation * 100),
                 "fb_used": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB,
                 "fb_total": None if s.memory_total_bytes is None else s.memory_total_bytes // MIB,
                 "power_usage": s.power_w,
@@ -145,7 +170,13 @@ names = st.text("abcXYZ_<>(),:*&0123456789~\u202e\"'[]", min_size=1, max_size=40
 )
 launches = st.lists(
     st.tuples(
-        names, whole(0, 10**12), whole(0, 10**9), whole(1, 2**31 - 1), whole(1, 1024), whole(0, 255), whole(0, 999)
+        names,
+        whole(0, 10**12),
+        whole(0, 10**9),
+        whole(1, 2**31 - 1),
+        whole(1, 1024),
+        whole(0, 255),
+        whole(0, 999),
     ),
     min_size=1,
     max_size=6,
@@ -155,12 +186,24 @@ launches = st.lists(
 def records_of(made: list[tuple[str, int, int, int, int, int, int]]) -> list[Kernel]:
     return [
         Kernel(
-            launch=launch, name=name, device_index=0, stream=7, grid_x=grid, grid_y=2, grid_z=1, block_x=block,
-            block_y=1, block_z=1, registers=registers, static_shared_bytes=shared, dynamic_shared_bytes=0,
-            start_ns=start, duration_ns=duration,
+            launch=launch,
+            name=name,
+            device_index=0,
+            stream=7,
+            grid_x=grid,
+            grid_y=2,
+            grid_z=1,
+            block_x=block,
+            block_y=1,
+            block_z=1,
+            registers=registers,
+            static_shared_bytes=shared,
+            dynamic_shared_bytes=0,
+            start_ns=start,
+            duration_ns=duration,
         )
         for launch, (name, start, duration, grid, block, registers, shared) in enumerate(made)
-    ]  # fmt: skip
+    ]
 
 
 @FEW
@@ -172,14 +215,32 @@ def test_an_nvprof_csv_trace_comes_back(
     text = io.StringIO()
     text.write("==1== NVPROF is profiling process 1, command: x\n==1== Profiling result:\n")
     text.write(
-        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
-        '"Static SMem","Dynamic SMem","Size","Device","Context","Stream","Name"\n'
+        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers '
+        'Per Thread","Static SMem","Dynamic SMem","Size","Device","Context","Stream","Name"\n'
     )
     text.write("ns,us,,,,,,,,B,KB,B,,,,\n")
     rows = csv.writer(text, lineterminator="\n")
     for k in kernels:
-        rows.writerow([k.start_ns, f"{(k.duration_ns or 0) / 1000:.6f}", k.grid_x, 2, 1, k.block_x, 1, 1, k.registers,
-                       k.static_shared_bytes, "0.000000", "", "GPU (0)", 1, 7, k.name + " [12]"])  # fmt: skip
+        rows.writerow(
+            [
+                k.start_ns,
+                f"{(k.duration_ns or 0) / 1000:.6f}",
+                k.grid_x,
+                2,
+                1,
+                k.block_x,
+                1,
+                1,
+                k.registers,
+                k.static_shared_bytes,
+                "0.000000",
+                "",
+                "GPU (0)",
+                1,
+                7,
+                k.name + " [12]",
+            ]
+        )
     rows.writerow([5, "0.010000", *[""] * 9, size, "GPU (0)", 1, 7, "[CUDA memcpy DtoH]"])
     path = tmp_path / "t.csv"
     path.write_text(text.getvalue())
@@ -190,31 +251,46 @@ def test_an_nvprof_csv_trace_comes_back(
 
 @FEW
 @given(launches)
-def test_an_nvprof_text_trace_comes_back(tmp_path: Path, made: list[tuple[str, int, int, int, int, int, int]]) -> None:
+def test_an_nvprof_text_trace_comes_back(
+    tmp_path: Path, made: list[tuple[str, int, int, int, int, int, int]]
+) -> None:
     kernels = records_of(made)
     head = (
-        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*           Device   Context"
-        "    Stream  Name\n"
+        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    "
+        "DSMem*           Device   Context    Stream  Name\n"
     )
     lines = [
-        f"{f'{k.start_ns}ns':>8}  {f'{k.duration_ns}ns':>8}  {f'({k.grid_x} 2 1)':>19}  {f'({k.block_x} 1 1)':>14}"
-        f"  {k.registers:>8}  {f'{k.static_shared_bytes}B':>8}  {'0B':>8}  {'GPU (0)':>15}  {1:>8}  {7:>8}  {k.name} [12]\n"
+        (
+            f"{f'{k.start_ns}ns':>8}  {f'{k.duration_ns}ns':>8}  {f'({k.grid_x} 2 1)':>19}  "
+            f"{f'({k.block_x} 1 1)':>14}  {k.registers:>8}  {f'{k.static_shared_bytes}B':>8}  "
+            f"{'0B':>8}  {'GPU (0)':>15}  {1:>8}  {7:>8}  {k.name} [12]\n"
+        )
         for k in kernels
     ]
     path = tmp_path / "t.txt"
-    path.write_text("==1== Profiling result:\n" + head + "".join(lines) + "\nRegs: Number of registers\n")
+    path.write_text(
+        "==1== Profiling result:\n" + head + "".join(lines) + "\nRegs: Number of registers\n"
+    )
     assert list(parse(path).kernels) == kernels
 
 
 FILES = sorted(
-    path for tool in ("nvidia-smi", "dcgm", "nvprof", "dlprof-json") for path in DATA.glob(f"{tool}-synthetic/*")
+    path
+    for tool in ("nvidia-smi", "dcgm", "nvprof", "dlprof-json")
+    for path in DATA.glob(f"{tool}-synthetic/*")
 )
 
 
 @pytest.mark.parametrize("source", FILES, ids=lambda path: path.name)
 @FEW
-@given(edits=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=6), whole(0, 40)), min_size=1, max_size=4))
-def test_a_damaged_file_is_read_or_refused(tmp_path: Path, source: Path, edits: list[tuple[float, bytes, int]]) -> None:
+@given(
+    edits=st.lists(
+        st.tuples(st.floats(0, 1), st.binary(max_size=6), whole(0, 40)), min_size=1, max_size=4
+    )
+)
+def test_a_damaged_file_is_read_or_refused(
+    tmp_path: Path, source: Path, edits: list[tuple[float, bytes, int]]
+) -> None:
     data = source.read_bytes()
     for place, new, removed in edits:
         at = int(place * len(data))

@@ -15,15 +15,33 @@ from perfctl.records.errors import ReportError
 from tests.parsers.cuts import cuts
 
 HEADER = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
-    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
+    'Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
 )
 FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
-def row(launch: int, value: str, name: str = "k(int)", metric: str = FFMA, unit: str = "inst") -> str:
-    cells = (str(launch), "42", "app", "127.0.0.1", name, "1", "7", "(32, 1, 1)", "(4, 1, 1)", "0", "8.0", "Metrics")
-    return ",".join('"' + cell.replace('"', '""') + '"' for cell in (*cells, metric, unit, value)) + "\n"
+def row(
+    launch: int, value: str, name: str = "k(int)", metric: str = FFMA, unit: str = "inst"
+) -> str:
+    cells = (
+        str(launch),
+        "42",
+        "app",
+        "127.0.0.1",
+        name,
+        "1",
+        "7",
+        "(32, 1, 1)",
+        "(4, 1, 1)",
+        "0",
+        "8.0",
+        "Metrics",
+    )
+    return (
+        ",".join('"' + cell.replace('"', '""') + '"' for cell in (*cells, metric, unit, value))
+        + "\n"
+    )
 
 
 def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
@@ -40,7 +58,9 @@ def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Pat
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
 
-def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(tmp_path: Path) -> None:
+def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "report.csv"
     path.write_text(HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
     report = ncu_csv.parse(path)
@@ -49,7 +69,13 @@ def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_
 
 
 def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Path) -> None:
-    text = "log\n" + HEADER + row(0, "1234567", name='a "q", b') + row(0, "2", metric="x__y.sum") + row(1, "3")
+    text = (
+        "log\n"
+        + HEADER
+        + row(0, "1234567", name='a "q", b')
+        + row(0, "2", metric="x__y.sum")
+        + row(1, "3")
+    )
     path = tmp_path / "report.csv"
     for length in cuts(text):
         path.write_text(text[:length])
@@ -60,7 +86,9 @@ def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Pa
         assert values == [1234567, 2, 3][: len(values)]
 
 
-@pytest.mark.parametrize("text", ["", "\n", "x", HEADER, HEADER[:60], HEADER[:-1] + "\n\n", "NUL\0\0\n", '"\n' * 50])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "x", HEADER, HEADER[:60], HEADER[:-1] + "\n\n", "NUL\0\0\n", '"\n' * 50]
+)
 def test_a_file_without_rows_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ReportError):
         parse_text(tmp_path, text)
@@ -73,7 +101,9 @@ def noise_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=400), st.booleans())
-def test_random_bytes_never_raise_anything_else(noise_folder: Path, noise: bytes, table: bool) -> None:
+def test_random_bytes_never_raise_anything_else(
+    noise_folder: Path, noise: bytes, table: bool
+) -> None:
     path = noise_folder / "report.csv"
     path.write_bytes((HEADER + row(0, "1")).encode() + noise if table else noise)
     ncu_csv.sniff(path, path.read_bytes())
@@ -85,7 +115,14 @@ def test_random_bytes_never_raise_anything_else(noise_folder: Path, noise: bytes
 
 
 def test_a_program_line_that_begins_with_a_quote_does_not_swallow_rows(tmp_path: Path) -> None:
-    text = HEADER + row(0, "1") + '"unfinished words of the program\n' + row(1, "2") + '"done"\n' + row(2, "3")
+    text = (
+        HEADER
+        + row(0, "1")
+        + '"unfinished words of the program\n'
+        + row(1, "2")
+        + '"done"\n'
+        + row(2, "3")
+    )
     assert parse_text(tmp_path, text) == [1, 2, 3]
 
 
@@ -107,7 +144,9 @@ def test_runs_appended_to_one_file_are_runs_of_their_own(tmp_path: Path) -> None
     other = HEADER.replace('"Device","CC",', "")
     cut = row(0, "3").replace('"0","8.0",', "").replace('"42"', '"43"')
     path = tmp_path / "report.csv"
-    path.write_text(HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut)
+    path.write_text(
+        HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut
+    )
     first, second = (part.report for part in reports(path))
     assert first is not None
     assert second is not None
@@ -124,17 +163,24 @@ def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:
     assert {counter.launch: counter.value for counter in report.counters} == {0: 1, 1: 2}
 
 
-def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(tmp_path: Path) -> None:
+def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "report.csv"
     path.write_text(HEADER + row(0, "1.234") + row(0, "512", metric="x__y.sum"))
     report = ncu_csv.parse(path)
-    assert [(counter.value, counter.text) for counter in report.counters] == [(None, "1.234"), (512, None)]
+    assert [(counter.value, counter.text) for counter in report.counters] == [
+        (None, "1.234"),
+        (512, None),
+    ]
     assert (f"counter:{FFMA}", "ambiguous") in {gap[:2] for gap in report.gaps}
 
 
 def test_a_table_saved_again_without_quotes_is_read(tmp_path: Path) -> None:
     header = HEADER.replace('"', "")
-    plain = '0,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,' + FFMA + ",inst,100\n"
+    plain = (
+        '0,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,' + FFMA + ",inst,100\n"
+    )
     assert parse_text(tmp_path, header + plain) == [100]
 
 

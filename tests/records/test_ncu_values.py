@@ -1,4 +1,5 @@
-"""Cells of ncu's CSV that are no numbers, facts about launches and devices among them, and the order of launches."""
+"""Cells of ncu's CSV that are no numbers, facts about launches and devices among them, and the
+order of launches."""
 
 from __future__ import annotations
 
@@ -11,8 +12,20 @@ from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import launches
 from perfctl.records.report import Counter, Device, Gap, Kernel, Report
 
-LONG = ["ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name",
-        "Metric Name", "Metric Unit", "Metric Value"]  # fmt: skip
+LONG = [
+    "ID",
+    "Process ID",
+    "Kernel Name",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+    "Section Name",
+    "Metric Name",
+    "Metric Unit",
+    "Metric Value",
+]
 PUSH_POP = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 NONE = ":none" * 6
 
@@ -21,8 +34,23 @@ def line(*cells: object) -> str:
     return ",".join('"' + str(cell).replace('"', '""') + '"' for cell in cells) + "\n"
 
 
-def long(number: int, metric: str, unit: str, value: str, *, device: str = "0", capability: str = "8.0") -> str:
-    return line(number, 42, "k", "7", "(32, 1, 1)", "(4, 1, 1)", device, capability, "S", metric, unit, value)
+def long(
+    number: int, metric: str, unit: str, value: str, *, device: str = "0", capability: str = "8.0"
+) -> str:
+    return line(
+        number,
+        42,
+        "k",
+        "7",
+        "(32, 1, 1)",
+        "(4, 1, 1)",
+        device,
+        capability,
+        "S",
+        metric,
+        unit,
+        value,
+    )
 
 
 def read(folder: Path, *lines: str) -> Report:
@@ -35,12 +63,19 @@ def about_counters(report: Report) -> list[Gap]:
     return [gap for gap in report.gaps if gap.quantity.startswith("counter:")]
 
 
-@pytest.mark.parametrize("text", ["", "n/a", "N/A", "no data", "nan", "NaN", "-nan", "inf", "-inf", " n/a "])
-def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(text: str, tmp_path: Path) -> None:
-    report = read(tmp_path, line(*LONG), long(0, "a__b.sum", "inst", "5"), long(0, "c__d.sum", "inst", text))
+@pytest.mark.parametrize(
+    "text", ["", "n/a", "N/A", "no data", "nan", "NaN", "-nan", "inf", "-inf", " n/a "]
+)
+def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(
+    text: str, tmp_path: Path
+) -> None:
+    report = read(
+        tmp_path, line(*LONG), long(0, "a__b.sum", "inst", "5"), long(0, "c__d.sum", "inst", text)
+    )
     assert list(report.counters)[1] == Counter(0, "c__d.sum", None, "inst", "S", text or None)
     reason = (
-        f'ncu printed "{text}" in place of 1 values: this GPU or ncu version has no such metric, or it could not be '
+        f'ncu printed "{text}" in place of 1 values: this GPU or ncu version has no such metric, '
+        "or it could not be "
         "collected"
     )
     assert about_counters(report) == [Gap("counter:c__d.sum", "not_available", reason)]
@@ -48,41 +83,60 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(text
 
 def test_figures_that_no_style_prints_are_unreadable_and_a_word_is_a_text(tmp_path: Path) -> None:
     rows = [
-        ("a__b.sum", "1,234.5"), ("c__d.sum", "7.1.2"), ("c__d.sum", "+-3"), ("c__d.sum", "7.1.2"), ("e__f", "Shared"),
-    ]  # fmt: skip
+        ("a__b.sum", "1,234.5"),
+        ("c__d.sum", "7.1.2"),
+        ("c__d.sum", "+-3"),
+        ("c__d.sum", "7.1.2"),
+        ("e__f", "Shared"),
+    ]
     report = read(tmp_path, line(*LONG), *(long(0, name, "inst", text) for name, text in rows))
     assert [(one.value, one.text) for one in report.counters] == [
-        (1234.5, None), (None, "7.1.2"), (None, "+-3"), (None, "7.1.2"), (None, "Shared"),
-    ]  # fmt: skip
+        (1234.5, None),
+        (None, "7.1.2"),
+        (None, "+-3"),
+        (None, "7.1.2"),
+        (None, "Shared"),
+    ]
     reason = (
-        '3 values such as "7.1.2" do not fit the number format of the rest of the file; export it again with LC_ALL=C'
+        '3 values such as "7.1.2" do not fit the number format of the rest of the file; export it '
+        "again with LC_ALL=C"
     )
     assert about_counters(report) == [Gap("counter:c__d.sum", "unreadable", reason)]
 
 
 def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: Path) -> None:
     rows = [
-        ("a__b.sum", "1.234"), ("c__d.sum", "2,345"), ("a__b.sum", "3.456"), ("a__b.sum", "n/a"), ("e__f.sum", "12"),
-    ]  # fmt: skip
+        ("a__b.sum", "1.234"),
+        ("c__d.sum", "2,345"),
+        ("a__b.sum", "3.456"),
+        ("a__b.sum", "n/a"),
+        ("e__f.sum", "12"),
+    ]
     report = read(tmp_path, line(*LONG), *(long(0, name, "Kbyte", text) for name, text in rows))
     assert [one.value for one in report.counters] == [None, None, None, None, 12_000]
     reason = (
-        '{} values such as "{}" may be whole numbers or fractions, and nothing in the file says which; export it again with '
+        '{} values such as "{}" may be whole numbers or fractions, and nothing in the file says '
+        "which; export it again with "
         "LC_ALL=C"
     )
     assert about_counters(report)[:2] == [
         Gap("counter:a__b.sum", "ambiguous", reason.format(2, "1.234")),
         Gap("counter:c__d.sum", "ambiguous", reason.format(1, "2,345")),
     ]
-    assert [(gap.quantity, gap.state) for gap in about_counters(report)[2:]] == [("counter:a__b.sum", "not_available")]
+    assert [(gap.quantity, gap.state) for gap in about_counters(report)[2:]] == [
+        ("counter:a__b.sum", "not_available")
+    ]
 
 
 def test_of_a_fact_that_stands_twice_in_a_launch_the_first_counts(tmp_path: Path) -> None:
     rows = [
-        long(0, "gpu__time_duration.sum", "usecond", "1.5"), long(0, "gpu__time_duration.sum", "usecond", "9.25"),
-        long(1, "Duration", "msecond", "2"), long(1, "gpu__time_duration.sum", "nsecond", "7"),
-        long(2, "gpu__time_duration.sum", "nsecond", "n/a"), long(2, "launch__registers_per_thread", "", "40"),
-    ]  # fmt: skip
+        long(0, "gpu__time_duration.sum", "usecond", "1.5"),
+        long(0, "gpu__time_duration.sum", "usecond", "9.25"),
+        long(1, "Duration", "msecond", "2"),
+        long(1, "gpu__time_duration.sum", "nsecond", "7"),
+        long(2, "gpu__time_duration.sum", "nsecond", "n/a"),
+        long(2, "launch__registers_per_thread", "", "40"),
+    ]
     report = read(tmp_path, line(*LONG), *rows)
     assert [(kernel.duration_ns, kernel.registers) for kernel in report.kernels] == [
         (1500, None),
@@ -95,37 +149,51 @@ def attribute(number: int, name: str, value: str, **where: str) -> str:
     return long(number, f"device__attribute_{name}", "", value, **where)
 
 
-def test_each_device_is_described_once_by_its_first_launch_that_says_something(tmp_path: Path) -> None:
+def test_each_device_is_described_once_by_its_first_launch_that_says_something(
+    tmp_path: Path,
+) -> None:
     report = read(
-        tmp_path, line(*LONG),
+        tmp_path,
+        line(*LONG),
         attribute(0, "display_name", "GPU B", device="1", capability="9.0"),
-        attribute(1, "display_name", "GPU A"), attribute(1, "multiprocessor_count", "108"),
+        attribute(1, "display_name", "GPU A"),
+        attribute(1, "multiprocessor_count", "108"),
         attribute(2, "display_name", "GPU X"),
         attribute(3, "multiprocessor_count", "5", device="3", capability=""),
         attribute(4, "display_name", "GPU D", device="3", capability=""),
-    )  # fmt: skip
+    )
     assert report.devices == (
-        Device("GPU A", "gpu", 0, "8.0", 108), Device("GPU B", "gpu", 1, "9.0"), Device("GPU D", "gpu", 3),
-    )  # fmt: skip
+        Device("GPU A", "gpu", 0, "8.0", 108),
+        Device("GPU B", "gpu", 1, "9.0"),
+        Device("GPU D", "gpu", 3),
+    )
     assert [kernel.device_index for kernel in report.kernels] == [1, 0, 0, 3, 3]
 
 
 def test_without_a_column_of_devices_their_number_is_a_metric_or_none(tmp_path: Path) -> None:
     report = read(
-        tmp_path, line(*LONG),
-        long(0, "launch__device_id", "", "2", device=""), long(1, "a__b.sum", "", "5", device="x", capability="7.5"),
-    )  # fmt: skip
+        tmp_path,
+        line(*LONG),
+        long(0, "launch__device_id", "", "2", device=""),
+        long(1, "a__b.sum", "", "5", device="x", capability="7.5"),
+    )
     assert report.devices == (Device(None, "gpu", 0, "7.5"), Device(None, "gpu", 2, "8.0"))
     assert [kernel.device_index for kernel in report.kernels] == [2, None]
 
 
 def test_launches_of_one_id_keep_the_order_of_the_file(tmp_path: Path) -> None:
     def of(process: int, number: int, name: str) -> str:
-        return line(number, process, name, "7", "", "", "", "", "S", "a__b.sum", "inst", str(number))
+        return line(
+            number, process, name, "7", "", "", "", "", "S", "a__b.sum", "inst", str(number)
+        )
 
     report = read(tmp_path, line(*LONG), of(42, 3, "late"), of(42, 1, "b"), of(41, 1, "a"))
     assert [kernel.name for kernel in report.kernels] == ["b", "a", "late"]
-    assert [(counter.launch, counter.value) for counter in report.counters] == [(2, 3), (0, 1), (1, 1)]
+    assert [(counter.launch, counter.value) for counter in report.counters] == [
+        (2, 3),
+        (0, 1),
+        (1, 1),
+    ]
     assert [kernel.launch for kernel in report.kernels] == [0, 1, 2]
 
 
@@ -137,24 +205,42 @@ def test_launches_of_one_id_keep_the_order_of_the_file(tmp_path: Path) -> None:
         ("perfctl:step:5/fc1:forward", ("fc2:backward",), ("fc2", "backward", 5)),
         ("perfctl:step:5/fc1:forward", ("perfctl:step:3", "fc2:backward"), ("fc2", "backward", 3)),
         ("fc1:forward", ("perfctl:phase:optimizer",), (None, "optimizer", None)),
-        ("gemm(int)", ("perfctl:step:3", "fc2:backward"), ("fc2", "backward", 3)), ("gemm(int)", (), (None, None, None)),
+        ("gemm(int)", ("perfctl:step:3", "fc2:backward"), ("fc2", "backward", 3)),
+        ("gemm(int)", (), (None, None, None)),
     ],
-)  # fmt: skip
+)
 def test_ranges_around_a_launch_go_before_one_that_stands_in_its_name(
-    name: str, ranges: tuple[str, ...], place: tuple[str | None, str | None, int | None], tmp_path: Path
+    name: str,
+    ranges: tuple[str, ...],
+    place: tuple[str | None, str | None, int | None],
+    tmp_path: Path,
 ) -> None:
     cell = "7  " + "  ".join(f'"<default domain>:{one}{NONE}"' for one in ranges)
-    header = ["ID", "Process ID", PUSH_POP, "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"]
+    header = [
+        "ID",
+        "Process ID",
+        PUSH_POP,
+        "Kernel Name",
+        "Metric Name",
+        "Metric Unit",
+        "Metric Value",
+    ]
     report = read(tmp_path, line(*header), line(0, 42, cell, name, "a__b.sum", "inst", "5"))
     source = "range" if place[0] else None
     layer, direction, step = place
-    expected = Kernel(0, name, layer=layer, direction=direction, step=step, layer_source=source, process=42)
+    expected = Kernel(
+        0, name, layer=layer, direction=direction, step=step, layer_source=source, process=42
+    )
     assert list(report.kernels) == [expected]
 
 
-def test_a_file_may_hold_as_many_launches_as_fit_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_may_hold_as_many_launches_as_fit_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [long(number, "a__b.sum", "inst", "5") for number in range(6)]
     monkeypatch.setattr(launches, "LAUNCHES", 5)
     assert len(list(read(tmp_path, line(*LONG), *rows[:5]).kernels)) == 5
-    with pytest.raises(ReportError, match="it holds more than 5 launches, which do not fit into memory"):
+    with pytest.raises(
+        ReportError, match="it holds more than 5 launches, which do not fit into memory"
+    ):
         read(tmp_path, line(*LONG), *rows)

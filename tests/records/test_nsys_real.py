@@ -48,14 +48,19 @@ def test_real_reports_give_all_their_rows(name: str, reports: Path) -> None:
     assert bool(gap(report, "kernel")) == (not kernels)
 
 
-def test_every_sqlite_file_among_the_real_reports_is_known_or_refused_in_words(reports: Path) -> None:
+def test_every_sqlite_file_among_the_real_reports_is_known_or_refused_in_words(
+    reports: Path,
+) -> None:
     refused = {}
     for path in sorted((reports / "nsys").rglob("*.sqlite")):
         try:
             parse(path)
         except ReportError as error:
             refused[path.name] = str(error)
-    assert sorted(refused) == ["ayush_vector_add_N10.sqlite", "sidvijay_nsys_report_LFS_POINTER.sqlite"]
+    assert sorted(refused) == [
+        "ayush_vector_add_N10.sqlite",
+        "sidvijay_nsys_report_LFS_POINTER.sqlite",
+    ]
     assert "the export failed" in refused["ayush_vector_add_N10.sqlite"]
 
 
@@ -74,7 +79,13 @@ ON c.correlationId = k.correlationId AND (c.globalTid & ~0xFFFFFF) = k.globalPid
 
 
 @pytest.mark.parametrize(
-    "name", ["lowertri_la", "memfusion_report1", "quasiben_cudf", "../../dlprof/odema_pytorch/no_relu_nsys_profile"]
+    "name",
+    [
+        "lowertri_la",
+        "memfusion_report1",
+        "quasiben_cudf",
+        "../../dlprof/odema_pytorch/no_relu_nsys_profile",
+    ],
 )
 def test_real_kernels_are_in_the_ranges_that_plain_sql_finds(name: str, reports: Path) -> None:
     path = reports / "nsys/sqlite" / f"{name}.sqlite"
@@ -104,16 +115,29 @@ def test_real_domains_devices_and_facts(reports: Path) -> None:
     cudf = parse(folder / "quasiben_cudf.sqlite")
     assert Counter(r.domain for r in cudf.ranges).keys() == {"cudf_python", "libcudf"}
     # RTX 8000: nsys 2020.3 gives 48601 MiB, 1770000 kHz and a bandwidth that is none
-    assert cudf.devices[0] == Device("Quadro RTX 8000", "gpu", 0, "7.5", 72, 48601 * 2**20, None, 1_770_000_000)
+    assert cudf.devices[0] == Device(
+        "Quadro RTX 8000", "gpu", 0, "7.5", 72, 48601 * 2**20, None, 1_770_000_000
+    )
     assert {r.domain for r in parse(folder / "memfusion_report1.sqlite").ranges} == {"TensorRT"}
     four = parse(folder / "cutlass_benchmark_report1.sqlite").devices
     assert [(d.index, d.name) for d in four] == [
-        (0, "NVIDIA A100-PCIE-40GB"), (1, "NVIDIA A100-PCIE-40GB"), (2, "NVIDIA A40"), (3, "NVIDIA A40"),
-    ]  # fmt: skip
-    assert (four[0].memory_bandwidth_bps, four[0].driver_version) == (1_555_200_000_000, "470.57.02")
+        (0, "NVIDIA A100-PCIE-40GB"),
+        (1, "NVIDIA A100-PCIE-40GB"),
+        (2, "NVIDIA A40"),
+        (3, "NVIDIA A40"),
+    ]
+    assert (four[0].memory_bandwidth_bps, four[0].driver_version) == (
+        1_555_200_000_000,
+        "470.57.02",
+    )
     newest = parse(folder / "testcuda_report2.sqlite")
-    assert (newest.form, newest.started_at) == ("nsys SQLite, schema 3.24.14", "2026-01-25T05:56:17Z")
-    assert any("CUPTI_ERROR" in d.text for d in parse(folder / "stellawava_report1.sqlite").diagnostics)
+    assert (newest.form, newest.started_at) == (
+        "nsys SQLite, schema 3.24.14",
+        "2026-01-25T05:56:17Z",
+    )
+    assert any(
+        "CUPTI_ERROR" in d.text for d in parse(folder / "stellawava_report1.sqlite").diagnostics
+    )
 
 
 PROGRAM = """
@@ -146,7 +170,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = folder / "report.qdstrm"
     importer = shutil.which("QdstrmImporter")
     if raw.exists() and importer:  # Debian's package does not find its importer by itself
-        subprocess.run([importer, "-i", raw, "-o", folder / "report.nsys-rep"], capture_output=True, timeout=600)
+        subprocess.run(
+            [importer, "-i", raw, "-o", folder / "report.nsys-rep"],
+            capture_output=True,
+            timeout=600,
+        )
     if not (folder / "report.nsys-rep").exists():
         pytest.skip(f"nsys made no report here: {(made.stderr or made.stdout)[-300:]}")
     out = folder / "report.sqlite"
@@ -161,12 +189,28 @@ def test_a_program_recorded_here_shows_its_layers(recorded: Path) -> None:
     ranges = {r.name: r for r in report.ranges}
     if not ranges:
         pytest.skip("this build of torch writes no NVTX ranges")
-    step, forward, backward = (ranges[n] for n in ("perfctl:step:0", "perfctl:phase:forward", "perfctl:phase:backward"))
+    step, forward, backward = (
+        ranges[n] for n in ("perfctl:step:0", "perfctl:phase:forward", "perfctl:phase:backward")
+    )
     layer, gradient = ranges["fc:forward"], ranges["fc:backward"]
-    assert [(r.depth, r.parent) for r in (step, forward, layer)] == [(0, None), (1, step.number), (2, forward.number)]
-    assert (layer.layer, layer.direction, layer.step, layer.phase) == ("fc", "forward", 0, "forward")
+    assert [(r.depth, r.parent) for r in (step, forward, layer)] == [
+        (0, None),
+        (1, step.number),
+        (2, forward.number),
+    ]
+    assert (layer.layer, layer.direction, layer.step, layer.phase) == (
+        "fc",
+        "forward",
+        0,
+        "forward",
+    )
     assert layer.duration_ns is not None and 10_000_000 <= layer.duration_ns < 10_000_000_000
-    assert (gradient.depth, gradient.parent, gradient.step, gradient.phase) == (0, None, 0, "backward")
+    assert (gradient.depth, gradient.parent, gradient.step, gradient.phase) == (
+        0,
+        None,
+        0,
+        "backward",
+    )
     assert gradient.thread not in (None, backward.thread)
     # nsys ends what is still open when the program does
     assert ranges["never:forward"].start_ns > step.start_ns + (step.duration_ns or 0)

@@ -15,17 +15,27 @@ def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent: int, 
     assert sum(value > found for value in values) == (0 if percent == 50 else 1)
 
 
-@pytest.mark.parametrize(("percent", "count"), [(1, 1), (49, 1), (51, 3), (75, 4), (80, 5), (90, 10)])
+@pytest.mark.parametrize(
+    ("percent", "count"), [(1, 1), (49, 1), (51, 3), (75, 4), (80, 5), (90, 10)]
+)
 def test_other_percentiles_take_as_many_values_as_leave_one_above(percent: int, count: int) -> None:
     assert needed(percent) == count
 
 
 def test_a_percentile_is_the_nearest_rank() -> None:
     values = [10.0, 20.0, 30.0, 40.0, 50.0]
-    assert [percentile(values, percent) for percent in (20, 21, 40, 75, 80)] == [10.0, 20.0, 20.0, 40.0, 40.0]
+    assert [percentile(values, percent) for percent in (20, 21, 40, 75, 80)] == [
+        10.0,
+        20.0,
+        20.0,
+        40.0,
+        40.0,
+    ]
     assert percentile(values, 81) is None
     assert percentile([4.0, 1.0, 2.0, 3.0], 50) == 2.5
-    assert [percentile([float(value) for value in range(200, 0, -1)], percent) for percent in (95, 99)] == [
+    assert [
+        percentile([float(value) for value in range(200, 0, -1)], percent) for percent in (95, 99)
+    ] == [
         190.0,
         198.0,
     ]

@@ -1,4 +1,5 @@
-"""Multiply-adds, parameters and elements of layers on paper, each from its dimensions. 1 multiply-add is 2 FLOPs."""
+"""Multiply-adds, parameters and elements of layers on paper, each from its dimensions. 1
+multiply-add is 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import pytest
 
 from perfctl.records.paper import Plan, PlanLayer, Shape
 
-CONV = PlanLayer("conv1", "conv", (-1,), (3, 32, 30), (16, 15, 14), kernel=5, stride=2, padding=1, bias=True)
+CONV = PlanLayer(
+    "conv1", "conv", (-1,), (3, 32, 30), (16, 15, 14), kernel=5, stride=2, padding=1, bias=True
+)
 NORM = PlanLayer("bn1", "norm", (0,), (16, 15, 14), (16, 15, 14))
 FULL = PlanLayer("fc", "linear", (1,), (3360, 1, 1), (10, 1, 1))
 
@@ -33,7 +36,9 @@ def test_a_norm_learns_a_scale_and_a_shift_for_each_channel_and_multiplies_no_ma
     assert (NORM.macs, NORM.parameters) == (0, 2 * 16)
 
 
-@pytest.mark.parametrize("kind", ["activation", "max_pool", "mean_pool", "add", "concat", "flatten"])
+@pytest.mark.parametrize(
+    "kind", ["activation", "max_pool", "mean_pool", "add", "concat", "flatten"]
+)
 def test_other_layers_multiply_no_matrix_and_learn_nothing(kind: str) -> None:
     one = layer(kind, (0,), (4, 6, 8), (4, 6, 8))
     assert (one.macs, one.parameters, one.outputs) == (0, 0, 4 * 6 * 8)
@@ -45,14 +50,21 @@ def test_an_addition_reads_all_its_inputs_and_a_concatenation_what_it_gives() ->
 
 
 def test_a_plan_adds_up_its_layers_and_takes_square_images() -> None:
-    settings: dict[str, int | str] = {"channels": 3, "image": "32", "classes": "10", "optimizer": "adam"}
+    settings: dict[str, int | str] = {
+        "channels": 3,
+        "image": "32",
+        "classes": "10",
+        "optimizer": "adam",
+    }
     plan = Plan("vgg", "vgg", settings, (CONV, NORM, FULL))
     assert plan.macs == 16 * 15 * 14 * 75 + 3360 * 10
     assert plan.parameters == 16 * 76 + 32 + 33_600
     assert (plan.given, plan.classes, plan.optimizer) == ((3, 32, 32), 10, "adam")
 
 
-def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias() -> None:
+def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias() -> (
+    None
+):
     assert (NORM.kernel, NORM.stride, NORM.padding, NORM.bias) == (1, 1, 0, False)
     assert layer("conv", (0,), (4, 6, 8), (5, 6, 8)).macs == (5 * 6 * 8) * 4
     assert layer("linear", (0,), (3, 2, 1), (5, 1, 1)).inputs == 3 * 2 * 1

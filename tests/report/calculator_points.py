@@ -1,4 +1,5 @@
-"""Random choices of the calculator's page, and what the page and Python make of one, in the same words."""
+"""Random choices of the calculator's page, and what the page and Python make of one, in the
+same words."""
 
 from __future__ import annotations
 
@@ -30,15 +31,31 @@ def said_of(step: StepTime, found: Training) -> dict[str, Any]:
     """The record of one choice, from what Python predicts."""
     room, power = found.room, found.energy
     return {
-        "way": step.way, "source": step.source, "why_not": list(step.why_not), "outside": sorted(step.outside),
-        "coverage": step.coverage, "alone": [step.seconds, step.low, step.high],
-        "step": span(found.step), "steps": found.steps, "epoch": span(found.epoch), "training": span(found.whole),
-        "memory": [room.needed, room.limit, room.largest, room.fits, room.lacking] if room else None,
+        "way": step.way,
+        "source": step.source,
+        "why_not": list(step.why_not),
+        "outside": sorted(step.outside),
+        "coverage": step.coverage,
+        "alone": [step.seconds, step.low, step.high],
+        "step": span(found.step),
+        "steps": found.steps,
+        "epoch": span(found.epoch),
+        "training": span(found.whole),
+        "memory": [room.needed, room.limit, room.largest, room.fits, room.lacking]
+        if room
+        else None,
         "efficiency": found.parallel.efficiency if found.parallel else None,
-        "offers": {f"{one.price.provider} {one.price.instance} {one.price.region}":
-                   [one.instances, one.idle, span(one.on_demand), span(one.spot)] for one in found.rentals},
+        "offers": {
+            f"{one.price.provider} {one.price.instance} {one.price.region}": [
+                one.instances,
+                one.idle,
+                span(one.on_demand),
+                span(one.spot),
+            ]
+            for one in found.rentals
+        },
         "energy": [power.watts, power.source, span(power.kwh), span(power.cost)] if power else None,
-    }  # fmt: skip
+    }
 
 
 def span(one: Span | None) -> list[float] | None:
@@ -46,7 +63,8 @@ def span(one: Span | None) -> list[float] | None:
 
 
 def error(page: Any, python: Any) -> tuple[float, str]:
-    """(the largest relative error of a number, where it is); infinite where anything else differs."""
+    """(the largest relative error of a number, where it is); infinite where anything
+    else differs."""
     mine, theirs = dict(leaves(page)), dict(leaves(python))
     if mine.keys() != theirs.keys():
         return float("inf"), f"{mine.keys() ^ theirs.keys()} in the page or in Python only"
@@ -55,7 +73,9 @@ def error(page: Any, python: Any) -> tuple[float, str]:
         found, off = mine[path], float("inf")
         if found == expected:
             off = 0.0
-        elif all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (found, expected)):
+        elif all(
+            isinstance(one, (int, float)) and not isinstance(one, bool) for one in (found, expected)
+        ):
             off = abs(found - expected) / abs(expected) if expected else abs(found)
         errors.append((off, f"{path}: {found!r} in the page, {expected!r} in Python"))
     return max(errors)
@@ -70,8 +90,11 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(inner, f"{path}.{key}")
 
 
-def random_choice(rng: random.Random, models: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:
-    """Everything that can be picked, at random, at batch sizes of which few are knots of the grid."""
+def random_choice(
+    rng: random.Random, models: Sequence[str], devices: Sequence[str]
+) -> dict[str, Any]:
+    """Everything that can be picked, at random, at batch sizes of which few are knots of
+    the grid."""
     gpus = rng.choice([1, 1, 1, 2, 4, 8, 16])
     return {
         "model": rng.choice(models),

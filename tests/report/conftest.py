@@ -24,7 +24,9 @@ def browser() -> Iterator[Any]:
     expect.set_options(timeout=120_000)  # on a machine that does other things too
     with sync_playwright() as playwright:
         try:
-            found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+            found = playwright.chromium.launch(
+                executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+            )
         except Error as error:
             pytest.skip(f"chromium does not start here: {str(error)[:200]}")
         yield found
@@ -35,6 +37,14 @@ def browser() -> Iterator[Any]:
 def calculator_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What ``perfctl calculator`` writes without a store: the page of all its tests. Read only."""
     folder = tmp_path_factory.mktemp("calculator")
-    words = ["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]
+    words = [
+        "calculator",
+        "--out",
+        str(folder / "c.html"),
+        "--models",
+        "none",
+        "--store",
+        str(folder / "no.db"),
+    ]
     assert run(words) == 0
     return folder / "c.html"

@@ -1,8 +1,8 @@
 """Every number of a finding is held against the section that the finding leads to.
 
-A number is proved when a cell, a note or a drawing of that section shows it in the same unit, to the digits that the
-sentence has, or when a rule of ``RULES`` works it out from cells of the page. A sentence may also prove its own sums:
-"1,179,648 x 120 = 141,557,760" must be right.
+A number is proved when a cell, a note or a drawing of that section shows it in the same unit, to
+the digits that the sentence has, or when a rule of ``RULES`` works it out from cells of the page. A
+sentence may also prove its own sums: "1,179,648 x 120 = 141,557,760" must be right.
 """
 
 from __future__ import annotations
@@ -17,11 +17,23 @@ from perfctl.orchestrator.analyse.usage.inference import PAYS
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import Cell, Column, Table
 
-SCALE = {"": 1.0, "p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+SCALE = {
+    "": 1.0,
+    "p": 1e-12,
+    "n": 1e-9,
+    "µ": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+}
 UNITS = "FLOP/s|FLOP|images/s|samples/s|KiB|MiB|MAC|Hz|W|B|s"
 NUMBER = re.compile(
-    r"(?<![\w./…-])(?P<sign>[<>] )?(?P<digits>\d[\d,\u202f]*(?:\.\d+)?)(?:[ \u2007\u2008\u202f]*(?P<percent>%)|"
-    rf"[ \u2007\u2008\u202f]*(?P<prefix>[pnµmkMGTP]?)(?P<unit>{UNITS})(?![\w/])|[ \u2007\u2008]+(?P<bare>[kMGTP])(?!\w))?(?!\w|\.\d)"
+    r"(?<![\w./…-])(?P<sign>[<>] )?(?P<digits>\d[\d,\u202f]*(?:\.\d+)?)(?:[ "
+    r"\u2007\u2008\u202f]*(?P<percent>%)|[ \u2007\u2008\u202f]*(?P<prefix>[pnµmkMGTP]?)(?P<unit>"
+    rf"{UNITS})(?![\w/])|[ \u2007\u2008]+(?P<bare>[kMGTP])(?!\w))?(?!\w|\.\d)"
 )
 QUOTED = re.compile(r"(?<!\w)'[^']*'|\S+=\S+|\S*::\S*|<[^>]*>")
 """Commands, options and template arguments: their digits are no figures."""
@@ -40,7 +52,9 @@ class Number(NamedTuple):
     def shows(self, fact: Fact) -> bool:
         if self.sign:
             return fact.unit == self.unit and (fact.value < self.value) is (self.sign == "<")
-        return fact.unit == self.unit and abs(fact.value - self.value) <= self.half * 1.001 + 1e-9 * abs(self.value)
+        return fact.unit == self.unit and abs(
+            fact.value - self.value
+        ) <= self.half * 1.001 + 1e-9 * abs(self.value)
 
 
 class Fact(NamedTuple):
@@ -49,7 +63,8 @@ class Fact(NamedTuple):
 
 
 def numbers(text: str) -> list[Number]:
-    """Figures of a text; digits inside of names ("conv2", "128x64") are none. "0.35 to 0.38 ms" has one unit for both."""
+    """Figures of a text; digits inside of names ("conv2", "128x64") are none. "0.35 to 0.38 ms" has
+    one unit for both."""
     text = QUOTED.sub(" ", text)
     found: list[Number] = []
     ends = (len(text), None)
@@ -64,7 +79,9 @@ def numbers(text: str) -> list[Number]:
         unit, sign = "" if unit == "MAC" else unit, (match["sign"] or "").strip()
         half = scale * 0.5 * 10.0 ** -len(digits.partition(".")[2])
         exact = "." not in digits and scale == 1 and not unit
-        found.append(Number(float(digits) * scale, unit, 0.0 if exact else half, match[0].strip(), sign))
+        found.append(
+            Number(float(digits) * scale, unit, 0.0 if exact else half, match[0].strip(), sign)
+        )
     return found[::-1]
 
 
@@ -82,7 +99,11 @@ def unproved(finding: Finding, study: StudyView) -> list[str]:
 
 
 def _facts(section: Section) -> Iterator[Fact]:
-    for table in (*section.tables, *section.folded, *(grid.first for grid in section.grids if grid.first)):
+    for table in (
+        *section.tables,
+        *section.folded,
+        *(grid.first for grid in section.grids if grid.first),
+    ):
         yield from _table(table)
     if section.ledger is not None:
         view = section.ledger
@@ -90,7 +111,9 @@ def _facts(section: Section) -> Iterator[Fact]:
         for group in view.groups:
             for line in group.lines:
                 yield from _row(view.columns, line.cells)
-            yield from _texts([group.note or "", *(worked for _, worked in group.formulas), *group.kernels])
+            yield from _texts(
+                [group.note or "", *(worked for _, worked in group.formulas), *group.kernels]
+            )
     for chart in section.charts:
         yield from _texts([chart.note, *re.findall(r">([^<]+)<", chart.svg)])
     yield from _texts(value for _, value in section.environment)
@@ -98,17 +121,23 @@ def _facts(section: Section) -> Iterator[Fact]:
 
 def _trail(study: StudyView, finding: Finding) -> Iterator[Fact]:
     """What the finding's trail shows, without the lines that repeat the finding."""
-    for packed in (part.trails for part in study.sections if finding.trail in part.trails.get("trails", ())):
+    for packed in (
+        part.trails for part in study.sections if finding.trail in part.trails.get("trails", ())
+    ):
         text, (_, steps) = packed["text"], packed["trails"][finding.trail]
         for _, said, _, rows, _ in steps:
             lines = [text[place] for place in said]
-            yield from _texts([line for line in lines if finding.first not in line and line not in finding.text])
+            yield from _texts(
+                [line for line in lines if finding.first not in line and line not in finding.text]
+            )
             yield from _texts([text[place] for place in chain.from_iterable(rows)])
 
 
 def _table(table: Table) -> Iterator[Fact]:
     yield Fact("", table.total)
-    yield from _texts([table.caption, *table.notes, *(f"{one.label} {one.note or ''}" for one in table.columns)])
+    yield from _texts(
+        [table.caption, *table.notes, *(f"{one.label} {one.note or ''}" for one in table.columns)]
+    )
     for row in table.rows:
         yield from _row(table.columns, row)
 
@@ -127,7 +156,12 @@ def _fact(column: Column, cell: Cell) -> Fact:
     if column.base:
         return Fact("s", value / 1e9) if column.base == "ns" else Fact("B", value)
     return Fact(
-        column.unit if column.unit in UNITS.split("|") else column.label if column.label in UNITS else "", value
+        column.unit
+        if column.unit in UNITS.split("|")
+        else column.label
+        if column.label in UNITS
+        else "",
+        value,
     )
 
 
@@ -137,7 +171,8 @@ def _texts(texts: Iterator[str] | Sequence[str]) -> Iterator[Fact]:
 
 
 def _sums(text: str) -> Iterator[Fact]:
-    """Of "a x b = c" and "ceil(a things / b) x c = d", which must be right, and of "c ... (a x b)"."""
+    """Of "a x b = c" and "ceil(a things / b) x c = d", which must be right, and of "c ... (a
+    x b)"."""
     for found in re.finditer(r"\(((?:[\d,]+ x )+[\d,]+)\)", text):
         factors = _whole(found[1])
         if f"{prod(factors):,}" in text:
@@ -159,7 +194,12 @@ def _whole(text: str) -> list[int]:
 
 def cells(study: StudyView, section: str, caption: str, label: str) -> list[float]:
     """Values of a column of a table of the page; 0 for a dash."""
-    found = (table for part in study.sections if part.key == section for table in (*part.tables, *part.folded))
+    found = (
+        table
+        for part in study.sections
+        if part.key == section
+        for table in (*part.tables, *part.folded)
+    )
     for table in found:
         if table.caption.startswith(caption):
             places = [place for place, column in enumerate(table.columns) if column.label == label]
@@ -168,7 +208,8 @@ def cells(study: StudyView, section: str, caption: str, label: str) -> list[floa
 
 
 def _layers(study: StudyView) -> Iterator[Fact]:
-    """A layer's share is the sum over its directions at one batch size, and the matrix and chart show the same."""
+    """A layer's share is the sum over its directions at one batch size, and the matrix and chart
+    show the same."""
     sums: dict[tuple[str, str], float] = {}
     (view,) = (part.ledger for part in study.sections if part.ledger is not None)
     labels = [column.label for column in view.columns]
@@ -188,9 +229,15 @@ def _factor(study: StudyView) -> Iterator[Fact]:
 
 def _copied(study: StudyView) -> Iterator[Fact]:
     """Sums over the kinds of copies, and their part of the time of copies and kernels."""
-    took, kernels = sum(cells(study, "ranges", "Copies", "time")), sum(cells(study, "kernels", "Kernels", "time"))
+    took, kernels = (
+        sum(cells(study, "ranges", "Copies", "time")),
+        sum(cells(study, "kernels", "Kernels", "time")),
+    )
     yield from (Fact("s", took / 1e9), Fact("", sum(cells(study, "ranges", "Copies", "times"))))
-    yield from (Fact("B", sum(cells(study, "ranges", "Copies", "bytes"))), Fact("%", 100 * took / (took + kernels)))
+    yield from (
+        Fact("B", sum(cells(study, "ranges", "Copies", "bytes"))),
+        Fact("%", 100 * took / (took + kernels)),
+    )
 
 
 def _idle(study: StudyView) -> Iterator[Fact]:
@@ -206,7 +253,9 @@ def _executed(study: StudyView) -> Iterator[Fact]:
     whole = cells(study, "kernels", "Kernels", "executed")
     for path in ("fp32", "fp64", "fp16", "tensor"):
         each = cells(study, "kernels", "Kernels", path)
-        yield from (Fact("%", 100 * part / total) for part, total in zip(each, whole, strict=False) if total)
+        yield from (
+            Fact("%", 100 * part / total) for part, total in zip(each, whole, strict=False) if total
+        )
 
 
 def _tail(study: StudyView) -> Iterator[Fact]:
@@ -227,14 +276,20 @@ def _timed(study: StudyView) -> Iterator[Fact]:
 
 
 def _pays(study: StudyView) -> Iterator[Fact]:
-    """The bound, where no larger batch has that many more images/s than the one that the sentence names."""
+    """The bound, where no larger batch has that many more images/s than the one that the
+    sentence names."""
     yield Fact("%", 100 * PAYS)
 
 
 def _clock(study: StudyView) -> Iterator[Fact]:
-    """What the host's clock would mean: 2 FLOPs a multiply-add over its time. The growth: last batch over the first."""
-    work, times = (cells(study, "times", "Times of the host", label) for label in ("MAC", "host clock"))
-    yield from (Fact("FLOP/s", 2 * one / time * 1e9) for one, time in zip(work, times, strict=True) if time)
+    """What the host's clock would mean: 2 FLOPs a multiply-add over its time. The growth: last
+    batch over the first."""
+    work, times = (
+        cells(study, "times", "Times of the host", label) for label in ("MAC", "host clock")
+    )
+    yield from (
+        Fact("FLOP/s", 2 * one / time * 1e9) for one, time in zip(work, times, strict=True) if time
+    )
     batches = [int(one) for one in dict(study.facts)["batch"].split()]
     yield Fact("", max(batches) / min(batches))
 
@@ -245,12 +300,25 @@ def _seen(study: StudyView) -> Iterator[Fact]:
 
 
 def _by_hand(study: StudyView) -> Iterator[Fact]:
-    """conv2 of mnist_cnn by its dimensions: 32 to 64 channels, 3x3, 24x24 outputs; 11x11 for the slip; 4 B a value."""
+    """conv2 of mnist_cnn by its dimensions: 32 to 64 channels, 3x3, 24x24 outputs; 11x11 for the
+    slip; 4 B a value."""
     batch, channels, weights = 64, 64, 64 * 32 * 3 * 3
     slipped, outputs = (batch * channels * side * side for side in (11, 24))
-    each = (weights, channels, slipped, outputs, weights + channels + slipped, weights + channels + outputs)
+    each = (
+        weights,
+        channels,
+        slipped,
+        outputs,
+        weights + channels + slipped,
+        weights + channels + outputs,
+    )
     for value in each:
-        yield from (Fact("", value), Fact("B", value * 4), Fact("KiB", value * 4 / 1024), Fact("", value * 4 / 1024))
+        yield from (
+            Fact("", value),
+            Fact("B", value * 4),
+            Fact("KiB", value * 4 / 1024),
+            Fact("", value * 4 / 1024),
+        )
     yield Fact("B", 4)
 
 

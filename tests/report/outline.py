@@ -11,9 +11,11 @@ from typing import Any
 from rich.console import Console
 
 HOSTILE = (
-    "</script><script>alert(1)</script>", "\"><img src=x onerror=alert(1)>' onfocus='alert(2)", "k" * 4000,
+    "</script><script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
+    "k" * 4000,
     "abc\u202egnp.exe\u2028\u2029",
-)  # fmt: skip
+)
 
 
 class Outline(HTMLParser):
@@ -47,7 +49,9 @@ def launch_columns(page: str) -> Any:
     (found,) = [
         block
         for block in blocks
-        if isinstance(block, dict) and "columns" in block and block["columns"][-1]["label"] != "largest"
+        if isinstance(block, dict)
+        and "columns" in block
+        and block["columns"][-1]["label"] != "largest"
     ]
     return found
 

@@ -1,4 +1,5 @@
-"""Tables of API calls and of ranges: shares of a domain, and GPU time beside the time on the host."""
+"""Tables of API calls and of ranges: shares of a domain, and GPU time beside the time on
+the host."""
 
 from __future__ import annotations
 
@@ -24,23 +25,30 @@ def rows(table: object) -> list[dict[str, str]]:
 
 def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
     calls = [
-        ApiCall("cuda", "cudaLaunchKernel", 4, 3000, 500, 1000), ApiCall("cuda", "cudaMalloc", 1, 1000, 1000, 1000),
-        ApiCall("osrt", "poll", 2, 5000, 2000, 3000), ApiCall("nvtx", "step", 1, 9, 9, 9),
-    ]  # fmt: skip
+        ApiCall("cuda", "cudaLaunchKernel", 4, 3000, 500, 1000),
+        ApiCall("cuda", "cudaMalloc", 1, 1000, 1000, 1000),
+        ApiCall("osrt", "poll", 2, 5000, 2000, 3000),
+        ApiCall("nvtx", "step", 1, 9, 9, 9),
+    ]
     found = rows(study.api_calls([run(Report("nsys", Path("r"), "f", api_calls=calls))]))
     assert [(row["name"], row["share"]) for row in found] == [
-        ("cudaLaunchKernel", "75.0 %"), ("cudaMalloc", "25.0 %"), ("poll", "100.0 %"),
-    ]  # fmt: skip
+        ("cudaLaunchKernel", "75.0 %"),
+        ("cudaMalloc", "25.0 %"),
+        ("poll", "100.0 %"),
+    ]
     assert float(found[0]["mean"]) == 3000 / 4 / 1000
 
 
-def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole() -> None:
+def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole() -> (
+    None
+):
     """463 ms, as a wait of SGLang's has, beside calls of 180 ns; two names that begin alike."""
     calls = [
         ApiCall("hip", "hipMemcpyWithStream", 1, 463_000_000, 463_000_000, 463_000_000),
-        ApiCall("hip", "hipMemcpyAsync", 2, 360, 180, 180), ApiCall("hip", "hipStreamIsCapturing", 1, 180, 180, 180),
+        ApiCall("hip", "hipMemcpyAsync", 2, 360, 180, 180),
+        ApiCall("hip", "hipStreamIsCapturing", 1, 180, 180, 180),
         ApiCall("a library", "poll", 1, 400_000_000, 400_000_000, 400_000_000),
-    ]  # fmt: skip
+    ]
     table = study.api_calls([run(Report("torch", Path("r"), "f", api_calls=calls))])
     assert table is not None and "CUDA or HIP" in table.caption
     assert [row["name"] for row in rows(table)] == [*(call.name for call in calls)]
@@ -58,7 +66,9 @@ def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> Non
         Range(3, "short on the host", None, 6000, 2, 7, 0, None, gpu_ns=900, gpu_span_ns=900),
     ]
     table = study.ranges([run(Report("nsys", Path("r"), "f", ranges=ranges))])
-    assert not {"time", "mean", "longest"} & {column.label for column in table.columns}, "a time says whose it is"
+    assert not {"time", "mean", "longest"} & {column.label for column in table.columns}, (
+        "a time says whose it is"
+    )
     found = rows(table)
     assert [row["range"] for row in found] == ["short on the host", "fc:forward", "other"]
     labels = ("host time", "host longest", "GPU time", "GPU span")

@@ -41,9 +41,12 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
     scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = simulated.make_runs(scenario)[0]
-    moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
+    # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
+    moves = 4 * 8 * -(-16 * 128 // 256)
     (said,) = (item.text for item in without_layers([PreparedRun(run)]) if "constants" in item.text)
-    halves, pipe = (int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and "))
+    halves, pipe = (
+        int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and ")
+    )
     assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
     assert f"in {simulated.STEPS} launches" in said
     plain = simulated.make_runs(simulated.Scenario(batches=(16,)))[0]

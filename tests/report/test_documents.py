@@ -9,7 +9,14 @@ import pytest
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.files.documents import FORMS, Part, latex, markdown, markdown_text, tex
+from perfctl.orchestrator.report.files.documents import (
+    FORMS,
+    Part,
+    latex,
+    markdown,
+    markdown_text,
+    tex,
+)
 from tests.analyse import synthetic
 
 HOSTILE = "a|b & 50% of $x_1 #2 {y} ~z^2 \\input{/etc/passwd} <b>[link](x) *µ* − → ≥ 中 \u202f|"
@@ -59,11 +66,15 @@ def test_no_name_is_taken_for_a_command_of_latex() -> None:
     assert len(rows) == 3 and rows[2][1] == "$-$1.5 \\%"
     assert "\\input" not in document and "\\textbackslash{}input" in document
     assert "(U+4E2D)" in latex(HOSTILE), "what T1 fonts lack is named"
-    assert not re.search(r"(\\\\|\\midrule|\\endhead|\\item) ?\n?\[", document), "a bracket would be an argument"
+    assert not re.search(r"(\\\\|\\midrule|\\endhead|\\item) ?\n?\[", document), (
+        "a bracket would be an argument"
+    )
 
 
 def test_no_name_is_taken_for_markup_of_markdown() -> None:
-    text = markdown([Part("t", (HOSTILE,), (HOSTILE, "n"), ((HOSTILE, "1"), ("b", "2")), (False, True))])
+    text = markdown(
+        [Part("t", (HOSTILE,), (HOSTILE, "n"), ((HOSTILE, "1"), ("b", "2")), (False, True))]
+    )
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in table] == [3] * 4, "two cells in every row"
     assert "<b>" not in text and "\\[link\\]" in text
@@ -80,7 +91,9 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
         rows = [[cell.removeprefix("{}") for cell in row] for row in sound(text)]
     else:
         rows = [
-            [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in text.splitlines()
+            if line.startswith("|")
         ]
     shown = {(layer.replace("\\_", "_"), direction, batch) for layer, direction, batch, *_ in rows}
     assert {(layer, direction, str(batch)) for layer, direction, batch in expected} <= shown

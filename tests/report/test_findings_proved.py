@@ -28,10 +28,14 @@ PAGES = {
     "ncu nvtx": ("tests/data/ncu-nvtx",),
 }
 REPORTS = (
-    "nsys/sqlite/zx3xyy_cs336_result.sqlite", "nsys/sqlite/lowertri_la.sqlite", "nsys/sqlite/nsysai_mfu_2gpu_after.sqlite",
-    "nsys/sqlite/beast_report1.sqlite", "nsys/sqlite/stellawava_report1.sqlite",
-    "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep", "kineto/llm/nanovllm_prefill.json.gz",
-)  # fmt: skip
+    "nsys/sqlite/zx3xyy_cs336_result.sqlite",
+    "nsys/sqlite/lowertri_la.sqlite",
+    "nsys/sqlite/nsysai_mfu_2gpu_after.sqlite",
+    "nsys/sqlite/beast_report1.sqlite",
+    "nsys/sqlite/stellawava_report1.sqlite",
+    "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep",
+    "kineto/llm/nanovllm_prefill.json.gz",
+)
 
 
 def page(paths: list[Path], store: Path) -> PageView:
@@ -65,7 +69,9 @@ def test_a_number_that_no_cell_shows_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_every_number_of_a_finding_of_a_real_report_is_in_its_section(name: str, shared: Path, tmp_path: Path) -> None:
+def test_every_number_of_a_finding_of_a_real_report_is_in_its_section(
+    name: str, shared: Path, tmp_path: Path
+) -> None:
     path = shared / "reports" / name
     if not path.exists():
         pytest.skip(f"{name} is not there")

@@ -1,4 +1,5 @@
-"""The first sentence of a finding is at most 140 characters, whatever the names, and nothing of the text is lost."""
+"""The first sentence of a finding is at most 140 characters, whatever the names, and nothing of the
+text is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +24,28 @@ REASON = "the tool gave up, for reasons that it explains at length and in many w
 
 def renamed(run: Run) -> Run:
     """With long names of layers, kernels and the device."""
-    calls = tuple(call._replace(layer=f"{LONG}.{call.layer}" if call.layer else call.layer) for call in run.layer_calls)
-    kernels = [item._replace(layer=item.layer and f"{LONG}.{item.layer}", name=f"{LONG}::{item.name}", short_name=None)
-               for item in run.report.kernels]  # fmt: skip
-    ranges = [item._replace(layer=item.layer and f"{LONG}.{item.layer}") for item in run.report.ranges]
+    calls = tuple(
+        call._replace(layer=f"{LONG}.{call.layer}" if call.layer else call.layer)
+        for call in run.layer_calls
+    )
+    kernels = [
+        item._replace(
+            layer=item.layer and f"{LONG}.{item.layer}",
+            name=f"{LONG}::{item.name}",
+            short_name=None,
+        )
+        for item in run.report.kernels
+    ]
+    ranges = [
+        item._replace(layer=item.layer and f"{LONG}.{item.layer}") for item in run.report.ranges
+    ]
     device = replace(run.device, name=LONG) if run.device else None
-    return replace(run, layer_calls=calls, device=device, report=replace(run.report, kernels=kernels, ranges=ranges))
+    return replace(
+        run,
+        layer_calls=calls,
+        device=device,
+        report=replace(run.report, kernels=kernels, ranges=ranges),
+    )
 
 
 def without_times(run: Run) -> Run:
@@ -43,8 +60,13 @@ def without_counts(run: Run) -> Run:
 def foreign(number: int = 1, **changes: Any) -> Run:
     ranges = [Range(0, LONG, None, 0, 400, 7, 0, None, gpu_ns=855)]
     copies = [Copy("HtoD", 4096, 0, 500)]
-    kernels = [Kernel(n, f"{LONG}{n}", start_ns=100 * n, duration_ns=90 + n, device_index=n % 2) for n in range(40)]
-    return synthetic.foreign_run(number, **({"ranges": ranges, "copies": copies, "kernels": kernels} | changes))
+    kernels = [
+        Kernel(n, f"{LONG}{n}", start_ns=100 * n, duration_ns=90 + n, device_index=n % 2)
+        for n in range(40)
+    ]
+    return synthetic.foreign_run(
+        number, **({"ranges": ranges, "copies": copies, "kernels": kernels} | changes)
+    )
 
 
 def counted(number: int = 1) -> Run:
@@ -53,7 +75,9 @@ def counted(number: int = 1) -> Run:
 
 
 SWEEP = [
-    run for number, batch in enumerate((16, 32, 64, 128, 256, 512), 1) for run in synthetic.gpu_pair(number, batch)
+    run
+    for number, batch in enumerate((16, 32, 64, 128, 256, 512), 1)
+    for run in synthetic.gpu_pair(number, batch)
 ]
 CPU = [synthetic.cpu_run(number, batch) for number, batch in enumerate((16, 32, 64), 1)]
 FAILED = [replace(synthetic.failed_run(n, 2**n), reason=REASON) for n in range(4, 12)]
@@ -67,7 +91,9 @@ CASES = {
     "foreign": [foreign()],
     "foreign without times": [without_times(foreign())],
     "foreign with counters": [counted()],
-    "foreign without kernels": [foreign(kernels=[], gaps=(Gap("kernel", "not_collected", REASON),))],
+    "foreign without kernels": [
+        foreign(kernels=[], gaps=(Gap("kernel", "not_collected", REASON),))
+    ],
 }
 
 
@@ -94,7 +120,9 @@ def test_a_first_sentence_has_at_most_140_characters(case: str, named: str) -> N
 
 
 def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> None:
-    head = "The runs at batch 16 failed (out of memory, on every device that was tried; three of them)"
+    head = (
+        "The runs at batch 16 failed (out of memory, on every device that was tried; three of them)"
+    )
     item = Finding(f"{head}: {'the driver said so, ' * 8}and stopped. More follows.", "runs")
     assert item.first.startswith(head) and item.first.count("(") == item.first.count(")")
     assert len(item.first) <= LONGEST and item.rest.endswith("and stopped. More follows.")

@@ -11,48 +11,100 @@ from perfctl.orchestrator.report import numbers, tables
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (7, "7"), (999, "999"), (1000, "1.00 k"), (999.6, "1.00 k"), (2 * 64 * 64 * 24 * 24 * 288, "1.36 G"),
-     (0.04, "40.0 m"), (24_700_000, "24.7 M"), (-1500, "-1.50 k"), (0.99999, "1.00")],
-)  # fmt: skip
+    [
+        (0, "0"),
+        (7, "7"),
+        (999, "999"),
+        (1000, "1.00 k"),
+        (999.6, "1.00 k"),
+        (2 * 64 * 64 * 24 * 24 * 288, "1.36 G"),
+        (0.04, "40.0 m"),
+        (24_700_000, "24.7 M"),
+        (-1500, "-1.50 k"),
+        (0.99999, "1.00"),
+    ],
+)
 def test_three_significant_digits_with_a_prefix(value: float, text: str) -> None:
     assert numbers.si(value) == text
 
 
 @pytest.mark.parametrize(
-    ("ns", "text"), [(0, "0 s"), (412, "412 ns"), (41_234, "41.2 µs"), (1.36e6, "1.36 ms"), (2.5e9, "2.50 s")]
+    ("ns", "text"),
+    [(0, "0 s"), (412, "412 ns"), (41_234, "41.2 µs"), (1.36e6, "1.36 ms"), (2.5e9, "2.50 s")],
 )
 def test_times_have_their_unit(ns: float, text: str) -> None:
     assert numbers.time(ns) == text
 
 
 def test_a_column_has_one_unit_chosen_for_its_median_and_three_digits() -> None:
-    column = tables.in_one_unit([tables.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0)])
-    assert [f"{cell.text} {cell.unit}" for cell in column] == ["12,300 µs", "24.7 µs", "1.36 µs", "12.3 ns", "0 µs"]
+    column = tables.in_one_unit(
+        [tables.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0)]
+    )
+    assert [f"{cell.text} {cell.unit}" for cell in column] == [
+        "12,300 µs",
+        "24.7 µs",
+        "1.36 µs",
+        "12.3 ns",
+        "0 µs",
+    ]
     counts = tables.in_one_unit([tables.amount(value, "FLOP") for value in (512, 7, None, 12_345)])
-    assert [(cell.text, cell.unit) for cell in counts] == [("512", ""), ("7", ""), (numbers.DASH, None), ("12,300", "")]
+    assert [(cell.text, cell.unit) for cell in counts] == [
+        ("512", ""),
+        ("7", ""),
+        (numbers.DASH, None),
+        ("12,300", ""),
+    ]
     assert counts[3].title == "12,345 FLOP" and counts[3].value == 12_345
     assert tables.in_one_unit([tables.rate(0.5, "samples/s")])[0].text == "0.500"
 
 
-def test_no_value_has_more_than_six_digits_before_a_columns_unit_where_there_is_a_larger_one() -> None:
-    column = tables.in_one_unit([tables.time_cell(ns) for ns in (463_000_000, 6_410, 591, 275, 180)])
+def test_no_value_has_more_than_six_digits_before_a_columns_unit_where_there_is_a_larger_one() -> (
+    None
+):
+    column = tables.in_one_unit(
+        [tables.time_cell(ns) for ns in (463_000_000, 6_410, 591, 275, 180)]
+    )
     assert [f"{cell.text} {cell.unit}" for cell in column] == [
-        "463,000 µs", "6.41 µs", "0.591 µs", "0.275 µs", "0.180 µs",
-    ]  # fmt: skip
+        "463,000 µs",
+        "6.41 µs",
+        "0.591 µs",
+        "0.275 µs",
+        "0.180 µs",
+    ]
     days = tables.in_one_unit([tables.time_cell(seconds * 1e9) for seconds in (3_000_000, 2, 1)])
     assert [f"{cell.text} {cell.unit}" for cell in days] == ["3,000,000 s", "2.00 s", "1.00 s"]
-    counts = tables.in_one_unit([tables.amount(value, "FLOP") for value in (36, 7, 12, 1_360_000_000)])
-    assert [(cell.text, cell.unit) for cell in counts] == [("36", ""), ("7", ""), ("12", ""), ("1,360", "M")]
+    counts = tables.in_one_unit(
+        [tables.amount(value, "FLOP") for value in (36, 7, 12, 1_360_000_000)]
+    )
+    assert [(cell.text, cell.unit) for cell in counts] == [
+        ("36", ""),
+        ("7", ""),
+        ("12", ""),
+        ("1,360", "M"),
+    ]
 
 
-def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> None:
+def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> (
+    None
+):
     rates = tables.in_one_unit(
-        [tables.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]
+        [
+            tables.amount(value, "FLOP/s")
+            for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)
+        ]
     )
     shown = [(cell.text, cell.unit) for cell in rates]
-    assert shown[:5] == [("34.2", "G"), ("88.3", "M"), ("0.100", "G"), ("5,600", "G"), ("3.40", "G")]
+    assert shown[:5] == [
+        ("34.2", "G"),
+        ("88.3", "M"),
+        ("0.100", "G"),
+        ("5,600", "G"),
+        ("3.40", "G"),
+    ]
     assert shown[5:] == [("0", "G"), (numbers.DASH, None)]
-    slow = tables.in_one_unit([tables.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)])
+    slow = tables.in_one_unit(
+        [tables.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)]
+    )
     assert (slow[2].text, slow[2].unit) == ("0.107", ""), "a rate has no prefix below 1"
 
 
@@ -65,9 +117,13 @@ def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> No
 def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     looks = [
         tables.figure_cell(figure, "FLOP")
-        for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
-                       missing("refused", "would be wrong"))
-    ]  # fmt: skip
+        for figure in (
+            Figure(5, "counted"),
+            Figure(5, "estimated", "a rule"),
+            missing("not_collected", "nobody asked"),
+            missing("refused", "would be wrong"),
+        )
+    ]
     assert [cell.style for cell in looks] == ["", "est", "no", "refused"]
     assert looks[1].text.startswith("~ ")
     assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
@@ -86,7 +142,14 @@ def test_what_rounds_to_nothing_is_not_shown_as_zero() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (0.5078, "0.508"), (0.0123, "0.0123"), (0.9996, "1.00"), (30.8, "30.8"), (1360, "1.36 k")],
+    [
+        (0.0, "0"),
+        (0.5078, "0.508"),
+        (0.0123, "0.0123"),
+        (0.9996, "1.00"),
+        (30.8, "30.8"),
+        (1360, "1.36 k"),
+    ],
 )
 def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) -> None:
     assert numbers.per_second(value) == text
@@ -129,9 +192,14 @@ def test_money_has_cents_where_they_matter_and_little_is_not_nothing() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (0.0, "0"), (0.0000123, "0.000012"), (3.14159, "3.14"), (99.97, "100"), (12345.6, "12,346"),
-        (1e9, "1,000,000,000"), (4e-7, "< 0.000001"),
+        (0.0, "0"),
+        (0.0000123, "0.000012"),
+        (3.14159, "3.14"),
+        (99.97, "100"),
+        (12345.6, "12,346"),
+        (1e9, "1,000,000,000"),
+        (4e-7, "< 0.000001"),
     ],
-)  # fmt: skip
+)
 def test_three_digits_without_exponent(value: float, said: str) -> None:
     assert numbers.digits(value) == said

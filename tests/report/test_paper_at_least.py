@@ -1,4 +1,5 @@
-"""A layer that runs an operation without a formula has "at least" so many FLOPs on paper, with the operation's name."""
+"""A layer that runs an operation without a formula has "at least" so many FLOPs on paper, with the
+operation's name."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ from perfctl.records.run import Run
 from tests.analyse import synthetic
 
 BATCH = 64
-KNOWN = {"forward": 2 * synthetic.macs("conv2", BATCH), "backward": 4 * synthetic.macs("conv2", BATCH)}
+KNOWN = {
+    "forward": 2 * synthetic.macs("conv2", BATCH),
+    "backward": 4 * synthetic.macs("conv2", BATCH),
+}
 WHY = "no formula for aten.linalg_matrix_exp (1 call)"
 
 
@@ -32,7 +36,9 @@ def odd(layer: str, direction: str) -> LayerCall:
 
 
 def runs(*more: LayerCall) -> list[Run]:
-    return [replace(run, layer_calls=(*run.layer_calls, *more)) for run in synthetic.gpu_pair(1, BATCH)]
+    return [
+        replace(run, layer_calls=(*run.layer_calls, *more)) for run in synthetic.gpu_pair(1, BATCH)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,9 @@ def row(found: Analysis, layer: str, direction: str) -> LedgerRow:
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_the_known_part_is_a_lower_bound_that_names_the_rest(found: Analysis, direction: str) -> None:
+def test_the_known_part_is_a_lower_bound_that_names_the_rest(
+    found: Analysis, direction: str
+) -> None:
     one = row(found, "conv2", direction)
     assert (one.paper.value, one.paper.lower_bound) == (KNOWN[direction], True)
     assert one.paper.missing == (f"linalg_matrix_exp ({direction})",)
@@ -61,12 +69,15 @@ def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> Non
     assert found.judgement.at(BATCH, "conv2", "forward").unexplained is None
     assert (whole.ratio, whole.ratio_at_most) == (1, None)
     (study,) = studies(runs())
-    assert analyse(study).judgement.at(BATCH, "conv2", "forward").unexplained == 1  # the same counts, and all of paper
+    # the same counts, and all of paper
+    assert analyse(study).judgement.at(BATCH, "conv2", "forward").unexplained == 1
 
 
 def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis) -> None:
     (step,) = found.roofline.at("run")
-    known = 6 * sum(synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS) - 2 * synthetic.macs("conv1", BATCH)
+    known = 6 * sum(
+        synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS
+    ) - 2 * synthetic.macs("conv1", BATCH)
     names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
     assert (step.mfu, step.traffic.paper) == (None, None)
     assert step.traffic.paper_why == f"at least {known:,} FLOP on paper: {names} not counted"
@@ -77,8 +88,13 @@ def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis
 def test_two_lower_bounds_make_no_ratio() -> None:
     timed, counted = runs(odd("conv2", "forward"))
     report = counted.report
-    conv2 = {kernel.launch for kernel in report.kernels if (kernel.layer, kernel.direction) == ("conv2", "forward")}
-    kept = [one for one in report.counters if one.launch != min(conv2)]  # one launch was not counted
+    conv2 = {
+        kernel.launch
+        for kernel in report.kernels
+        if (kernel.layer, kernel.direction) == ("conv2", "forward")
+    }
+    # one launch was not counted
+    kept = [one for one in report.counters if one.launch != min(conv2)]
     (study,) = studies([timed, replace(counted, report=replace(report, counters=kept))])
     one = row(analyse(study), "conv2", "forward")
     assert one.counted.lower_bound and one.paper.lower_bound
@@ -88,7 +104,9 @@ def test_two_lower_bounds_make_no_ratio() -> None:
 def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> None:
     view = ledger_view(found)
     assert view is not None
-    (group,) = [group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")]
+    (group,) = [
+        group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
+    ]
     _, paper, _, ratio, _, _, achieved, _ = group.lines[0].cells
     assert paper.text.startswith("≥ ") and full(KNOWN["forward"], "FLOP") in (paper.title or "")
     assert "without linalg_matrix_exp (forward)" in (paper.title or "")
@@ -111,7 +129,11 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
     assert table is not None
     shown = [[cell.text for cell in cells] for cells in table.rows]
     (why,) = [one[2] for one in shown if one[:2] == ["paper FLOPs", "lower bound"]]
-    assert why.startswith("of 2 of ") and "(conv2 forward, conv2 backward)" in why and why.endswith(f": {WHY}")
+    assert (
+        why.startswith("of 2 of ")
+        and "(conv2 forward, conv2 backward)" in why
+        and why.endswith(f": {WHY}")
+    )
 
 
 def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None:

@@ -1,4 +1,5 @@
-"""The parts of one study side by side, and times of the host's clock: what is drawn, and what is left out."""
+"""The parts of one study side by side, and times of the host's clock: what is drawn, and what is
+left out."""
 
 from __future__ import annotations
 
@@ -21,13 +22,17 @@ SECOND = 3
 
 def analysed(*changes: dict[str, Any]) -> list[Analysis]:
     calls = synthetic.layer_calls(BATCH)
-    runs = [synthetic.make_run(number, **{"layer_calls": calls, **each}) for number, each in enumerate(changes, 1)]
+    runs = [
+        synthetic.make_run(number, **{"layer_calls": calls, **each})
+        for number, each in enumerate(changes, 1)
+    ]
     return analyse_all(studies(runs))
 
 
 def second() -> dict[str, Any]:
     calls = (
-        call._replace(macs=SECOND * call.macs, parameters=call.parameters + 1) for call in synthetic.layer_calls(BATCH)
+        call._replace(macs=SECOND * call.macs, parameters=call.parameters + 1)
+        for call in synthetic.layer_calls(BATCH)
     )
     return {"variant": "k=5", "layer_calls": tuple(calls)}
 
@@ -39,12 +44,16 @@ def lines(table: Table | None) -> dict[str, list[str]]:
 
 
 def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> None:
-    test = {"steps": (Step(0, "test", None, None, None, 0.9), Step(1, "test", None, None, None, 0.95))}
+    test = {
+        "steps": (Step(0, "test", None, None, None, 0.9), Step(1, "test", None, None, None, 0.95))
+    }
     first, other = analysed({"device": V100, **test}, {"device": V100, **second()})
     shown = lines(variants_table(first))
     parameters = synthetic.PARAMETERS
     assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}" for more in (0, 1)]
-    assert shown["all parameters"] == [f"{sum(parameters.values()) + more:,}" for more in (0, len(parameters))]
+    assert shown["all parameters"] == [
+        f"{sum(parameters.values()) + more:,}" for more in (0, len(parameters))
+    ]
     macs = synthetic.macs("conv2", BATCH)
     assert shown["conv2 forward, MAC"] == [f"{n * macs:,}" for n in (1, SECOND)]
     assert shown["last accuracy"] == ["95.00 %", "–"]
@@ -54,7 +63,10 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> N
 
 def test_times_that_a_verdict_rules_out_have_no_ratio() -> None:
     def timed(nanoseconds: float) -> dict[str, Any]:
-        return {"device": V100, "summaries": (Summary("host_time:conv2:forward", nanoseconds, "ns"),)}
+        return {
+            "device": V100,
+            "summaries": (Summary("host_time:conv2:forward", nanoseconds, "ns"),),
+        }
 
     slow, *_ = analysed(timed(100_000), {**second(), **timed(80_000)})
     assert lines(variants_table(slow))["time / the first one's"] == ["1.00", "refused"]
@@ -75,15 +87,21 @@ def test_a_time_shorter_than_the_peak_allows_is_marked() -> None:
     """No kernel of a V100 SXM2 multiplies faster than 80 x 64 units x 2 FLOP x 1,530 MHz."""
     macs = synthetic.macs("conv2", BATCH)
     least = 2 * macs / (80 * 64 * 2 * 1530e6) * 1e9
-    summaries = (Summary("host_time:conv2:forward", least / 2, "ns"), Summary("host_time:fc1:forward", 1e6, "ns"))
+    summaries = (
+        Summary("host_time:conv2:forward", least / 2, "ns"),
+        Summary("host_time:fc1:forward", 1e6, "ns"),
+    )
     (found,) = analysed({"device": V100, "summaries": summaries})
     table = times_table(found)
     assert table is not None
     places = {column.label: at for at, column in enumerate(table.columns)}
     ratios = [row[places["clock / least"]] for row in table.rows]
-    assert [(cell.text, cell.style) for cell in ratios[:1]] == [("0.50", "bad")] and ratios[1].style == ""
+    assert [(cell.text, cell.style) for cell in ratios[:1]] == [("0.50", "bad")] and ratios[
+        1
+    ].style == ""
     assert (
-        table.rows[0][places["least"]].value == round(least, 1) or abs(least - table.rows[0][places["least"]].value) < 1
+        table.rows[0][places["least"]].value == round(least, 1)
+        or abs(least - table.rows[0][places["least"]].value) < 1
     )  # type: ignore[operator]
     assert any("taken as a V100 SXM2" in note for note in table.notes)
 

@@ -1,4 +1,5 @@
-"""The page still looks like the pictures that were accepted by eye: docs/images, made by scripts/accept/screenshots.py."""
+"""The page still looks like the pictures that were accepted by eye: docs/images, made by
+scripts/accept/screenshots.py."""
 
 from __future__ import annotations
 
@@ -12,15 +13,26 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 ACCEPTED = ROOT / "docs" / "images"
 SIDE = 16
-"""Pictures are compared as this many grey squares each way: fonts of another machine move letters, not parts."""
+"""Pictures are compared as this many grey squares each way: fonts of another machine move letters,
+not parts."""
 ROOM = 6.0
 """Mean difference of the squares, of 255."""
-NAMES = ("page-light", "page-dark", "page-print", "page-390", "page-ledger", "page-timeline", "calculator")
+NAMES = (
+    "page-light",
+    "page-dark",
+    "page-print",
+    "page-390",
+    "page-ledger",
+    "page-timeline",
+    "calculator",
+)
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "scripts" / "accept" / "screenshots.py")
+    spec = importlib.util.spec_from_file_location(
+        "screenshots", ROOT / "scripts" / "accept" / "screenshots.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -38,7 +50,9 @@ def squares(file: Path) -> Any:
     from PIL import Image
 
     with Image.open(file) as image:
-        return np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=float), image.size
+        return np.asarray(
+            image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=float
+        ), image.size
 
 
 def difference(one: Path, other: Path) -> float:
@@ -55,7 +69,8 @@ def test_the_page_looks_like_the_accepted_picture(
     taken = script.take(browser, page, name, tmp_path)
     off = difference(taken, ACCEPTED / f"{name}.png")
     assert off < ROOM, (
-        f"{name} differs by {off:.1f}; look at {taken}, and if it is right run python scripts/accept/screenshots.py"
+        f"{name} differs by {off:.1f}; look at {taken}, and if it is right run python "
+        "scripts/accept/screenshots.py"
     )
 
 

@@ -25,11 +25,26 @@ HOSTILE = "<script>alert(1)</script>"
 
 def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
     return ArmFacts(
-        label=label, device="a device", precision="fp32", runs=1, total_ns=None, step_ns=10.0,
-        step_range=(shortest, 11.0), steps_per_second=1e8, samples_per_second=8e8, warmup=3, epochs=epochs,
-        memory={"peak host resident": 1000}, top=(), categories={"GEMM": 0.75, "other": 0.25},
-        rate=Rate(None, None, None, "no shapes"), idle=None, overlap=None, launch_bound=None, overhead=None,
-    )  # fmt: skip
+        label=label,
+        device="a device",
+        precision="fp32",
+        runs=1,
+        total_ns=None,
+        step_ns=10.0,
+        step_range=(shortest, 11.0),
+        steps_per_second=1e8,
+        samples_per_second=8e8,
+        warmup=3,
+        epochs=epochs,
+        memory={"peak host resident": 1000},
+        top=(),
+        categories={"GEMM": 0.75, "other": 0.25},
+        rate=Rate(None, None, None, "no shapes"),
+        idle=None,
+        overlap=None,
+        launch_bound=None,
+        overhead=None,
+    )
 
 
 def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup:
@@ -37,7 +52,14 @@ def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup
     gain = Gain(2.0, 1.5, 2.5, "10 and 10 steps")
     against = Against("gpu", refused, (), lines, (IfOnly("fc", 0.5, gain, 2.0),) if lines else ())
     reached = (Reached("accuracy", 0.6, {HOSTILE: 10.0, "gpu": None}),)
-    return Speedup("net", 8, HOSTILE, (facts(HOSTILE, *epochs), facts("gpu", shortest=2.0)), (against,), reached)
+    return Speedup(
+        "net",
+        8,
+        HOSTILE,
+        (facts(HOSTILE, *epochs), facts("gpu", shortest=2.0)),
+        (against,),
+        reached,
+    )
 
 
 LINES = (
@@ -47,13 +69,17 @@ LINES = (
 )
 
 
-def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> None:
+def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> (
+    None
+):
     (table,) = (one for one in tables(study(LINES)) if one.caption == "Speed-up")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
     assert [cell.style for cell in rows["forward"][3:]] == ["no", "no"]
     assert rows["forward"][3].title == "one run each, and of 3 steps"
-    (table,) = (one for one in tables(study(LINES)) if one.caption == "Training time to the same result")
+    (table,) = (
+        one for one in tables(study(LINES)) if one.caption == "Training time to the same result"
+    )
     assert [cell.style for cell in table.rows[0]] == ["", ""]  # a column of dashes is a sentence
     assert any(note.endswith(": never reached.") for note in table.notes)
 
@@ -74,7 +100,9 @@ def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
-def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> None:
+def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> (
+    None
+):
     said = " ".join(part for part in speedup.terminal(study(LINES)) if isinstance(part, str))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said

@@ -1,4 +1,5 @@
-"""The terminal's twin: 80 columns, the same findings, no markup and no control characters from names."""
+"""The terminal's twin: 80 columns, the same findings, no markup and no control characters
+from names."""
 
 from __future__ import annotations
 
@@ -13,15 +14,34 @@ from tests.report.outline import printed
 
 def row(number: int, **facts: Any) -> dict[str, Any]:
     """One line of the store's list of runs; what is not given is not known."""
-    columns = ("profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin",
-               "started_at", "duration_ns")  # fmt: skip
+    columns = (
+        "profiler",
+        "workload",
+        "batch_size",
+        "mode",
+        "device_name",
+        "kernels",
+        "status",
+        "origin",
+        "started_at",
+        "duration_ns",
+    )
     return {"id": number, **dict.fromkeys(columns), **facts}
 
 
 def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in_a_word() -> None:
     rows = [
-        row(1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"),
-        row(2, profiler="torch", workload="mnist_cnn", batch_size=256, status="failed", origin="measured"),
+        row(
+            1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"
+        ),
+        row(
+            2,
+            profiler="torch",
+            workload="mnist_cnn",
+            batch_size=256,
+            status="failed",
+            origin="measured",
+        ),
         row(
             3,
             profiler="nsys",
@@ -40,7 +60,9 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
     assert "11-20 20:58" in text and "Started: UTC, 2026." in text
     wide = printed([text_tables.runs_table(rows, 120)], 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
-    text = printed([text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")])])
+    text = printed(
+        [text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")])]
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert text.split()[:2] == ["ncu", "missing"]
 
@@ -55,17 +77,28 @@ def test_a_run_shows_findings_and_the_ledger() -> None:
 
 def test_a_sweep_shows_one_row_a_batch_size() -> None:
     text = printed(
-        terminal.sweep_summary([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)])
+        terminal.sweep_summary(
+            [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
+        )
     )
-    assert [line.split()[0] for line in text.splitlines() if line.split() and line.split()[0] in ("16", "64", "256")] == [
-        "16", "64", "256",
-    ]  # fmt: skip
+    assert [
+        line.split()[0]
+        for line in text.splitlines()
+        if line.split() and line.split()[0] in ("16", "64", "256")
+    ] == [
+        "16",
+        "64",
+        "256",
+    ]
     assert "out of memory" in text
 
 
 def test_names_are_no_markup_and_send_no_control_characters() -> None:
     run = synthetic.foreign_run(1)
-    kernels = [kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None) for kernel in run.report.kernels]
+    kernels = [
+        kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None)
+        for kernel in run.report.kernels
+    ]
     text = printed(terminal.run_details(replace(run, report=replace(run.report, kernels=kernels))))
     assert "[red]x" in text and "\x1b" not in text
 
@@ -76,10 +109,14 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     texts = {}
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
-            terminal.run_details(replace(run, report=replace(run.report, form=form, summaries=figures)))
+            terminal.run_details(
+                replace(run, report=replace(run.report, form=form, summaries=figures))
+            )
         )
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
     assert ["GPU", "Utilization", "0.010363", "%"] in database
     assert ["Memory", "Duration", "0", "%"] in database
     assert ["Memory", "Duration", "<", "0.05", "%"] in csv
-    assert "Ready-made figures, as the report states them" in texts["DLProf CSV: summary"], "a title in one line"
+    assert "Ready-made figures, as the report states them" in texts["DLProf CSV: summary"], (
+        "a title in one line"
+    )

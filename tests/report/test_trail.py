@@ -1,4 +1,5 @@
-"""The trail of a figure leads to kernels, counts, formula, rule and source, with the same numbers as the ledger."""
+"""The trail of a figure leads to kernels, counts, formula, rule and source, with the same numbers
+as the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def analysed(runs: Sequence[Run]) -> Analysis:
 
 
 def swept() -> Analysis:
-    return analysed([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
+    return analysed(
+        [run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)]
+    )
 
 
 def trail(found: Analysis, key: str) -> Trail:
@@ -47,7 +50,9 @@ def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
     assert {f"{row.place}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(keys)
 
 
-def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count() -> None:
+def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count() -> (
+    None
+):
     found = swept()
     row = next(row for row in found.ledger.rows if row.name == "conv2 forward" and row.batch == 64)
     assert row.ratio is not None and row.counted.value is not None
@@ -61,7 +66,10 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
     flops = [sum(digits(line[place["FLOP"]])) for line in own]
     assert sum(flops) == round(row.counted.value)
     for line, total in zip(own, flops, strict=True):
-        each = {name: sum(digits(line[place[name]])) if name in place else 0 for name in ("FADD", "FMUL", "FFMA")}
+        each = {
+            name: sum(digits(line[place[name]])) if name in place else 0
+            for name in ("FADD", "FMUL", "FFMA")
+        }
         assert each["FADD"] + each["FMUL"] + 2 * each["FFMA"] == total
     assert f"{synthetic.macs('conv2', 64):,}" in step(way, "On paper").lines[0]
 
@@ -74,7 +82,9 @@ def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -
     source = step(trail(found, "conv2/forward/64"), "Source")
     assert source.lines[0].startswith(f"Run {counting.run.id}: ncu")
     (query,) = source.code
-    assert f"run_id = {counting.run.id} " in query and all(str(launch) in query for launch in mine[:1] + mine[-1:])
+    assert f"run_id = {counting.run.id} " in query and all(
+        str(launch) in query for launch in mine[:1] + mine[-1:]
+    )
 
 
 def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
@@ -89,7 +99,12 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
 def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
     found = swept()
     verdict = Verdict(
-        "wrong window", "conv2 does not follow the batch size.", None, None, "Move the window.", ("nothing",)
+        "wrong window",
+        "conv2 does not follow the batch size.",
+        None,
+        None,
+        "Move the window.",
+        ("nothing",),
     )
     row = Verdict("winograd", "conv2 forward ran Winograd.", 0.5, 1.0, "")
     rows = {(64, "conv2", "forward"): Judged((row,), 0.0)}
@@ -97,13 +112,17 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> Non
     way = trail(judged, "sweep/wrong-window")
     assert way.steps[0].lines == ("conv2 does not follow the batch size.", "→ Move the window.")
     paper = step(way, "conv2 forward on paper")
-    assert [digits(value)[0] for _, value in paper.rows] == [2 * synthetic.macs("conv2", batch) for batch in (16, 64)]
+    assert [digits(value)[0] for _, value in paper.rows] == [
+        2 * synthetic.macs("conv2", batch) for batch in (16, 64)
+    ]
     known = {item.key for item in trails(judged)}
     shown = {item.trail for item in findings(judged)} - {None}
     assert "sweep/wrong-window" in shown and shown <= known
 
 
-def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_sides_of_paper() -> None:
+def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_sides_of_paper() -> (
+    None
+):
     found = swept()
     view = matrix(found)
     assert view is not None and view.batches == ("16", "64")
@@ -111,8 +130,10 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
     assert names[0] == "ratio"
     shown = {
         item[0]: dict(zip(names, item[1], strict=True))
-        for row in view.rows for item in row.cells if item is not None
-    }  # fmt: skip
+        for row in view.rows
+        for item in row.cells
+        if item is not None
+    }
     for row in found.ledger.rows:
         tile = shown[f"{row.place}/{row.direction}/{row.batch}"]["ratio"]
         assert (tile.cell.value is None) == (row.ratio is None)
@@ -129,7 +150,10 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
     assert view is not None and len(view.totals) == len(view.batches)
     for batch, total in zip((16, 64), view.totals, strict=True):
         rows = [row for row in found.ledger.rows if row.batch == batch and row.ratio is not None]
-        counted, paper = sum(row.counted.value or 0 for row in rows), sum(row.paper.value or 0 for row in rows)
+        counted, paper = (
+            sum(row.counted.value or 0 for row in rows),
+            sum(row.paper.value or 0 for row in rows),
+        )
         at = [name for name, _ in view.measures].index("ratio")
         assert abs(float(total.cells[at].value or 0) - counted / paper) < 1e-5
         assert f"over {len(rows)} of " in (total.cells[at].title or "")
@@ -148,9 +172,13 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
         view.totals[1].cells[0].text[:1],
     ]
     assert f"at least, for the counts of {row.name} are lower bounds" in view.total_note
-    without = tuple(replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows)
+    without = tuple(
+        replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows
+    )
     view = matrix(replace(found, ledger=replace(found.ledger, rows=without)))
-    assert view is not None and view.totals[0].cells[0].style == "no" and view.totals[1].cells[0].value
+    assert (
+        view is not None and view.totals[0].cells[0].style == "no" and view.totals[1].cells[0].value
+    )
     assert "without conv1 forward, " in view.total_note and " more" in view.total_note
 
 

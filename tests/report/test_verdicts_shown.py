@@ -1,4 +1,5 @@
-"""Verdicts as page, terminal and exports show them: the same sentence, its numbers, what stays open."""
+"""Verdicts as page, terminal and exports show them: the same sentence, its numbers, what
+stays open."""
 
 from __future__ import annotations
 
@@ -19,25 +20,45 @@ from tests.report.outline import printed
 
 def judged() -> Analysis:
     """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
-    (study,) = studies([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
+    (study,) = studies(
+        [run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)]
+    )
 
     def winograd(batch: int, factor: float) -> Judged:
         said = f"conv2 forward at batch {batch} ran Winograd."
-        return Judged((Verdict("winograd", said, factor, 0.9, "Nothing to do."),), 0.1 if batch == 16 else 0.3)
+        return Judged(
+            (Verdict("winograd", said, factor, 0.9, "Nothing to do."),), 0.1 if batch == 16 else 0.3
+        )
 
-    rows = {(16, "conv2", "forward"): winograd(16, 0.44), (64, "conv2", "forward"): winograd(64, 0.46)}
-    sweep = (Verdict("wrong window", "The count does not follow the batch size.", None, None, "Move the window."),)
+    rows = {
+        (16, "conv2", "forward"): winograd(16, 0.44),
+        (64, "conv2", "forward"): winograd(64, 0.46),
+    }
+    sweep = (
+        Verdict(
+            "wrong window",
+            "The count does not follow the batch size.",
+            None,
+            None,
+            "Move the window.",
+        ),
+    )
     return replace(analyse(study), judgement=Judgement(rows, sweep))
 
 
-def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> None:
+def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> (
+    None
+):
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
     (reason,) = reasons(rows, found.judgement)
     assert reason.sentence == "conv2 forward at batch 16 ran Winograd."
     assert reason.numbers == "predicts 0.44 of paper, explains 90.0 % of the gap"
     assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
-    assert still_open(rows, found.judgement) == "Unexplained: 10.0 % to 30.0 % of the gap over 2 batch sizes."
+    assert (
+        still_open(rows, found.judgement)
+        == "Unexplained: 10.0 % to 30.0 % of the gap over 2 batch sizes."
+    )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
 
@@ -53,7 +74,9 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
     view = ledger_view(judged())
     assert view is not None
-    (group,) = (group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward"))
+    (group,) = (
+        group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
+    )
     assert [item.rule for item in group.reasons] == ["winograd"] and group.open is not None
     assert [item.sentence for item in view.sweep] == ["The count does not follow the batch size."]
 
@@ -61,13 +84,19 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
 def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     found = judged()
     rows = list(ledger_rows([found]))
-    (row,) = (row for row in rows if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward"))
+    (row,) = (
+        row
+        for row in rows
+        if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward")
+    )
     assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
     assert row["verdicts"][0]["confidence"] == "plausible"
     assert row["verdicts"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
     assert row["roof"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
     rest = [row for row in rows if row["layer"] == "not attributed"]
-    assert [row["batch"] for row in rest] == [16, 64] and all(set(row) == set(rows[0]) for row in rest)
+    assert [row["batch"] for row in rest] == [16, 64] and all(
+        set(row) == set(rows[0]) for row in rest
+    )
     assert sweep_verdicts([found])[0]["rule"] == "wrong window"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
@@ -76,7 +105,10 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     runs = synthetic.gpu_pair(1, 64)
     table = frame(runs)
     line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]
-    assert line.paper_flops == 2 * 64 * 64 * 24 * 24 * 288 and line.counted_flops == line.paper_flops / 2
+    assert (
+        line.paper_flops == 2 * 64 * 64 * 24 * 24 * 288
+        and line.counted_flops == line.paper_flops / 2
+    )
     cpu = frame([synthetic.cpu_run(1, 16)])
     assert cpu.counted_flops.isna().all() and set(cpu.counted_state.dropna()) == {"not_available"}
     assert frame([]).empty

@@ -20,7 +20,10 @@ class Visit:
         self.troubles: list[str] = []
         self.page.on("console", lambda said: self.troubles.append(f"console: {said.text}"))
         self.page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
-        self.page.on("dialog", lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on(
+            "dialog",
+            lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        )
         self.page.on("request", lambda request: self._asked(request.url, file))
         self.page.goto(file.as_uri())
 
@@ -37,7 +40,8 @@ class Visit:
 
 
 def _context(browser: Any, options: dict[str, Any]) -> Any:
-    """One for all visits with the same options: a new one costs more of a core than the page does. Pages keep nothing in it.
+    """One for all visits with the same options: a new one costs more of a core than the page does.
+    Pages keep nothing in it.
 
     A page stays open in it, with which the next ones share a process.
     """
@@ -61,7 +65,8 @@ TWO_OF_EACH = """() => {
     }
   }
 }"""
-"""Leaves of a table two cells of each kind, which differ in their texts only: axe takes seconds for a thousand cells."""
+"""Leaves of a table two cells of each kind, which differ in their texts only: axe takes seconds for
+a thousand cells."""
 
 _ALL_BUT_CONTRAST = """async () => (await axe.run(document, {
   resultTypes: ["violations"], rules: { "color-contrast": { enabled: false } },
@@ -83,12 +88,18 @@ _CONTRAST_OF_TWO_OF_EACH = """async () => {
   }
   return (await axe.run({ include: chosen }, { resultTypes: ["violations"], runOnly: ["color-contrast"] })).violations;
 }"""
-"""The contrast of a text follows from its own looks and what is painted behind it: axe takes 10 ms for each it is to judge."""
+"""The contrast of a text follows from its own looks and what is painted behind it: axe takes 10 ms
+for each it is to judge."""
 
 
 def serious(visit: Visit) -> list[tuple[str, list[str]]]:
-    """What axe finds serious or critical in the open page: (rule, first places). Skips without axe-core."""
-    return [(rule, places) for rule, impact, places in _found(visit) if impact in ("serious", "critical")]
+    """What axe finds serious or critical in the open page: (rule, first places). Skips
+    without axe-core."""
+    return [
+        (rule, places)
+        for rule, impact, places in _found(visit)
+        if impact in ("serious", "critical")
+    ]
 
 
 def violations(visit: Visit) -> list[tuple[str, list[str]]]:
@@ -101,9 +112,13 @@ def _found(visit: Visit) -> list[tuple[str, str, list[str]]]:
     if found is None or not found.submodule_search_locations:
         pytest.skip("axe-playwright-python, which carries axe-core, is not installed")
     source = next(Path(found.submodule_search_locations[0]).rglob("axe.min.js"))
-    visit.page.evaluate("document.querySelectorAll('details.fold').forEach(part => { part.open = true; })")
+    visit.page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(part => { part.open = true; })"
+    )
     visit.page.evaluate(TWO_OF_EACH)
     visit.page.evaluate(source.read_text(encoding="utf-8"))
     items = visit.page.evaluate(_ALL_BUT_CONTRAST) + visit.page.evaluate(_CONTRAST_OF_TWO_OF_EACH)
-    return [(item["id"], item["impact"], [node["html"][:200] for node in item["nodes"][:3]])
-            for item in items]  # fmt: skip
+    return [
+        (item["id"], item["impact"], [node["html"][:200] for node in item["nodes"][:3]])
+        for item in items
+    ]

@@ -1,6 +1,8 @@
-"""Stand-ins for ncu, nsys and nvidia-smi that behave as the documented tools do, on a machine without a GPU.
+"""Stand-ins for ncu, nsys and nvidia-smi that behave as the documented tools do, on a machine
+without a GPU.
 
-ncu runs the program, on the CPU where it was told cuda, and "counts" what mnist_cnn's conv2 executes by its dimensions.
+ncu runs the program, on the CPU where it was told cuda, and "counts" what mnist_cnn's conv2
+executes by its dimensions.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import uuid
 from pathlib import Path
 
 UUID = f"GPU-{uuid.uuid4()}"
-"""Of the GPU that nvidia-smi shows; another perfctl on this machine may hold that of another test."""
-RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "nsys" / "b16" / "report.sqlite"
+"""Of the GPU that nvidia-smi shows; another perfctl on this machine may hold that of
+another test."""
+RECORDED = (
+    Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "nsys" / "b16" / "report.sqlite"
+)
 
 _BEGIN = """#!{python} -SE
 import json, os, shutil, subprocess, sys

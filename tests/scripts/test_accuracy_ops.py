@@ -29,14 +29,31 @@ SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)
 NEWER = ops.Chip("newer", 20e12, 1500e9, 108, 250, 7)
 
 
-def conv(side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1) -> Operation:
+def conv(
+    side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1
+) -> Operation:
     rows, depth = side**2, inputs * kernel**2
-    return Operation("", "conv", 1, rows * depth * outputs, inputs * rows, outputs * rows, depth * outputs, rows, outputs,
-                depth, 1, kernel**2, stride)  # fmt: skip
+    return Operation(
+        "",
+        "conv",
+        1,
+        rows * depth * outputs,
+        inputs * rows,
+        outputs * rows,
+        depth * outputs,
+        rows,
+        outputs,
+        depth,
+        1,
+        kernel**2,
+        stride,
+    )
 
 
 def linear(inputs: int = 512, outputs: int = 1000) -> Operation:
-    return Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs)
+    return Operation(
+        "", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs
+    )
 
 
 def test_a_product_fills_whole_tiles_and_whole_waves() -> None:
@@ -72,7 +89,13 @@ def test_there_is_a_figure_for_every_feature() -> None:
 
 
 works = st.one_of(
-    st.builds(conv, st.integers(1, 60), st.integers(1, 600), st.integers(1, 600), st.sampled_from([1, 3, 5])),
+    st.builds(
+        conv,
+        st.integers(1, 60),
+        st.integers(1, 600),
+        st.integers(1, 600),
+        st.sampled_from([1, 3, 5]),
+    ),
     st.builds(linear, st.integers(1, 9000), st.integers(1, 9000)),
 )
 
@@ -107,8 +130,12 @@ def test_without_a_board_of_its_process_only_the_part_of_the_peak_is_taken_over(
 def test_coefficients_are_found_again_from_times_made_with_them() -> None:
     pytest.importorskip("scipy")
     truth = Shared(6.0, 1.5, (0.2, 0.7))
-    parts = [ops.parts(linear(inputs, outputs), batch, BIG)
-             for inputs in (64, 700, 5000) for outputs in (10, 900, 4000) for batch in (8, 100, 3000)]  # fmt: skip
+    parts = [
+        ops.parts(linear(inputs, outputs), batch, BIG)
+        for inputs in (64, 700, 5000)
+        for outputs in (10, 900, 4000)
+        for batch in (8, 100, 3000)
+    ]
     found = learn([Rows(parts, [seconds(truth, part, 1e13) for part in parts], 1e13)])
     for part in parts:
         assert seconds(found, part, 1e13) == pytest.approx(seconds(truth, part, 1e13), rel=0.05)
@@ -129,11 +156,14 @@ TINY = ops.Chip("tiny", 80.0, 10.0, 4, 1, 1)
 
 
 def of_names(work: Operation, batch: int) -> dict[str, float]:
-    return dict(zip((*ops.GROWING, *ops.FIXED, *ops.UNEVEN), ops.features(work, batch, TINY), strict=True))
+    return dict(
+        zip((*ops.GROWING, *ops.FIXED, *ops.UNEVEN), ops.features(work, batch, TINY), strict=True)
+    )
 
 
 def test_every_figure_of_a_winograd_convolution() -> None:
-    # 7 to 40 channels on 10 x 10, 17 images: 1700 x 40 x 63; tiles of F(4x4): 3 x 3 on each of 2 x 16 images.
+    # 7 to 40 channels on 10 x 10, 17 images: 1700 x 40 x 63; tiles of F(4x4): 3 x 3 on each of 2 x
+    # 16 images.
     work, macs, moved = conv(10, 7, 40), 17 * 100 * 40 * 63, 4 * (17 * (700 + 4000) + 63 * 40)
     found = ops.parts(work, 17, TINY)
     four = 2 * 45 * 64 * 64 * 7 / 20  # 36 products of 5 x 1 blocks: 45 waves
@@ -141,37 +171,99 @@ def test_every_figure_of_a_winograd_convolution() -> None:
     implicit = 2 * 4 * 128 * 64 * 64 / 20  # 14 blocks: 4 waves; the depth of 63 is padded to 64
     assert found == ops.Parts((four, two, implicit), 2 * macs / 2, moved / 10)
     share = 1700 * 40 / 4
-    assert of_names(work, 17) == pytest.approx({
-        "batch": 17, "rows": 1700, "macs": macs, "outputs": 68000, "inputs": 11900, "bytes": moved,
-        "intensity": macs / moved, "tiles": 288, "waves 128x64": 4, "waves 64x64": 7, "part 0": four, "part 1": two,
-        "part 2": implicit, "work 128x128": 4 * 128 * 128 * 63, "work 128x32": 7 * 128 * 32 * 63,
-        "work 32x128": 14 * 32 * 128 * 63, "work 64x64": 7 * 64 * 64 * 63, "winograd 128x128": 27 * 128 * 128 * 7,
-        "winograd 64x64": 45 * 64 * 64 * 7, "winograd 32x128": 81 * 32 * 128 * 7, "columns": 40, "depth": 63,
-        "weights": 2520, "side": 10, "columns by 4": 0, "columns by 32": 8, "depth by 4": 3, "depth by 32": 7, "side by 4": 2,
-        "last wave 128x128": 4 * 128 * 128 / share, "last wave 128x64": 4 * 128 * 64 / share,
-        "last wave 64x64": 7 * 64 * 64 / share, "last of two 128x64": 2 * 2 * 128 * 64 / share,
-        "last of four 128x64": 4 * 128 * 64 / share, "last of four 64x64": 4 * 2 * 64 * 64 / share, "shape": 42.5,
-    })  # fmt: skip
+    assert of_names(work, 17) == pytest.approx(
+        {
+            "batch": 17,
+            "rows": 1700,
+            "macs": macs,
+            "outputs": 68000,
+            "inputs": 11900,
+            "bytes": moved,
+            "intensity": macs / moved,
+            "tiles": 288,
+            "waves 128x64": 4,
+            "waves 64x64": 7,
+            "part 0": four,
+            "part 1": two,
+            "part 2": implicit,
+            "work 128x128": 4 * 128 * 128 * 63,
+            "work 128x32": 7 * 128 * 32 * 63,
+            "work 32x128": 14 * 32 * 128 * 63,
+            "work 64x64": 7 * 64 * 64 * 63,
+            "winograd 128x128": 27 * 128 * 128 * 7,
+            "winograd 64x64": 45 * 64 * 64 * 7,
+            "winograd 32x128": 81 * 32 * 128 * 7,
+            "columns": 40,
+            "depth": 63,
+            "weights": 2520,
+            "side": 10,
+            "columns by 4": 0,
+            "columns by 32": 8,
+            "depth by 4": 3,
+            "depth by 32": 7,
+            "side by 4": 2,
+            "last wave 128x128": 4 * 128 * 128 / share,
+            "last wave 128x64": 4 * 128 * 64 / share,
+            "last wave 64x64": 7 * 64 * 64 / share,
+            "last of two 128x64": 2 * 2 * 128 * 64 / share,
+            "last of four 128x64": 4 * 128 * 64 / share,
+            "last of four 64x64": 4 * 2 * 64 * 64 / share,
+            "shape": 42.5,
+        }
+    )
 
 
 def test_every_figure_of_a_linear() -> None:
     work, macs, moved = linear(101, 70), 130 * 101 * 70, 4 * (130 * 171 + 7070)
-    first, second = 2 * 128 * 64 * 101 / 20, 2 * 4 * 32 * 32 * 101 / 20  # 2 x 2 blocks; 5 x 3 blocks, 4 waves
+    # 2 x 2 blocks; 5 x 3 blocks, 4 waves
+    first, second = 2 * 128 * 64 * 101 / 20, 2 * 4 * 32 * 32 * 101 / 20
     assert ops.parts(work, 130, TINY) == ops.Parts((first, second), 2 * macs, moved / 10)
     share = 130 * 70 / 4
-    assert of_names(work, 130) == pytest.approx({
-        "batch": 130, "rows": 130, "macs": macs, "outputs": 9100, "inputs": 13130, "bytes": moved,
-        "intensity": macs / moved, "tiles": 0, "waves 128x64": 1, "waves 64x64": 2, "part 0": first, "part 1": second,
-        "part 2": 0, "work 128x128": 128 * 128 * 101, "work 128x32": 2 * 128 * 32 * 101, "work 32x128": 2 * 32 * 128 * 101,
-        "work 64x64": 2 * 64 * 64 * 101, "winograd 128x128": 0, "winograd 64x64": 0, "winograd 32x128": 0, "columns": 70,
-        "depth": 101, "weights": 7070, "side": 1, "columns by 4": 2, "columns by 32": 6, "depth by 4": 1, "depth by 32": 5,
-        "side by 4": 1, "last wave 128x128": 128 * 128 / share, "last wave 128x64": 128 * 64 / share,
-        "last wave 64x64": 2 * 64 * 64 / share, "last of two 128x64": 2 * 128 * 64 / share,
-        "last of four 128x64": 4 * 128 * 64 / share, "last of four 64x64": 4 * 64 * 64 / share, "shape": 130 / 70,
-    })  # fmt: skip
+    assert of_names(work, 130) == pytest.approx(
+        {
+            "batch": 130,
+            "rows": 130,
+            "macs": macs,
+            "outputs": 9100,
+            "inputs": 13130,
+            "bytes": moved,
+            "intensity": macs / moved,
+            "tiles": 0,
+            "waves 128x64": 1,
+            "waves 64x64": 2,
+            "part 0": first,
+            "part 1": second,
+            "part 2": 0,
+            "work 128x128": 128 * 128 * 101,
+            "work 128x32": 2 * 128 * 32 * 101,
+            "work 32x128": 2 * 32 * 128 * 101,
+            "work 64x64": 2 * 64 * 64 * 101,
+            "winograd 128x128": 0,
+            "winograd 64x64": 0,
+            "winograd 32x128": 0,
+            "columns": 70,
+            "depth": 101,
+            "weights": 7070,
+            "side": 1,
+            "columns by 4": 2,
+            "columns by 32": 6,
+            "depth by 4": 1,
+            "depth by 32": 5,
+            "side by 4": 1,
+            "last wave 128x128": 128 * 128 / share,
+            "last wave 128x64": 128 * 64 / share,
+            "last wave 64x64": 2 * 64 * 64 / share,
+            "last of two 128x64": 2 * 128 * 64 / share,
+            "last of four 128x64": 4 * 128 * 64 / share,
+            "last of four 64x64": 4 * 64 * 64 / share,
+            "shape": 130 / 70,
+        }
+    )
 
 
-def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_more_blocks() -> None:
+def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_more_blocks() -> (
+    None
+):
     strided = conv(10, 7, 40, stride=2)
     assert ops.parts(strided, 17, TINY) == ops.Parts(
         (0.0, 0.0, 2 * 4 * 128 * 64 * 64 / 20), 2 * 17 * strided.macs, 32968.0
@@ -202,7 +294,9 @@ def test_what_coefficients_are_learned_from_is_seconds_memory_place_and_what_pow
     assert matrix.tolist() == [[9.0, 2.0, 0.0, 6.0, 1.0, 2.0], [7.0, 0.5, 0.0, 3.0, 4.0, 8.0]]
     # Launch, memory and drift, and the fourth root of 4^4 + 3^4.
     given = np.array([[7.0, 0.5, 1e6, 3.0, 4.0, 8.0]])
-    assert _all(np.array([2e5, 3.0, 7.0, 0.5, 0.25]), given) == pytest.approx([2.0 + 1.5 + 0.7 + 337**0.25])
+    assert _all(np.array([2e5, 3.0, 7.0, 0.5, 0.25]), given) == pytest.approx(
+        [2.0 + 1.5 + 0.7 + 337**0.25]
+    )
 
 
 def test_what_no_row_says_stays_where_it_began() -> None:
@@ -234,7 +328,10 @@ def test_a_rate_that_power_allows_is_the_smaller_of_the_best_share_and_the_flops
         return Chip("a GPU", flops, 1e9, 10, watts, process)
 
     new = chip(100.0, 50.0, 7)
-    assert sustained_rate(new, {chip(10.0, 10.0, 16): 8.0, chip(10.0, 10.0, 12): 6.0}) == 80.0  # 0.8 of its peak
+    # 0.8 of its peak
+    assert sustained_rate(new, {chip(10.0, 10.0, 16): 8.0, chip(10.0, 10.0, 12): 6.0}) == 80.0
     assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0}) == 40.0  # 0.8 FLOP a joule
     assert sustained_rate(new, {chip(10.0, 2.0, 7): 8.0}) == 80.0
-    assert sustained_rate(new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}) == pytest.approx(45.0)
+    assert sustained_rate(
+        new, {chip(10.0, 10.0, 7): 8.0, chip(10.0, 8.0, 7): 7.2}
+    ) == pytest.approx(45.0)

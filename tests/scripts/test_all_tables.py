@@ -52,7 +52,9 @@ def test_a_table_is_kept_until_its_script_changes(folder: Path) -> None:
     assert kept() is None
 
 
-def test_a_table_is_kept_until_a_library_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_kept_until_a_library_changes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made(folder, SCRIPT)
     monkeypatch.setattr(all_tables, "libraries", lambda: "others")
     assert kept() is None
@@ -68,7 +70,9 @@ def test_a_table_that_misses_is_kept_with_its_exit_code(folder: Path) -> None:
     assert missed.endswith("NO")
 
 
-@pytest.mark.parametrize("end", ["raise ValueError('broken')", "sys.exit(2)", "sys.exit('no such file')"])
+@pytest.mark.parametrize(
+    "end", ["raise ValueError('broken')", "sys.exit(2)", "sys.exit('no such file')"]
+)
 def test_a_script_that_fails_is_not_kept_and_said_to_have_failed(folder: Path, end: str) -> None:
     found = made(folder, SCRIPT + end + "\n")
     assert found["code"] != 0

@@ -1,4 +1,5 @@
-"""Text from a server: rules that hold on every device and precision, and how near the shipped fit is to what it learned from."""
+"""Text from a server: rules that hold on every device and precision, and how near the shipped fit
+is to what it learned from."""
 
 from __future__ import annotations
 
@@ -29,12 +30,18 @@ def seconds(work: StepWork, machine: Machine, precision: str = "fp16") -> float 
 
 
 def machines(precision: str) -> list[Machine]:
-    return [machine for machine in table_machines() if seconds(step(SMALL, 1, 1, 9, precision), machine, precision)]
+    return [
+        machine
+        for machine in table_machines()
+        if seconds(step(SMALL, 1, 1, 9, precision), machine, precision)
+    ]
 
 
 @pytest.mark.parametrize("precision", generation.ENGINE_PRECISIONS)
 @pytest.mark.parametrize("shape", [LLAMA, SMALL], ids=["8B", "small"])
-def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(shape: Shape, precision: str) -> None:
+def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(
+    shape: Shape, precision: str
+) -> None:
     able = machines(precision)
     assert len(able) > 20
     for machine in able:
@@ -55,15 +62,20 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: 
         step(LLAMA, 4, 2048, 2048, precision),
     ]
     known = [
-        ((peak_of(one, precision), peak_of(one, "fp16"), one.bytes_per_second),
-         [seconds(work, one, precision) or 0.0 for work in works], one.name)
+        (
+            (peak_of(one, precision), peak_of(one, "fp16"), one.bytes_per_second),
+            [seconds(work, one, precision) or 0.0 for work in works],
+            one.name,
+        )
         for one in machines(precision)
-    ]  # fmt: skip
+    ]
     compared = 0
     for (high, fast, one), (low, slow, other) in permutations(known, 2):
         if all(a >= b for a, b in zip(high, low, strict=True)):
             compared += 1
-            assert all(less <= more for less, more in zip(fast, slow, strict=True)), f"{one} is slower than {other}"
+            assert all(less <= more for less, more in zip(fast, slow, strict=True)), (
+                f"{one} is slower than {other}"
+            )
     assert compared > 100
 
 
@@ -72,7 +84,8 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
     for machine in machines("fp8"):
         for batch, tokens, context in ((1, 1, 512), (64, 1, 2048), (2, 2048, 2048)):
             eight, sixteen = (
-                seconds(step(LLAMA, batch, tokens, context, one), machine, one) for one in ("fp8", "fp16")
+                seconds(step(LLAMA, batch, tokens, context, one), machine, one)
+                for one in ("fp8", "fp16")
             )
             compared += 1
             assert eight is not None
@@ -80,7 +93,9 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
             assert eight <= sixteen, machine.name
     assert compared > 30
     with pytest.raises(ValueError, match="A100 SXM4 80 GB has no fast fp8"):
-        generation.engine_seconds(FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", named("A100 SXM4 80 GB").machine)
+        generation.engine_seconds(
+            FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", named("A100 SXM4 80 GB").machine
+        )
 
 
 def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_device() -> None:
@@ -88,7 +103,9 @@ def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_devi
     assert len(learned) == len(FIT.rows) > 80
     for device in FIT.devices:
         missed = [
-            abs(row.predicted(FIT.costs) / row.seconds - 1) for row in learned if row.machine.name.startswith(device)
+            abs(row.predicted(FIT.costs) / row.seconds - 1)
+            for row in learned
+            if row.machine.name.startswith(device)
         ]
         assert len(missed) >= 9
         assert median(missed) < 0.1, device
@@ -99,7 +116,9 @@ def test_no_prediction_is_below_the_roofline() -> None:
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
                 work = step(LLAMA, batch, tokens, context, precision)
-                assert generation.engine_floor(work, precision, machine) <= (seconds(work, machine, precision) or 0.0)
+                assert generation.engine_floor(work, precision, machine) <= (
+                    seconds(work, machine, precision) or 0.0
+                )
 
 
 def test_each_part_of_a_step_costs_time() -> None:
@@ -118,23 +137,35 @@ def test_each_part_of_a_step_costs_time() -> None:
 
 def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_says_why() -> None:
     known, alike = named("H100 SXM5").machine, named("H100 PCIe").machine
-    unlike = by_hand("name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28").machine
+    unlike = by_hand(
+        "name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28"
+    ).machine
     work = step(LLAMA, 1, 1, 512, "fp16")
     for prefill in (True, False):
         widths = [generation.width_of(FIT, machine, prefill) for machine in (known, alike, unlike)]
         assert widths == sorted(set(widths))
     assert generation.outside_engines(FIT, known, work, "fp16") == ()
-    assert generation.outside_engines(FIT, alike, work, "fp16") == ("the fit has no figures of H100 PCIe",)
+    assert generation.outside_engines(FIT, alike, work, "fp16") == (
+        "the fit has no figures of H100 PCIe",
+    )
     said = " ".join(generation.outside_engines(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16"))
     assert "28 nm" in said
     assert "300 GB/s" in said
     assert "billion weights" in said
 
 
-def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one() -> None:
+def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one() -> (
+    None
+):
     near = generation.nearest_engine(FIT, named("L40S").machine, "fp8", 64, 128, 128, 6.05e9)
     assert near is not None
-    assert (near.device, near.precision, near.prompt, near.generate, near.batch) == ("L40S", "fp8", 128, 128, 64)
+    assert (near.device, near.precision, near.prompt, near.generate, near.batch) == (
+        "L40S",
+        "fp8",
+        128,
+        128,
+        64,
+    )
     assert generation.describe_nearest_engine(near).startswith(
         f"L40S, {near.model} in fp8, prompt 128, 128 generated, batch 64: "
     )

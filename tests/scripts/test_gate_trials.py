@@ -1,4 +1,5 @@
-"""Seeded changes are caught by the quantity that names them; scripts/proof/gate_trials.py has all."""
+"""Seeded changes are caught by the quantity that names them; scripts/proof/gate_trials.py
+has all."""
 
 from __future__ import annotations
 

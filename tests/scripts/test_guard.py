@@ -1,4 +1,5 @@
-"""The guard: its comparison fails where a value differs, and says which expected changes are not needed."""
+"""The guard: its comparison fails where a value differs, and says which expected changes are
+not needed."""
 
 from __future__ import annotations
 
@@ -36,11 +37,17 @@ def before(tmp_path: Path) -> Path:
 
 def test_the_same_values_pass(before: Path, tmp_path: Path) -> None:
     after = record(tmp_path / "after", estimate=VALUES | {"resnet / seconds": 0.25 + 1e-13})
-    assert compare(before, after) == (0, ["3 values compared, 0 different, 0 of 0 expected changes found"])
+    assert compare(before, after) == (
+        0,
+        ["3 values compared, 0 different, 0 of 0 expected changes found"],
+    )
 
 
 def test_a_changed_a_lost_and_a_new_value_fail(before: Path, tmp_path: Path) -> None:
-    after = record(tmp_path / "after", estimate={"resnet / flops": 101, "resnet / seconds": 0.25, "vgg / flops": 1})
+    after = record(
+        tmp_path / "after",
+        estimate={"resnet / flops": 101, "resnet / seconds": 0.25, "vgg / flops": 1},
+    )
     status, lines = compare(before, after)
     assert status == 1
     assert lines[:3] == [
@@ -59,7 +66,9 @@ def test_an_area_that_was_not_recorded_fails(before: Path, tmp_path: Path) -> No
     assert (status, lines[:2]) == (1, ["causes: not recorded before", "estimate: not recorded now"])
 
 
-def test_an_expected_change_passes_and_one_that_is_not_needed_is_reported(before: Path, tmp_path: Path) -> None:
+def test_an_expected_change_passes_and_one_that_is_not_needed_is_reported(
+    before: Path, tmp_path: Path
+) -> None:
     after = record(tmp_path / "after", estimate={"resnet / flops": 101, "resnet / seconds": 0.25})
     changes = tmp_path / "changes.tsv"
     changes.write_text(
@@ -81,8 +90,13 @@ def test_an_expected_change_holds_for_its_values_only(before: Path, tmp_path: Pa
     assert compare(before, after, "--changes", changes)[0] == 1
 
 
-def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(before: Path, tmp_path: Path) -> None:
-    after = record(tmp_path / "after", estimate={key.replace("flops", "work"): value for key, value in VALUES.items()})
+def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(
+    before: Path, tmp_path: Path
+) -> None:
+    after = record(
+        tmp_path / "after",
+        estimate={key.replace("flops", "work"): value for key, value in VALUES.items()},
+    )
     renames = tmp_path / "renames.tsv"
     renames.write_text("flops$\twork\n")
     assert compare(before, after, "--renames", renames)[0] == 0
@@ -94,6 +108,14 @@ def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(before: Pat
 
 def test_the_tables_of_the_repository_can_be_read(before: Path) -> None:
     assert (
-        compare(before, before, "--renames", GUARD / "renames.tsv", "--quick", "--changes", GUARD / "changes.tsv")[0]
+        compare(
+            before,
+            before,
+            "--renames",
+            GUARD / "renames.tsv",
+            "--quick",
+            "--changes",
+            GUARD / "changes.tsv",
+        )[0]
         == 0
     )

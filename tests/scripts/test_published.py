@@ -1,4 +1,5 @@
-"""Published speeds of networks on one GPU (scripts/proof/accuracy/published.csv): each row can be traced, read and believed."""
+"""Published speeds of networks on one GPU (scripts/proof/accuracy/published.csv): each row can be
+traced, read and believed."""
 
 from __future__ import annotations
 
@@ -16,22 +17,46 @@ COLUMNS = (
     "software source published licence note"
 )
 UNITS = {"images/s", "sequences/s", "tokens/s", "ms"}
-ENGINES = {"pytorch eager", "pytorch compiled", "pytorch torchscript", "tensorrt", "tensorrt-llm", "vllm", "tensorflow",
-           "tensorflow xla", "mxnet"}  # fmt: skip
+ENGINES = {
+    "pytorch eager",
+    "pytorch compiled",
+    "pytorch torchscript",
+    "tensorrt",
+    "tensorrt-llm",
+    "vllm",
+    "tensorflow",
+    "tensorflow xla",
+    "mxnet",
+}
 IMAGE = "3x224x224"
 GMACS = {
-    ("resnet50", IMAGE): 4.09, ("resnet152", IMAGE): 11.51, ("vgg16", IMAGE): 15.47, ("densenet161", IMAGE): 7.73,
-    ("resnext101_32x4d", IMAGE): 7.99, ("seresnext101_32x4d", IMAGE): 7.99, ("efficientnet_b0", IMAGE): 0.39,
-    ("efficientnet_b4", "3x380x380"): 4.2, ("wide_resnet50_2", IMAGE): 11.4, ("convnext_base", IMAGE): 15.4,
-    ("swin_base_patch4_window7_224", IMAGE): 15.4, ("vit_base_patch16_224", IMAGE): 17.5,
-}  # fmt: skip
+    ("resnet50", IMAGE): 4.09,
+    ("resnet152", IMAGE): 11.51,
+    ("vgg16", IMAGE): 15.47,
+    ("densenet161", IMAGE): 7.73,
+    ("resnext101_32x4d", IMAGE): 7.99,
+    ("seresnext101_32x4d", IMAGE): 7.99,
+    ("efficientnet_b0", IMAGE): 0.39,
+    ("efficientnet_b4", "3x380x380"): 4.2,
+    ("wide_resnet50_2", IMAGE): 11.4,
+    ("convnext_base", IMAGE): 15.4,
+    ("swin_base_patch4_window7_224", IMAGE): 15.4,
+    ("vit_base_patch16_224", IMAGE): 17.5,
+}
 """10^9 multiply-adds of one forward pass, from the papers and torchvision's tables."""
 WINOGRAD = 2.25
-"""A 3x3 convolution over tiles of 2x2 outputs takes 36 multiplications directly and 16 by Winograd's way; VGG has no other kind."""
+"""A 3x3 convolution over tiles of 2x2 outputs takes 36 multiplications directly and 16 by
+Winograd's way; VGG has no other kind."""
 HIGHEST_SHARE = 0.8
-"""Of the dense peak. Whole networks on one GPU stay under it; a misread digit or a wrong board does not."""
-ENCODERS = {"bert-base-uncased": (12, 768), "bert-large-uncased": (24, 1024), "roberta-base": (12, 768),
-            "roberta-large": (24, 1024), "gpt2": (12, 768)}  # fmt: skip
+"""Of the dense peak. Whole networks on one GPU stay under it; a misread digit or a wrong board
+does not."""
+ENCODERS = {
+    "bert-base-uncased": (12, 768),
+    "bert-large-uncased": (24, 1024),
+    "roberta-base": (12, 768),
+    "roberta-large": (24, 1024),
+    "gpt2": (12, 768),
+}
 """Layers, width."""
 PARAMETERS = {"Llama-2-7b-hf": 6.7e9, "Llama-3.1-8B": 8.0e9, "gpt-j-6b": 6.0e9}
 
@@ -46,16 +71,21 @@ NAMED = {gpu.name: gpu for gpu in GPUS}
 
 
 def peak(gpu: Gpu, precision: str) -> float:
-    """Dense FLOP/s of the fastest path that takes ``precision``: libraries may do fp16 products in fp32."""
+    """Dense FLOP/s of the fastest path that takes ``precision``: libraries may do fp16 products
+    in fp32."""
     paths = flops_per_second(gpu)
     return max(
         paths.get(path, 0.0)
-        for path in (f"tensor {precision}", *({"fp32": ["fp32"], "fp16": ["fp16", "fp32"]}.get(precision, [])))
+        for path in (
+            f"tensor {precision}",
+            *({"fp32": ["fp32"], "fp16": ["fp16", "fp32"]}.get(precision, [])),
+        )
     )
 
 
 def encoder_flops(layers: int, width: int, length: int) -> float:
-    """Forward FLOPs of one sequence: 12 width^2 weights a layer, and scores and values of attention. 1 multiply-add is 2."""
+    """Forward FLOPs of one sequence: 12 width^2 weights a layer, and scores and values of
+    attention. 1 multiply-add is 2."""
     return 2 * layers * (12 * width**2 * length + 2 * length**2 * width)
 
 
@@ -97,9 +127,15 @@ def test_no_row_leaves_out_where_it_comes_from_or_what_it_is(column: str) -> Non
 
 
 def test_dates_are_years_or_months_and_files_name_their_version() -> None:
-    assert not [row["id"] for row in ROWS if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["published"])]
     assert not [
-        row["id"] for row in ROWS if not re.search(r" @ [0-9a-f]{12}|^https://|found by its text", row["source"])
+        row["id"]
+        for row in ROWS
+        if not re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", row["published"])
+    ]
+    assert not [
+        row["id"]
+        for row in ROWS
+        if not re.search(r" @ [0-9a-f]{12}|^https://|found by its text", row["source"])
     ]
 
 
@@ -138,14 +174,33 @@ def test_no_speed_is_near_or_above_the_dense_peak_of_its_device() -> None:
 
 
 def test_most_speeds_grow_with_the_batch() -> None:
-    """Rates of one table at the largest batch are above those at the smallest, or a digit was misread."""
+    """Rates of one table at the largest batch are above those at the smallest, or a digit
+    was misread."""
     tables: dict[tuple[str, ...], list[tuple[int, float]]] = {}
     for row in ROWS:
-        if row["batch"] and row["model"].partition(":")[2] not in PARAMETERS and "prompt" not in row["input"]:
-            rate = int(row["batch"]) / float(row["value"]) if row["unit"] == "ms" else float(row["value"])
+        if (
+            row["batch"]
+            and row["model"].partition(":")[2] not in PARAMETERS
+            and "prompt" not in row["input"]
+        ):
+            rate = (
+                int(row["batch"]) / float(row["value"])
+                if row["unit"] == "ms"
+                else float(row["value"])
+            )
             same = tuple(
                 row[key]
-                for key in ("device", "model", "mode", "precision", "layout", "engine", "input", "software", "note")
+                for key in (
+                    "device",
+                    "model",
+                    "mode",
+                    "precision",
+                    "layout",
+                    "engine",
+                    "input",
+                    "software",
+                    "note",
+                )
             )
             tables.setdefault(same, []).append((int(row["batch"]), rate))
     ordered = {key: sorted(points) for key, points in tables.items() if len(points) > 2}

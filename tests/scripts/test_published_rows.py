@@ -17,8 +17,12 @@ FORWARD = 20 + 20 + 17 + 8 + 2 + 1
 """Convolutions, batch norms, ReLUs, additions, pools and the linear layer of ResNet-18."""
 
 
-@pytest.mark.parametrize(("training", "counters"), [(False, 0), (True, 20)], ids=["inference", "training"])
-def test_only_a_step_of_training_counts_the_batches_of_each_batch_norm(training: bool, counters: int) -> None:
+@pytest.mark.parametrize(
+    ("training", "counters"), [(False, 0), (True, 20)], ids=["inference", "training"]
+)
+def test_only_a_step_of_training_counts_the_batches_of_each_batch_norm(
+    training: bool, counters: int
+) -> None:
     found = traced(key_of("torchvision:resnet18", 224, training))
     assert found is not None
     assert sum(work[1] for work in found["works"]) == FORWARD + counters
@@ -31,7 +35,8 @@ def test_the_mode_of_a_trace_is_part_of_its_key() -> None:
 
 
 def test_the_standardisation_of_weights_is_counted_once_not_for_each_sample() -> None:
-    """A scaled convolution of timm reads its weights as (1, channels out, the rest) and writes as many: twice the weights."""
+    """A scaled convolution of timm reads its weights as (1, channels out, the rest) and writes as
+    many: twice the weights."""
     pytest.importorskip("timm")
     found = traced(key_of("timm:nf_resnet26", 64, training=False))
     assert found is not None
@@ -51,7 +56,8 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_costs_of_regimes_are_pulled_together_as_strongly_as_their_differences_are_small_against_the_errors(
     publish: Any,
 ) -> None:
-    """Two regimes of one part, 100 steps each, predicted 10 % too high and too low in turn; the third cost is the part's own."""
+    """Two regimes of one part, 100 steps each, predicted 10 % too high and too low in turn; the
+    third cost is the part's own."""
     errors = np.tile([0.9, 1.1], 50)
     together = np.array([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
     pull = np.vstack([0.1 * together, [0.0, 0.0, 0.1]])

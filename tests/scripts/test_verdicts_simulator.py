@@ -1,4 +1,5 @@
-"""The simulator of verdicts: its records are what perfctl reads, its truth adds up, a seed is a draw."""
+"""The simulator of verdicts: its records are what perfctl reads, its truth adds up, a seed is
+a draw."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def test_the_factors_multiply_to_the_ratio(draws: list[Any]) -> None:
         for place, truth in found.rows.items():
             factors = list(truth.factors.values())
             if truth.ratio is not None and all(isfinite(factor) and factor for factor in factors):
-                assert isclose(truth.usual * prod(factors), truth.ratio, rel_tol=1e-9), (found.scene.seed, place)
+                assert isclose(truth.usual * prod(factors), truth.ratio, rel_tol=1e-9), (
+                    found.scene.seed,
+                    place,
+                )
                 checked += 1
     assert checked > 200
 

@@ -30,7 +30,8 @@ def write(connection: sqlite3.Connection, report: Report) -> Written:
 
 
 def export(path: Path) -> Path:
-    """A training step, then kernels with what is odd: a missing name, two short names of one, no grid."""
+    """A training step, then kernels with what is odd: a missing name, two short names of one,
+    no grid."""
     builder = training_step(NsysBuilder())
     builder.string(SECRET)
     builder.kernel(77, demangledName=404)
@@ -39,12 +40,16 @@ def export(path: Path) -> Path:
     return builder.write(path)
 
 
-def stored(connection: sqlite3.Connection, run_id: int) -> tuple[list[Kernel], tuple[str | None, ...]]:
+def stored(
+    connection: sqlite3.Connection, run_id: int
+) -> tuple[list[Kernel], tuple[str | None, ...]]:
     (run,) = read.load(connection, [run_id])
     return list(run.report.kernels), run.families
 
 
-def test_kernels_copied_by_sql_are_those_written_one_by_one(writing: sqlite3.Connection, tmp_path: Path) -> None:
+def test_kernels_copied_by_sql_are_those_written_one_by_one(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
     report = parse(export(tmp_path / "r.sqlite"))
     assert isinstance(report.kernels, SqlKernels)
     one_by_one = write(writing, replace(report, kernels=list(report.kernels)))
@@ -53,19 +58,28 @@ def test_kernels_copied_by_sql_are_those_written_one_by_one(writing: sqlite3.Con
     assert stored(writing, copied.run_id) == stored(writing, one_by_one.run_id)
     kernels, families = stored(writing, copied.run_id)
     assert kernels == list(report.kernels)
-    assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [("conv1", 4, 3), ("conv1", 4, 2)]
+    assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [
+        ("conv1", 4, 3),
+        ("conv1", 4, 2),
+    ]
     assert [k.short_name for k in kernels[:1] + kernels[6:7]] == ["gemm", "other"]
     assert families[0] == "gemm"
 
 
-def test_names_that_their_first_id_tells_apart_come_out_right(writing: sqlite3.Connection, tmp_path: Path) -> None:
+def test_names_that_their_first_id_tells_apart_come_out_right(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     for name in ("first(int)", "second(int)", "first(int)"):
         builder.kernel(1, name=name)
     report = parse(builder.write(tmp_path / "r.sqlite"))
     numbers = [write(writing, report).run_id for _ in range(2)]
     for number in numbers:
-        assert [k.name for k in stored(writing, number)[0]] == ["first(int)", "second(int)", "first(int)"]
+        assert [k.name for k in stored(writing, number)[0]] == [
+            "first(int)",
+            "second(int)",
+            "first(int)",
+        ]
     assert writing.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
 
 
@@ -77,7 +91,11 @@ def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
     report = parse(path)
     kernels, _ = stored(writing, write(writing, report).run_id)
-    assert [(k.start_ns, k.layer) for k in kernels[:3]] == [(140, "conv1"), (300, None), (610, "conv1")]
+    assert [(k.start_ns, k.layer) for k in kernels[:3]] == [
+        (140, "conv1"),
+        (300, None),
+        (610, "conv1"),
+    ]
 
 
 def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as_it_was(
@@ -109,7 +127,8 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
 
 
 class Stopped:
-    """A connection whose functions hear Ctrl-C when they are called. SQLite keeps no exception of a function."""
+    """A connection whose functions hear Ctrl-C when they are called. SQLite keeps no exception of
+    a function."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -164,8 +183,13 @@ def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store_and_g
         assert writing.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-def test_a_column_with_values_here_and_none_there_keeps_both(writing: sqlite3.Connection, tmp_path: Path) -> None:
-    copies = [Copy("HtoD", size, None, 0, layer) for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))]
+def test_a_column_with_values_here_and_none_there_keeps_both(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
+    copies = [
+        Copy("HtoD", size, None, 0, layer)
+        for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))
+    ]
     report = Report("nsys", tmp_path, "a list", copies=copies)
     (run,) = read.load(writing, [write(writing, report).run_id])
     assert run.report.copies == copies
@@ -176,11 +200,16 @@ def test_a_column_with_values_here_and_none_there_keeps_both(writing: sqlite3.Co
 def test_rows_come_back_in_their_order_however_many_go_in_together(
     writing: sqlite3.Connection, count: int, limit: int
 ) -> None:
-    copies = [Copy("HtoD", 7 * n, None if n % 3 else n, n + 1, f"layer{n % 5}", n % 2, None) for n in range(count)]
+    copies = [
+        Copy("HtoD", 7 * n, None if n % 3 else n, n + 1, f"layer{n % 5}", n % 2, None)
+        for n in range(count)
+    ]
     report = Report(tool="nsys", path=Path("r"), form="made", copies=copies)
     before = writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
     run_id = write(writing, report).run_id
     writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
     columns = ", ".join(Copy._fields)
-    rows = writing.execute(f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
+    rows = writing.execute(
+        f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)
+    ).fetchall()
     assert [Copy(*row) for row in rows] == copies

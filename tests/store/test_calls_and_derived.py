@@ -1,4 +1,5 @@
-"""Operators, collectives and derived counts: kept compactly, read one by one, and gone with their run."""
+"""Operators, collectives and derived counts: kept compactly, read one by one, and gone with
+their run."""
 
 from __future__ import annotations
 
@@ -13,17 +14,32 @@ import pytest
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, forget, write_derived, write_run
 from perfctl.records.bulk import Columns
-from perfctl.records.report import CODE, Collective, DerivedCount, Kernel, OpCall, Report, SourceCounter, SourceLine
+from perfctl.records.report import (
+    CODE,
+    Collective,
+    DerivedCount,
+    Kernel,
+    OpCall,
+    Report,
+    SourceCounter,
+    SourceLine,
+)
 
 SWEEP = SweepFacts("a sweep", "sweep", None, None)
 EMPTY = Report("torch", Path("r"), "made")
 RULE = "128 x 128 x 8 = 131,072 FFMA"
-COUNTS = [DerivedCount(1, "FFMA", 131_072, RULE, 0.01), DerivedCount(0, "FFMA", 131_072, RULE, 0.01),
-          DerivedCount(0, "FADD", 0, "none"), DerivedCount(0, "HMMA", None, "no rule")]  # fmt: skip
+COUNTS = [
+    DerivedCount(1, "FFMA", 131_072, RULE, 0.01),
+    DerivedCount(0, "FFMA", 131_072, RULE, 0.01),
+    DerivedCount(0, "FADD", 0, "none"),
+    DerivedCount(0, "HMMA", None, "no rule"),
+]
 
 
 def write(connection: sqlite3.Connection, report: Report) -> int:
-    return write_run(connection, SWEEP, RunFacts("torch", "ok", "measured"), report, family=lambda name: None).run_id
+    return write_run(
+        connection, SWEEP, RunFacts("torch", "ok", "measured"), report, family=lambda name: None
+    ).run_id
 
 
 def rows(connection: sqlite3.Connection, table: str) -> int:
@@ -31,10 +47,14 @@ def rows(connection: sqlite3.Connection, table: str) -> int:
 
 
 def with_kernels(connection: sqlite3.Connection) -> int:
-    return write(connection, replace(EMPTY, kernels=[Kernel(0, "gemm"), Kernel(1, "gemm", source="counted")]))
+    return write(
+        connection, replace(EMPTY, kernels=[Kernel(0, "gemm"), Kernel(1, "gemm", source="counted")])
+    )
 
 
-def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_once(writing: sqlite3.Connection) -> None:
+def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_once(
+    writing: sqlite3.Connection,
+) -> None:
     def call(number: int) -> OpCall:
         layer = f"conv{number % 3}"
         return OpCall(
@@ -57,47 +77,68 @@ def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_onc
     first, second = (write(writing, replace(EMPTY, op_calls=calls())) for _ in range(2))
     for number in (first, second):
         assert list(read.op_calls(writing, number)) == [call(number) for number in range(2500)]
-    assert (rows(writing, "op_call"), rows(writing, "op_signature"), rows(writing, "stack")) == (5000, 2 * 3, 2 * 2)
+    assert (rows(writing, "op_call"), rows(writing, "op_signature"), rows(writing, "stack")) == (
+        5000,
+        2 * 3,
+        2 * 2,
+    )
     ((text,),) = writing.execute(
         "SELECT DISTINCT text FROM op_call JOIN stack ON stack.id = stack_id WHERE start_ns = 10"
     )
     assert text == "line 1"
 
 
-def test_counting_operators_of_a_run_needs_no_look_at_their_names(writing: sqlite3.Connection) -> None:
-    plan = writing.execute("EXPLAIN QUERY PLAN SELECT count(*) FROM op_call WHERE run_id = 1").fetchall()
+def test_counting_operators_of_a_run_needs_no_look_at_their_names(
+    writing: sqlite3.Connection,
+) -> None:
+    plan = writing.execute(
+        "EXPLAIN QUERY PLAN SELECT count(*) FROM op_call WHERE run_id = 1"
+    ).fetchall()
     assert any("op_instance_by_run" in row[3] for row in plan)
     assert not any("op_signature" in row[3] for row in plan)
 
 
-def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(writing: sqlite3.Connection) -> None:
+def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(
+    writing: sqlite3.Connection,
+) -> None:
     with_kernels(writing)  # so that a launch's number is not its row's
     run_id = with_kernels(writing)
     assert write_derived(writing, run_id, iter(COUNTS)) == 4
     assert read.derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
     assert rows(writing, "derived_rule") == 3
-    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == ["derived", "counted"]
+    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [
+        "derived",
+        "counted",
+    ]
     found = writing.execute(
-        "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = kernel_id"
+        "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = "
+        "kernel_id"
     )
     assert ("gemm", 1, 131_072, 0.01) in found.fetchall()
 
 
-def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(writing: sqlite3.Connection) -> None:
+def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(
+    writing: sqlite3.Connection,
+) -> None:
     run_id = with_kernels(writing)
     of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
     write_derived(writing, run_id, [*COUNTS, of_code])
     assert read.load(writing, [run_id])[0].code_counts == (of_code,)
 
 
-def test_derived_counts_written_again_take_the_place_of_the_first(writing: sqlite3.Connection) -> None:
+def test_derived_counts_written_again_take_the_place_of_the_first(
+    writing: sqlite3.Connection,
+) -> None:
     other, run_id = with_kernels(writing), with_kernels(writing)
     for number in (other, run_id):
         write_derived(writing, number, COUNTS)
     write_derived(writing, run_id, COUNTS[:1])
     assert read.derived_counts(writing, run_id) == COUNTS[:1]
     assert len(read.derived_counts(writing, other)) == 4
-    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [None, "counted"]
+    assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [
+        None,
+        "counted",
+    ]
 
 
 @pytest.mark.parametrize("launch", [-1, 2, 10**6])
@@ -115,23 +156,34 @@ def test_a_derived_count_of_a_launch_that_is_not_there_is_refused_and_nothing_is
 
 def test_a_derived_count_below_0_is_not_known_and_says_so(writing: sqlite3.Connection) -> None:
     run_id = with_kernels(writing)
-    write_derived(writing, run_id, [DerivedCount(0, "FFMA", -1, RULE), DerivedCount(1, "FFMA", 0, RULE)])
+    write_derived(
+        writing, run_id, [DerivedCount(0, "FFMA", -1, RULE), DerivedCount(1, "FFMA", 0, RULE)]
+    )
     assert [count.value for count in read.derived_counts(writing, run_id)] == [None, 0]
-    assert [gap.quantity for gap in read.load(writing, [run_id])[0].report.gaps] == ["derived_count.value"]
+    assert [gap.quantity for gap in read.load(writing, [run_id])[0].report.gaps] == [
+        "derived_count.value"
+    ]
 
 
 def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_by_address(
     writing: sqlite3.Connection,
 ) -> None:
-    """Two launches of one kernel and one of another; the line's opcode and stall are those of its hottest instruction."""
+    """Two launches of one kernel and one of another; the line's opcode and stall are those of its
+    hottest instruction."""
     launches = [Kernel(0, "gemm(int)", "gemm"), Kernel(1, "gemm(int)", "gemm"), Kernel(2, "relu")]
     counters = [
         SourceCounter(launch, *rest)
         for launch in (0, 1)
-        for rest in ((0, "MOV", "a.cu", 4, 10, 320, 1, "wait"), (16, "FFMA", "a.cu", 4, 10, 310, 7, "barrier"),
-                     (32, "EXIT", "b.cu", 4, 10, 320, 0, None))
-    ]  # fmt: skip
-    counters += [SourceCounter(2, 0, "MOV", None, None, 5), SourceCounter(2, 16, None, None, None, 6)]
+        for rest in (
+            (0, "MOV", "a.cu", 4, 10, 320, 1, "wait"),
+            (16, "FFMA", "a.cu", 4, 10, 310, 7, "barrier"),
+            (32, "EXIT", "b.cu", 4, 10, 320, 0, None),
+        )
+    ]
+    counters += [
+        SourceCounter(2, 0, "MOV", None, None, 5),
+        SourceCounter(2, 16, None, None, None, 6),
+    ]
     run_id = write(writing, replace(EMPTY, kernels=launches, source_counters=counters))
     assert read.source_lines(writing, run_id) == [
         SourceLine("gemm(int)", "gemm", "a.cu", 4, 0, 2, 40, 2 * 630, 16, "FFMA", "barrier"),
@@ -144,7 +196,9 @@ def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_b
     odd = [SourceCounter(0, 0, "MOV", None, None, -1, 5)]
     second = write(writing, replace(EMPTY, kernels=launches[:1], source_counters=odd))
     assert [line.inst_executed for line in read.source_lines(writing, second)] == [None]
-    assert [gap.quantity for gap in read.load(writing, [second])[0].report.gaps] == ["source_counter.inst_executed"]
+    assert [gap.quantity for gap in read.load(writing, [second])[0].report.gaps] == [
+        "source_counter.inst_executed"
+    ]
     forget(writing, "run", "id = ?", [run_id])
     assert (rows(writing, "source_counter"), rows(writing, "source_file")) == (1, 0)
 
@@ -153,7 +207,11 @@ def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_b
 def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(
     writing: sqlite3.Connection, by_perfctl: bool
 ) -> None:
-    report = replace(EMPTY, kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")], op_calls=[OpCall("o", 1, 2, stack="a")])
+    report = replace(
+        EMPTY,
+        kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")],
+        op_calls=[OpCall("o", 1, 2, stack="a")],
+    )
     report = replace(report, collectives=[Collective("all_reduce")])
     numbers = [write(writing, report) for _ in range(2)]
     for number in numbers:
@@ -169,16 +227,31 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs(writing: sqlite3.Connection) -> None:
-    report = replace(EMPTY, kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")], op_calls=[OpCall("o", 1, 2, stack="a")],
-                     collectives=[Collective("all_reduce", "tp")])  # fmt: skip
+def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs(
+    writing: sqlite3.Connection,
+) -> None:
+    report = replace(
+        EMPTY,
+        kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")],
+        op_calls=[OpCall("o", 1, 2, stack="a")],
+        collectives=[Collective("all_reduce", "tp")],
+    )
     first, second = write(writing, report), write(writing, report)
     write_derived(writing, first, COUNTS)
     listed = {"api_call", "op_call", "collective", "advice", "derived_count", "stack"}
     assert listed <= set(query.table_names())
-    assert not {"op_instance", "op_signature", "derived_value", "derived_rule"} & set(query.table_names())
+    assert not {"op_instance", "op_signature", "derived_value", "derived_rule"} & set(
+        query.table_names()
+    )
     counted = {table: query.count_rows(writing, table, [second]) for table in listed}
-    assert counted == {"api_call": 0, "op_call": 1, "collective": 1, "advice": 0, "derived_count": 0, "stack": 1}
+    assert counted == {
+        "api_call": 0,
+        "op_call": 1,
+        "collective": 1,
+        "advice": 0,
+        "derived_count": 0,
+        "stack": 1,
+    }
     (collective,) = query.table_rows(writing, "collective", [second])
     names = [column.name for column, _ in query.columns_of("collective")]
     assert dict(zip(names, collective, strict=True))["group"] == "tp"
@@ -188,15 +261,25 @@ def test_a_table_of_collectives_that_was_rebuilt_keeps_its_group(path: Path) -> 
     with database.writing(path) as connection:
         run_id = write(connection, replace(EMPTY, collectives=[Collective("all_reduce", "tp", 8)]))
         connection.execute("ALTER TABLE collective RENAME TO kept")
-        connection.execute('CREATE TABLE collective AS SELECT CAST(group_size AS TEXT) AS group_size, "group", run_id, name,'
-                           " bytes, dtype, start_ns, duration_ns, exposed_ns FROM kept")  # fmt: skip
+        connection.execute(
+            'CREATE TABLE collective AS SELECT CAST(group_size AS TEXT) AS group_size, "group", '
+            "run_id, name,"
+            " bytes, dtype, start_ns, duration_ns, exposed_ns FROM kept"
+        )
         connection.execute("DROP TABLE kept")
     with database.reading(path) as reading:
-        assert read.load(reading, [run_id])[0].report.collectives == [Collective("all_reduce", "tp", 8)]
+        assert read.load(reading, [run_id])[0].report.collectives == [
+            Collective("all_reduce", "tp", 8)
+        ]
 
 
-def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(writing: sqlite3.Connection) -> None:
-    chunks: list[Sequence[Sequence[Any]]] = [((0, 1), ("a", "b"), *[(None, None)] * 6, (0, 1)), ((2,), ("c",))]
+def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
+    writing: sqlite3.Connection,
+) -> None:
+    chunks: list[Sequence[Sequence[Any]]] = [
+        ((0, 1), ("a", "b"), *[(None, None)] * 6, (0, 1)),
+        ((2,), ("c",)),
+    ]
     columns = Columns(Kernel, lambda: iter(chunks))
     wanted = [Kernel(0, "a", device_index=0), Kernel(1, "b", device_index=1), Kernel(2, "c")]
     assert list(columns) == wanted

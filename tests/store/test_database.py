@@ -12,11 +12,16 @@ from perfctl.orchestrator.store.schema.migrations import NEWEST, Described, tabl
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
-    asked = [writing.execute(f"PRAGMA {one}").fetchone()[0] for one in ("user_version", "journal_mode", "foreign_keys")]
+    asked = [
+        writing.execute(f"PRAGMA {one}").fetchone()[0]
+        for one in ("user_version", "journal_mode", "foreign_keys")
+    ]
     assert asked == [NEWEST, "wal", 1]
 
 
-def test_a_schema_may_call_nothing_that_does_more_than_compute(writing: sqlite3.Connection, path: Path) -> None:
+def test_a_schema_may_call_nothing_that_does_more_than_compute(
+    writing: sqlite3.Connection, path: Path
+) -> None:
     with database.reading(path) as reading:
         for connection in (reading, writing):
             assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
@@ -27,15 +32,22 @@ def test_a_schema_may_call_nothing_that_does_more_than_compute(writing: sqlite3.
 def test_every_column_of_the_schema_says_meaning_unit_and_when_null(
     kind: str, described: Described, writing: sqlite3.Connection
 ) -> None:
-    names = [name for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))]
+    names = [
+        name
+        for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))
+    ]
     assert sorted(names) == sorted(described)
     for name in names:
         columns = [row[1] for row in writing.execute(f"PRAGMA table_info({name})")]
         assert columns == [column.name for column in described[name][1]]
 
 
-def test_counting_kernels_of_a_run_needs_no_look_at_their_names(writing: sqlite3.Connection) -> None:
-    plan = writing.execute("EXPLAIN QUERY PLAN SELECT count(*) FROM kernel WHERE run_id = 1").fetchall()
+def test_counting_kernels_of_a_run_needs_no_look_at_their_names(
+    writing: sqlite3.Connection,
+) -> None:
+    plan = writing.execute(
+        "EXPLAIN QUERY PLAN SELECT count(*) FROM kernel WHERE run_id = 1"
+    ).fetchall()
     assert any("kernel_launch_by_run" in row[3] for row in plan)
     assert not any("kernel_name" in row[3] for row in plan)
 
@@ -49,7 +61,9 @@ def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(path:
             pass
 
 
-def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(path: Path) -> None:
+def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(
+    path: Path,
+) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     other = path.with_name("other.db")
@@ -78,7 +92,9 @@ def test_a_transaction_that_fails_leaves_nothing(writing: sqlite3.Connection) ->
     assert writing.execute("SELECT count(*) FROM store_info WHERE key = 'half'").fetchone() == (0,)
 
 
-def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_and_stays_empty(path: Path) -> None:
+def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_and_stays_empty(
+    path: Path,
+) -> None:
     path.touch()
     with pytest.raises(StoreError, match="is not a store yet"), database.reading(path):
         pass

@@ -1,4 +1,5 @@
-"""What becomes of a store that was made and got no row, and which perfctl a newer store asks for."""
+"""What becomes of a store that was made and got no row, and which perfctl a newer store
+asks for."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def test_a_new_store_in_which_nothing_was_stored_goes_again(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(path: Path) -> None:
+def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(
+    path: Path,
+) -> None:
     first = database.writing(path, keep_empty=False)
     first.__enter__()
     with database.writing(path) as second:
@@ -53,7 +56,9 @@ def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> Non
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
-def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(path: Path) -> None:
+def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(
+    path: Path,
+) -> None:
     for attempt in range(20):
         with ThreadPoolExecutor(3) as threads:
             jobs = [
@@ -68,10 +73,15 @@ def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there
 
 
 @pytest.mark.parametrize("written_by", [__version__, "0.1.0", "x'; --", None])
-def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(path: Path, written_by: str | None) -> None:
-    """A version under development writes the next schema under the number that was released before it."""
+def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(
+    path: Path, written_by: str | None
+) -> None:
+    """A version under development writes the next schema under the number that was released
+    before it."""
     with database.writing(path) as connection:
-        connection.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,))
+        connection.execute(
+            "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
+        )
         connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
     wanted = re.escape(f"Install perfctl later than {__version__}")
     with pytest.raises(StoreError, match=wanted), database.reading(path):

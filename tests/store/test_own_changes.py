@@ -1,4 +1,5 @@
-"""A store that its user changed, or that somebody else made: perfctl uses its own columns, and nothing else runs."""
+"""A store that its user changed, or that somebody else made: perfctl uses its own columns, and
+nothing else runs."""
 
 from __future__ import annotations
 
@@ -31,12 +32,20 @@ from perfctl.records.report import (
 )
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
-KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]
+KERNELS = [
+    Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10),
+    Kernel(1, "relu", duration_ns=2.5),
+]
 GAPS = (Gap("memory", "not_collected", "nobody asked"), Gap("power", "not_available", "no sensor"))
 REPORT = Report(
-    "ncu", Path("r.csv"), "made", kernels=KERNELS, counters=[Counter(0, "flops", 7, None)], gaps=GAPS,
+    "ncu",
+    Path("r.csv"),
+    "made",
+    kernels=KERNELS,
+    counters=[Counter(0, "flops", 7, None)],
+    gaps=GAPS,
     steps=(Step(0, "step", 0, 100, 2.5, None), Step(1, "step", 100, 90, 2.25, None)),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -78,24 +87,41 @@ def is_read_as_written(path: Path) -> bool:
     [
         "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END",
         "CREATE TRIGGER t BEFORE INSERT ON kernel_launch BEGIN SELECT RAISE(ABORT, 'no'); END",
-        'CREATE TRIGGER "it\'s [a] ""t""" AFTER INSERT ON step WHEN new.number > 0 BEGIN /* why */ DELETE FROM step; END',
-        f"CREATE TRIGGER t AFTER INSERT ON gap BEGIN INSERT INTO mine SELECT n FROM ({ENDLESS}); END",
+        (
+            'CREATE TRIGGER "it\'s [a] ""t""" AFTER INSERT ON step WHEN new.number > 0 BEGIN /* '
+            "why */ DELETE FROM step; END"
+        ),
+        (
+            "CREATE TRIGGER t AFTER INSERT ON gap BEGIN INSERT INTO mine SELECT n FROM "
+            f"({ENDLESS}); END"
+        ),
     ],
 )
-def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(store: Path, trigger: str) -> None:
+def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
+    store: Path, trigger: str
+) -> None:
     change(store, "CREATE TABLE mine (n)", trigger)
     (before,) = asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
     with pytest.warns(StoreNote, match="triggers do not fire while perfctl writes") as said:
         write(store)
     assert [str(before[0]) in str(note.message) for note in said] == [True]
-    assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [before]
+    assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
+        before
+    ]
     assert is_read_as_written(store)
-    counts = [asked(store, f"SELECT count(*) FROM {table}") for table in ("run", "gap", "step", "kernel", "mine")]
+    counts = [
+        asked(store, f"SELECT count(*) FROM {table}")
+        for table in ("run", "gap", "step", "kernel", "mine")
+    ]
     assert counts == [[(2,)], [(4,)], [(4,)], [(4,)], [(0,)]]
 
 
 def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> None:
-    change(store, "CREATE VIEW mine AS SELECT 1", "CREATE TRIGGER t INSTEAD OF DELETE ON mine BEGIN SELECT 1; END")
+    change(
+        store,
+        "CREATE VIEW mine AS SELECT 1",
+        "CREATE TRIGGER t INSTEAD OF DELETE ON mine BEGIN SELECT 1; END",
+    )
     write(store)
     assert asked(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
 
@@ -103,7 +129,9 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> N
 def _die_while_triggers_are_away(path: Path) -> None:
     with database.writing(path) as connection, database.transaction(connection):
         connection.execute("DELETE FROM step")
-        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
+        assert connection.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchone() == (0,)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -134,7 +162,9 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
-def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(store: Path, of: str) -> None:
+def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(
+    store: Path, of: str
+) -> None:
     change(store, "DROP VIEW kernel", f"CREATE {of} kernel AS {ENDLESS} LIMIT 3")
     with pytest.warns(StoreNote, match="the view kernel is not the one perfctl made"):
         assert is_read_as_written(store)
@@ -142,10 +172,16 @@ def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(store:
     assert asked(store, "SELECT count(*) FROM kernel") == [(3,)]
 
 
-def test_comments_and_blanks_make_no_other_view_and_one_that_is_gone_is_not_missed(store: Path) -> None:
+def test_comments_and_blanks_make_no_other_view_and_one_that_is_gone_is_not_missed(
+    store: Path,
+) -> None:
     ((own,),) = asked(store, "SELECT sql FROM sqlite_master WHERE name = 'kernel'")
     place = str(own).index("FROM")
-    change(store, "DROP VIEW kernel", f"{str(own)[:place]}/* why not */ -- 'quoted'\n {str(own)[place:]}")
+    change(
+        store,
+        "DROP VIEW kernel",
+        f"{str(own)[:place]}/* why not */ -- 'quoted'\n {str(own)[place:]}",
+    )
     assert is_read_as_written(store)  # and warns of nothing
     change(store, "DROP VIEW kernel", "DROP VIEW counter")
     assert is_read_as_written(store)
@@ -154,14 +190,33 @@ def test_comments_and_blanks_make_no_other_view_and_one_that_is_gone_is_not_miss
 @pytest.mark.parametrize(
     ("made", "note", "said"),
     [
-        (["VIEW gap AS SELECT * FROM kept"], "gap is a view, not a table", "gap is a view in this store; perfctl can read "
-         "it, but not write to it. Rename it and put the table gap back"),
-        (["VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)", "INSERT INTO gap SELECT * FROM kept"],
-         "gap is a virtual table, not a table", "gap is a virtual table in this store; perfctl can read it, but not write"),
-        (["TABLE gap (run_id, quantity TEXT, state TEXT, reason TEXT, own TEXT, scope TEXT AS (own))",
-          "INSERT INTO gap SELECT * FROM kept"], None, "gap.scope is a computed column"),
+        (
+            ["VIEW gap AS SELECT * FROM kept"],
+            "gap is a view, not a table",
+            "gap is a view in this store; perfctl can read "
+            "it, but not write to it. Rename it and put the table gap back",
+        ),
+        (
+            [
+                "VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)",
+                "INSERT INTO gap SELECT * FROM kept",
+            ],
+            "gap is a virtual table, not a table",
+            "gap is a virtual table in this store; perfctl can read it, but not write",
+        ),
+        (
+            [
+                (
+                    "TABLE gap (run_id, quantity TEXT, state TEXT, reason TEXT, own TEXT, scope "
+                    "TEXT AS (own))"
+                ),
+                "INSERT INTO gap SELECT * FROM kept",
+            ],
+            None,
+            "gap.scope is a computed column",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_view_or_computed_column_in_place_of_perfctls_is_read_and_cannot_be_written(
     store: Path, made: list[str], note: str | None, said: str
 ) -> None:
@@ -174,12 +229,20 @@ def test_a_view_or_computed_column_in_place_of_perfctls_is_read_and_cannot_be_wr
 
 
 def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
-    endless = f"SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM ({ENDLESS}) WHERE n < 0"
+    endless = (
+        "SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM "
+        f"({ENDLESS}) WHERE n < 0"
+    )
     change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {endless}")
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    # a shell's background ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
+        with (
+            pytest.warns(StoreNote),
+            pytest.raises(KeyboardInterrupt),
+            database.reading(store) as connection,
+        ):
             timer.start()
             read.load(connection, [1])
     finally:
@@ -187,9 +250,16 @@ def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
 
 
 def test_a_view_cannot_fill_the_memory(store: Path) -> None:
-    long = "SELECT 1 AS run_id, '' AS quantity, '' AS state, hex(zeroblob(400000000)) AS reason, '' AS scope"
+    long = (
+        "SELECT 1 AS run_id, '' AS quantity, '' AS state, hex(zeroblob(400000000)) AS reason, '' "
+        "AS scope"
+    )
     change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {long}")
-    with pytest.warns(StoreNote), pytest.raises(StoreError, match="too big"), database.reading(store) as connection:
+    with (
+        pytest.warns(StoreNote),
+        pytest.raises(StoreError, match="too big"),
+        database.reading(store) as connection,
+    ):
         read.load(connection, [1])
 
 
@@ -197,12 +267,18 @@ def test_a_view_cannot_fill_the_memory(store: Path) -> None:
     ("statements", "said"),
     [
         (["DROP TABLE gap"], "the table gap is missing. Put it back"),
-        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Rename it back, or add it empty: "
-         "sqlite-utils add-column perfctl.db gap reason text"),
-        (["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"], "gap has no column quantity. Let the view show it"),
+        (
+            ["ALTER TABLE gap RENAME COLUMN reason TO why"],
+            "gap has no column reason. Rename it back, or add it empty: "
+            "sqlite-utils add-column perfctl.db gap reason text",
+        ),
+        (
+            ["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"],
+            "gap has no column quantity. Let the view show it",
+        ),
         (["PRAGMA user_version = -1"], "has no version"),
     ],
-)  # fmt: skip
+)
 def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is_written(
     store: Path, statements: list[str], said: str
 ) -> None:
@@ -218,18 +294,35 @@ def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is
 @pytest.mark.parametrize(
     "columns",
     [
-        "loss REAL, accuracy REAL, duration_ns TEXT, start_ns REAL, phase TEXT, number TEXT, run_id INTEGER",
-        "number, phase, run_id, start_ns, duration_ns, loss TEXT, accuracy, mine TEXT DEFAULT 'x' NOT NULL",
-        "run_id INTEGER, number INTEGER PRIMARY KEY, phase TEXT, start_ns, duration_ns, loss, accuracy, WITHOUT ROWID",
+        (
+            "loss REAL, accuracy REAL, duration_ns TEXT, start_ns REAL, phase TEXT, number TEXT, "
+            "run_id INTEGER"
+        ),
+        (
+            "number, phase, run_id, start_ns, duration_ns, loss TEXT, accuracy, mine TEXT DEFAULT "
+            "'x' NOT NULL"
+        ),
+        (
+            "run_id INTEGER, number INTEGER PRIMARY KEY, phase TEXT, start_ns, duration_ns, loss, "
+            "accuracy, WITHOUT ROWID"
+        ),
     ],
 )
-def test_other_types_and_another_order_of_columns_change_no_value(store: Path, columns: str) -> None:
-    made, without = columns.replace(", WITHOUT ROWID", ""), "WITHOUT ROWID" if "WITHOUT" in columns else ""
+def test_other_types_and_another_order_of_columns_change_no_value(
+    store: Path, columns: str
+) -> None:
+    made, without = (
+        columns.replace(", WITHOUT ROWID", ""),
+        "WITHOUT ROWID" if "WITHOUT" in columns else "",
+    )
     names = "run_id, number, phase, start_ns, duration_ns, loss, accuracy"
     change(
-        store, "ALTER TABLE step RENAME TO kept", f"CREATE TABLE step ({made}) {without}",
-        f"INSERT INTO step ({names}) SELECT {names} FROM kept", "DROP TABLE kept",
-    )  # fmt: skip
+        store,
+        "ALTER TABLE step RENAME TO kept",
+        f"CREATE TABLE step ({made}) {without}",
+        f"INSERT INTO step ({names}) SELECT {names} FROM kept",
+        "DROP TABLE kept",
+    )
     assert is_read_as_written(store)
     if not without:
         number = write(store)
@@ -239,30 +332,54 @@ def test_other_types_and_another_order_of_columns_change_no_value(store: Path, c
 
 def test_text_in_a_column_of_numbers_is_not_known_rather_than_zero(store: Path) -> None:
     change(
-        store, "CREATE TABLE kept AS SELECT * FROM step", "DROP TABLE step",
-        "CREATE TABLE step (run_id, number INTEGER, phase TEXT, start_ns INTEGER, duration_ns TEXT, loss REAL, accuracy REAL)",
+        store,
+        "CREATE TABLE kept AS SELECT * FROM step",
+        "DROP TABLE step",
+        "CREATE TABLE step (run_id, number INTEGER, phase TEXT, start_ns INTEGER, duration_ns "
+        "TEXT, loss REAL, accuracy REAL)",
         "INSERT INTO step SELECT run_id, number, phase, start_ns, 'long', loss, accuracy FROM kept",
-    )  # fmt: skip
+    )
     with database.reading(store) as connection:
-        assert [step.duration_ns for step in read.load(connection, [1])[0].report.steps] == [None, None]
+        assert [step.duration_ns for step in read.load(connection, [1])[0].report.steps] == [
+            None,
+            None,
+        ]
 
 
-def test_a_run_is_forgotten_whole_where_tables_were_rebuilt_without_foreign_keys(store: Path) -> None:
+def test_a_run_is_forgotten_whole_where_tables_were_rebuilt_without_foreign_keys(
+    store: Path,
+) -> None:
     write(store, REPORT, "failed")
     for table in ("kernel_launch", "gap", "metric_value"):
         rebuilt = (f"CREATE TABLE kept AS SELECT * FROM {table}", f"DROP TABLE {table}")
-        change(store, "PRAGMA legacy_alter_table = ON", *rebuilt, f"ALTER TABLE kept RENAME TO {table}")
-    change(store, 'CREATE TABLE "my notes" (run_id INTEGER REFERENCES run(id) ON DELETE CASCADE, "a text" TEXT)')
+        change(
+            store, "PRAGMA legacy_alter_table = ON", *rebuilt, f"ALTER TABLE kept RENAME TO {table}"
+        )
+    change(
+        store,
+        'CREATE TABLE "my notes" (run_id INTEGER REFERENCES run(id) ON DELETE CASCADE, "a text" '
+        "TEXT)",
+    )
     change(store, 'INSERT INTO "my notes" SELECT id, status FROM run')
     write(store)
     for table in ("kernel_launch", "gap", "metric_value"):
-        assert asked(store, f"SELECT count(*) FROM {table}") == [(2 * (1 if table == "metric_value" else 2),)], table
+        assert asked(store, f"SELECT count(*) FROM {table}") == [
+            (2 * (1 if table == "metric_value" else 2),)
+        ], table
     assert asked(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
     assert asked(store, "SELECT 1 FROM kernel_name WHERE run_id NOT IN (SELECT id FROM run)") == []
-    assert asked(store, "SELECT 1 FROM metric_value WHERE kernel_id NOT IN (SELECT id FROM kernel_launch)") == []
+    assert (
+        asked(
+            store,
+            "SELECT 1 FROM metric_value WHERE kernel_id NOT IN (SELECT id FROM kernel_launch)",
+        )
+        == []
+    )
 
 
-def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(store: Path) -> None:
+def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(
+    store: Path,
+) -> None:
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
     before = asked(store, "SELECT * FROM run")
     with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint of this store"):
@@ -280,32 +397,59 @@ def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
 
 def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> None:
     inside = Report(
-        "nsys", Path("r"), "made", duration_ns=-1,
+        "nsys",
+        Path("r"),
+        "made",
+        duration_ns=-1,
         ranges=[Range(0, "r", None, -5, -3, None, None, None)],
-        kernels=[Kernel(0, "k", registers=-1, duration_ns=float("inf")), Kernel(1, "k", registers=0, duration_ns=0)],
+        kernels=[
+            Kernel(0, "k", registers=-1, duration_ns=float("inf")),
+            Kernel(1, "k", registers=0, duration_ns=0),
+        ],
         copies=[Copy("HtoD", -4096, -7, 1, None), Copy("HtoD", 2**63 - 1, 1, 1, None)],
         operations=[Operation("o", None, 1, -1, None, None, -64, 5)],
-        steps=(Step(0, "step", -3, -100, -2.5, None),), rank=-1, world_size=0,
-        api_calls=[ApiCall("cuda", "f", 0, -1, None, 5)], op_calls=[OpCall("o", -9, -1, 0), OpCall("o", 1, 2, 3)],
+        steps=(Step(0, "step", -3, -100, -2.5, None),),
+        rank=-1,
+        world_size=0,
+        api_calls=[ApiCall("cuda", "f", 0, -1, None, 5)],
+        op_calls=[OpCall("o", -9, -1, 0), OpCall("o", 1, 2, 3)],
         collectives=[Collective("all_reduce", "tp", 2, 0, None, -1, 7, -7)],
-    )  # fmt: skip
+    )
     number = write(store, inside)
     with database.reading(store) as connection:
         (run,) = read.load(connection, [number])
         operators = list(read.op_calls(connection, number))
     found = run.report
-    assert [(o.start_ns, o.duration_ns, o.device_ns) for o in operators] == [(-9, None, 0), (1, 2, 3)]
+    assert [(o.start_ns, o.duration_ns, o.device_ns) for o in operators] == [
+        (-9, None, 0),
+        (1, 2, 3),
+    ]
     assert [(a.calls, a.total_ns, a.max_ns) for a in found.api_calls] == [(0, None, 5)]
     assert [(c.bytes, c.start_ns, c.exposed_ns) for c in found.collectives] == [(0, -1, None)]
     assert (found.rank, found.world_size) == (None, 0)
     assert [(k.registers, k.duration_ns) for k in found.kernels] == [(None, None), (0, 0)]
-    assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [(None, -7, 1), (2**63 - 1, 1, 1)]
+    assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [
+        (None, -7, 1),
+        (2**63 - 1, 1, 1),
+    ]
     assert [(r.start_ns, r.duration_ns) for r in found.ranges] == [(-5, None)]
     assert [(o.cpu_ns, o.memory_bytes, o.flops) for o in found.operations] == [(None, -64, 5)]
     assert [(s.start_ns, s.duration_ns, s.loss) for s in found.steps] == [(-3, None, -2.5)]
     assert run.duration_ns is None
-    wanted = {"run.duration_ns", "range.duration_ns", "kernel.registers", "kernel.duration_ns", "copy.bytes",
-              "operation.cpu_ns", "step.duration_ns", "run.rank", "api_call.total_ns", "op_call.duration_ns",
-              "collective.exposed_ns"}  # fmt: skip
+    wanted = {
+        "run.duration_ns",
+        "range.duration_ns",
+        "kernel.registers",
+        "kernel.duration_ns",
+        "copy.bytes",
+        "operation.cpu_ns",
+        "step.duration_ns",
+        "run.rank",
+        "api_call.total_ns",
+        "op_call.duration_ns",
+        "collective.exposed_ns",
+    }
     assert {gap.quantity for gap in found.gaps} == wanted
-    assert {(gap.state, gap.reason) for gap in found.gaps} == {("unreadable", "1 value is below 0 or not a number")}
+    assert {(gap.state, gap.reason) for gap in found.gaps} == {
+        ("unreadable", "1 value is below 0 or not a number")
+    }

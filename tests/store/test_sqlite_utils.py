@@ -1,4 +1,5 @@
-"""A store after the ordinary operations of sqlite-utils' own command line: perfctl shows and takes in what it did before."""
+"""A store after the ordinary operations of sqlite-utils' own command line: perfctl shows and takes
+in what it did before."""
 
 from __future__ import annotations
 
@@ -19,16 +20,24 @@ from sqlite_utils.cli import cli
 from perfctl.orchestrator.cli.main import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-FILES = ("ncu-nvtx/layers.csv", "nvidia-smi-synthetic/query.csv", "kineto-synthetic/trace.json", "dlprof-synthetic")
+FILES = (
+    "ncu-nvtx/layers.csv",
+    "nvidia-smi-synthetic/query.csv",
+    "kineto-synthetic/trace.json",
+    "dlprof-synthetic",
+)
 Perfctl = Callable[..., str]
 
 
 @pytest.fixture
-def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Perfctl:
+def perfctl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Perfctl:
     monkeypatch.chdir(tmp_path)
 
     def call(*words: object, wanted: str = "") -> str:
-        """What the command prints; ``wanted`` has to be among its notes, and no other note of the store's."""
+        """What the command prints; ``wanted`` has to be among its notes, and no other note of
+        the store's."""
         capsys.readouterr()
         assert run([str(word) for word in words]) == 0
         said = capsys.readouterr()
@@ -68,13 +77,16 @@ def store(ingested: Path, tmp_path: Path) -> Path:
 
 
 def sqlite_utils(command: str, store: Path, *words: str) -> None:
-    """What the command ``sqlite-utils`` calls, without the second that a process of its own takes to load pandas."""
+    """What the command ``sqlite-utils`` calls, without the second that a process of its own takes
+    to load pandas."""
     cli.main([command, str(store), *words], standalone_mode=False)
 
 
 def shown(perfctl: Perfctl) -> dict[str, Any]:
     """What perfctl makes of the store, but for times of day."""
-    whole: dict[str, Any] = {f"show {n}": json.loads(perfctl("show", n, "--json")) for n in (1, 2, 3, 4, 5)}
+    whole: dict[str, Any] = {
+        f"show {n}": json.loads(perfctl("show", n, "--json")) for n in (1, 2, 3, 4, 5)
+    }
     whole["runs"] = json.loads(perfctl("runs", "--json"))
     whole["ledger"] = json.loads(perfctl("ledger", "--json"))
     perfctl("export", "--all", "--out", "all.json", "--force")
@@ -89,19 +101,40 @@ def rows(store: Path, sql: str) -> list[tuple[Any, ...]]:
 
 OPERATIONS: dict[str, list[list[str]]] = {
     "columns, indexes, views and tables of one's own": [
-        *(["add-column", table, "mine", "text", "--not-null-default", "x"] for table in ("run", "gap", "kernel_launch")),
+        *(
+            ["add-column", table, "mine", "text", "--not-null-default", "x"]
+            for table in ("run", "gap", "kernel_launch")
+        ),
         *(["add-column", table, "note", "text"] for table in ("sweep", "device", "metric")),
         ["create-index", "kernel_launch", "duration_ns", "stream"],
         ["create-view", "slow", "select name, sum(duration_ns) from kernel group by name"],
-        ["create-table", "my notes", "run_id", "integer", "text", "text", "--fk", "run_id", "run", "id"],
+        [
+            "create-table",
+            "my notes",
+            "run_id",
+            "integer",
+            "text",
+            "text",
+            "--fk",
+            "run_id",
+            "run",
+            "id",
+        ],
         ["insert", "own", str(DATA / "nvidia-smi-synthetic/query.csv"), "--csv"],
-        ["analyze"], ["vacuum"], ["disable-wal"],
+        ["analyze"],
+        ["vacuum"],
+        ["disable-wal"],
     ],
     "transform": [
         *(["transform", table] for table in ("kernel_launch", "metric_value", "run", "operation")),
-        ["transform", "run", "-o", "ingested_at"], ["transform", "kernel_name", "-o", "family"],
-        ["transform", "sample", "-o", "energy_j"], ["transform", "copy", "-o", "stream"],
-        *(["transform", table, "--drop-foreign-key", "run_id"] for table in ("gap", "kernel_launch")),
+        ["transform", "run", "-o", "ingested_at"],
+        ["transform", "kernel_name", "-o", "family"],
+        ["transform", "sample", "-o", "energy_j"],
+        ["transform", "copy", "-o", "stream"],
+        *(
+            ["transform", table, "--drop-foreign-key", "run_id"]
+            for table in ("gap", "kernel_launch")
+        ),
     ],
     "transform to other types": [
         ["transform", "run", "--type", "batch_size", "text", "--type", "duration_ns", "float"],
@@ -110,9 +143,10 @@ OPERATIONS: dict[str, list[list[str]]] = {
     ],
     "triggers": [
         ["enable-fts", "kernel_name", "name", "short_name", "--create-triggers"],
-        ["enable-fts", "gap", "reason", "--fts4", "--create-triggers"], ["enable-counts", "run", "gap"],
+        ["enable-fts", "gap", "reason", "--fts4", "--create-triggers"],
+        ["enable-counts", "run", "gap"],
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -125,11 +159,19 @@ def test_after_it_perfctl_shows_what_it_showed_and_takes_in_what_it_took_in(
     perfctl("report", "--out", "page.html")
     for name in FILES:
         assert "already" in perfctl("ingest", DATA / name)
-    triggers = rows(store, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid")
-    perfctl(
-        "ingest", "--again", *(DATA / name for name in FILES), wanted="triggers do not fire" * (operation == "triggers")
+    triggers = rows(
+        store, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid"
     )
-    assert rows(store, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid") == triggers
+    perfctl(
+        "ingest",
+        "--again",
+        *(DATA / name for name in FILES),
+        wanted="triggers do not fire" * (operation == "triggers"),
+    )
+    assert (
+        rows(store, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid")
+        == triggers
+    )
     for old, new in zip((1, 2, 3, 4), (6, 7, 8, 9), strict=True):
         one, other = (json.loads(perfctl("show", number, "--json")) for number in (old, new))
         for same in ("kernels", "counters", "gaps", "copies", "operations", "samples"):
@@ -143,16 +185,39 @@ def test_a_search_index_and_counts_that_triggers_kept_are_up_to_date_after_perfc
     sqlite_utils("enable-fts", store, "kernel_name", "name", "--create-triggers")
     sqlite_utils("enable-fts", store, "gap", "reason", "--fts4", "--create-triggers")
     sqlite_utils("enable-counts", store, "kernel_name")
-    perfctl("ingest", "--again", DATA / FILES[0], wanted="up to date instead: kernel_name_fts, gap_fts, _counts")
+    perfctl(
+        "ingest",
+        "--again",
+        DATA / FILES[0],
+        wanted="up to date instead: kernel_name_fts, gap_fts, _counts",
+    )
     names = rows(store, "SELECT id FROM kernel_name WHERE name LIKE '%sgemm%'")
     assert len(names) > 1
-    search = [sys.executable, "-m", "sqlite_utils", "search", str(store), "kernel_name", "sgemm", "-c", "id"]
+    search = [
+        sys.executable,
+        "-m",
+        "sqlite_utils",
+        "search",
+        str(store),
+        "kernel_name",
+        "sgemm",
+        "-c",
+        "id",
+    ]
     done = subprocess.run(search, capture_output=True, text=True, timeout=600, check=True)
-    assert sorted(row["id"] for row in json.loads(done.stdout)) == sorted(number for (number,) in names)
+    assert sorted(row["id"] for row in json.loads(done.stdout)) == sorted(
+        number for (number,) in names
+    )
     ((indexed,),) = rows(store, "SELECT count(*) FROM kernel_name_fts_docsize")
     ((there,),) = rows(store, "SELECT count(*) FROM kernel_name")
-    assert indexed == there == rows(store, "SELECT count FROM _counts WHERE \"table\" = 'kernel_name'")[0][0]
-    assert rows(store, "SELECT count(*) FROM gap_fts_docsize") == rows(store, "SELECT count(*) FROM gap")
+    assert (
+        indexed
+        == there
+        == rows(store, "SELECT count FROM _counts WHERE \"table\" = 'kernel_name'")[0][0]
+    )
+    assert rows(store, "SELECT count(*) FROM gap_fts_docsize") == rows(
+        store, "SELECT count(*) FROM gap"
+    )
 
 
 def test_sqlite_utils_and_pandas_are_not_loaded_by_help_runs_and_query(store: Path) -> None:
@@ -162,5 +227,7 @@ def test_sqlite_utils_and_pandas_are_not_loaded_by_help_runs_and_query(store: Pa
         "print('loaded', sorted({'sqlite_utils', 'pandas', 'numpy'} & sys.modules.keys()))"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=store.parent, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(
+        command, cwd=store.parent, capture_output=True, text=True, timeout=600, check=True
+    )
     assert done.stdout.splitlines()[-1] == "loaded []"

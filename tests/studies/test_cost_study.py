@@ -1,4 +1,5 @@
-"""perfctl study cost: relations whose answer is known, and the study of the points that come with perfctl."""
+"""perfctl study cost: relations whose answer is known, and the study of the points that come
+with perfctl."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.bench_file import read_bench
 from perfctl.orchestrator.actions.study.cost import CostRequest, bench_of, parts
 from perfctl.orchestrator.actions.study.folder import StudyFolder
-from perfctl.orchestrator.analyse.predict.bench import FLOPS, MEMORY, TIME, Observation, relation, relations
+from perfctl.orchestrator.analyse.predict.bench import (
+    FLOPS,
+    MEMORY,
+    TIME,
+    Observation,
+    relation,
+    relations,
+)
 from perfctl.orchestrator.analyse.statistics import fisher_interval
 from perfctl.orchestrator.cli.main import run
 
@@ -25,7 +33,11 @@ def observed(count: int, family: str = "vgg") -> list[Observation]:
     """Time is 3e-9 s x parameters^2; the width falls as the parameters grow."""
     return [
         Observation(
-            family, f"{family}:{n}", 4, {"parameters": n, "width": 100.0 - n, "batch": 4.0}, {TIME: 3e-9 * n * n}
+            family,
+            f"{family}:{n}",
+            4,
+            {"parameters": n, "width": 100.0 - n, "batch": 4.0},
+            {TIME: 3e-9 * n * n},
         )
         for n in range(1, count + 1)
     ]
@@ -45,7 +57,11 @@ def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> No
 def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -> None:
     assert relation("vgg", TIME, "parameters", observed(9)).few
     found = relation("vgg", TIME, "batch", observed(9))
-    assert (found.ranked, found.linear, found.reason) == (None, None, "it is the same in every point")
+    assert (found.ranked, found.linear, found.reason) == (
+        None,
+        None,
+        "it is the same in every point",
+    )
     assert relation("vgg", MEMORY, "batch", observed(9)).reason == "no point knows both"
 
 
@@ -59,7 +75,9 @@ def test_depth_and_width_are_not_compared_across_families() -> None:
 def test_fishers_interval_is_that_of_his_z() -> None:
     reach = 1.959964 / math.sqrt(25 - 3)
     low, high = fisher_interval(0.5, 25, ranked=False) or (0, 0)
-    assert (math.atanh(low), math.atanh(high)) == pytest.approx((math.atanh(0.5) - reach, math.atanh(0.5) + reach))
+    assert (math.atanh(low), math.atanh(high)) == pytest.approx(
+        (math.atanh(0.5) - reach, math.atanh(0.5) + reach)
+    )
     wide = fisher_interval(0.5, 25, ranked=True) or (0, 0)
     assert math.atanh(wide[1]) - math.atanh(0.5) == pytest.approx(reach * math.sqrt(1 + 0.5**2 / 2))
     assert fisher_interval(0.5, 3, ranked=False) is fisher_interval(1.0, 9, ranked=True) is None
@@ -83,7 +101,10 @@ def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added() -> 
     point = next(one for one in bench_points(file=BENCH) if one.family == "vgg")
     (found,) = observations([point])
     settings = dict(word.split("=") for word in point.model.partition(":")[2].split(","))
-    assert (found.sizes["depth"], found.sizes["width"]) == (float(settings["depth"]), float(settings["width"]))
+    assert (found.sizes["depth"], found.sizes["width"]) == (
+        float(settings["depth"]),
+        float(settings["width"]),
+    )
     assert found.values[MEMORY] == point.memory_bytes["peak"] - point.memory_bytes["before"]
     assert found.values[FLOPS] == point.features["flops:forward"] + point.features["flops:backward"]
 
@@ -93,9 +114,17 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
 ) -> None:
     out = tmp_path / "st"
     assert run(["study", "cost", "--from", str(BENCH), "--out", str(out)]) == 0
-    assert "the fit and the calculator: it needs a store" in " ".join(capsys.readouterr().err.split())
+    assert "the fit and the calculator: it needs a store" in " ".join(
+        capsys.readouterr().err.split()
+    )
     page = (out / "study.html").read_text()
-    for words in ("Time of a step against parameters", "all families", "Fisher", "95 % interval", "of ranks"):
+    for words in (
+        "Time of a step against parameters",
+        "all families",
+        "Fisher",
+        "95 % interval",
+        "of ranks",
+    ):
         assert words in page, words
     charts = {path.name for path in (out / "charts").iterdir()}
     sizes = ("parameters", "depth", "width", "kernel", "input", "batch")
@@ -110,7 +139,9 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
     assert int(rows["VGG"]["points"]) == sum(one["model"].startswith("vgg") for one in points)
 
 
-def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(tmp_path: Path) -> None:
+def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(
+    tmp_path: Path,
+) -> None:
     request = bench_of(CostRequest(StudyFolder(tmp_path), quick=True))
     families = {
         family: {p.batch for p in request.points if p.family == family}
@@ -128,5 +159,7 @@ def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_
 def test_quick_and_a_design_of_ones_own_are_refused_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["study", "cost", "--quick", "--design", "x.toml", "--out", str(tmp_path / "s")]) == 2
+    assert (
+        run(["study", "cost", "--quick", "--design", "x.toml", "--out", str(tmp_path / "s")]) == 2
+    )
     assert "--quick has a design of its own" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""The study of FLOPs: what its page says of records whose figures follow from the network's dimensions."""
+"""The study of FLOPs: what its page says of records whose figures follow from the
+network's dimensions."""
 
 from __future__ import annotations
 
@@ -39,12 +40,22 @@ def parameters_of(shape: tuple[int, int, int, int]) -> int:
     """Of the whole network: conv1 1->32 k3, conv2, fc1 to 128, fc2 to 10."""
     into, out, kernel, stride = shape
     pooled = ((26 - kernel) // stride + 1) // 2
-    return 32 * 9 + 32 + out * into * kernel**2 + out + out * pooled * pooled * 128 + 128 + 128 * 10 + 10
+    return (
+        32 * 9
+        + 32
+        + out * into * kernel**2
+        + out
+        + out * pooled * pooled * 128
+        + 128
+        + 128 * 10
+        + 10
+    )
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run folders of both shapes, as the sweep with a synchronised clock leaves them; few images, so that it takes a second."""
+    """Run folders of both shapes, as the sweep with a synchronised clock leaves them; few images,
+    so that it takes a second."""
     folder = tmp_path_factory.mktemp("recorded")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mnist, "TRAIN_IMAGES", 8 * BATCH)
@@ -52,13 +63,32 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, shape in (("first", FIRST), ("second", SECOND)):
             place = folder / name / f"b{BATCH}"
             place.mkdir(parents=True)
-            options = Options(BATCH, steps=2, warmup=1, layer_steps=2, epochs=EPOCHS, record=place / "workload.json")
+            options = Options(
+                BATCH,
+                steps=2,
+                warmup=1,
+                layer_steps=2,
+                epochs=EPOCHS,
+                record=place / "workload.json",
+            )
             loop.run(mnist_cnn, options, argparse.Namespace(conv2=shape))
             said = {
-                "perfctl_run": 1, "profiler": "none", "origin": "measured", "workload": "mnist_cnn", "batch_size": BATCH,
-                "workload_arguments": [], "device": "cpu", "status": "ok", "reason": None, "exit_code": 0,
-                "started_at": None, "duration_ns": None, "artifact": "workload.json", "artifact_bytes": 1, "commands": [],
-            }  # fmt: skip
+                "perfctl_run": 1,
+                "profiler": "none",
+                "origin": "measured",
+                "workload": "mnist_cnn",
+                "batch_size": BATCH,
+                "workload_arguments": [],
+                "device": "cpu",
+                "status": "ok",
+                "reason": None,
+                "exit_code": 0,
+                "started_at": None,
+                "duration_ns": None,
+                "artifact": "workload.json",
+                "artifact_bytes": 1,
+                "commands": [],
+            }
             (place / "run.json").write_text(json.dumps(said))
     return folder
 
@@ -78,7 +108,9 @@ def table_of(study: StudyPage, chapter: str, start: str) -> Table:
 def column(found: Table, label: str, unit: str | None = None) -> list[object]:
     """Full values of a column, empty where unknown."""
     (place,) = (
-        at for at, one in enumerate(found.columns) if one.label == label and unit in (None, one.unit or one.base)
+        at
+        for at, one in enumerate(found.columns)
+        if one.label == label and unit in (None, one.unit or one.base)
     )
     return [row[place].value for row in found.rows]
 
@@ -93,19 +125,29 @@ def test_both_shapes_stand_side_by_side_in_the_table_of_parameters(both: StudyPa
 def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: StudyPage) -> None:
     found = table_of(both, "hand", "conv2 at batch 4: every quantity")
     forward, output = found.rows[:2], [row for row in found.rows if row[0].text == "output map"]
-    assert [row[2].value for row in forward] == [conv2_macs(FIRST, BATCH), conv2_macs(SECOND, BATCH)]
-    assert [row[3].value for row in forward] == [2 * conv2_macs(FIRST, BATCH), 2 * conv2_macs(SECOND, BATCH)]
+    assert [row[2].value for row in forward] == [
+        conv2_macs(FIRST, BATCH),
+        conv2_macs(SECOND, BATCH),
+    ]
+    assert [row[3].value for row in forward] == [
+        2 * conv2_macs(FIRST, BATCH),
+        2 * conv2_macs(SECOND, BATCH),
+    ]
     assert [row[5].value for row in output] == [BATCH * 64 * 24 * 24, BATCH * 128 * 22 * 22]
     assert [row[6].value for row in output] == [4 * BATCH * 64 * 24 * 24, 4 * BATCH * 128 * 22 * 22]
 
 
 def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: StudyPage) -> None:
     found = table_of(both, "comparison", "FLOPs of conv2")
-    assert column(found, "conv2 on paper", "FLOP") == [2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)]
+    assert column(found, "conv2 on paper", "FLOP") == [
+        2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)
+    ]
     assert "conv2 counted" not in [one.label for one in found.columns]
     missing = dict(both.missing)
     assert "CPU" in missing["counted FLOPs of conv2"]
-    assert {"derived FLOPs of conv2", "GPU memory", "time of conv2 under a profiler"} <= set(missing)
+    assert {"derived FLOPs of conv2", "GPU memory", "time of conv2 under a profiler"} <= set(
+        missing
+    )
 
 
 def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: StudyPage) -> None:
@@ -116,14 +158,21 @@ def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: StudyPag
 def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: StudyPage) -> None:
     found = table_of(both, "memory", "Memory of one run")
     heads = [one.label for one in found.columns]
-    assert heads[2:] == ["before loading", "after loading", "peak of the measured steps", "at the end"]
+    assert heads[2:] == [
+        "before loading",
+        "after loading",
+        "peak of the measured steps",
+        "at the end",
+    ]
     (chapter,) = (one for one in both.chapters if one.key == "memory")
     assert f"{EPOCHS} epochs and their tests" in chapter.text[0]
 
 
 def test_every_epoch_has_loss_and_accuracy(both: StudyPage) -> None:
     found = table_of(both, "training", "Epochs")
-    assert column(found, "epoch") == [str(number) for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)]
+    assert column(found, "epoch") == [
+        str(number) for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
+    ]
     assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
 
 
@@ -136,7 +185,21 @@ def test_findings_are_short_and_their_evidence_is_on_the_page(both: StudyPage) -
 
 def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: Path) -> None:
     out = tmp_path / "study"
-    assert run(["study", "flops", "--from", str(EXAMPLE), "--out", str(out), "--hand", f"conv2={HAND},{VALUES}"]) == 0
+    assert (
+        run(
+            [
+                "study",
+                "flops",
+                "--from",
+                str(EXAMPLE),
+                "--out",
+                str(out),
+                "--hand",
+                f"conv2={HAND},{VALUES}",
+            ]
+        )
+        == 0
+    )
     summary = (out / "summary.md").read_text()
     right, outputs = conv2_macs(FIRST, 64), 64 * 64 * 24 * 24
     assert f"Your {HAND:,} for conv2 comes from two slips" in summary
@@ -149,14 +212,17 @@ def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: P
     assert (out / "charts" / "comparison-flops.png").is_file()
 
 
-def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(tmp_path: Path) -> None:
+def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
+    tmp_path: Path,
+) -> None:
     asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE)
     (first, *_) = actions.study_flops(asked).study.networks
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
     for point in first.points("conv2"):
         assert point.paper.value == 2 * conv2_macs(FIRST, point.batch)
         assert (point.loose, point.loose_names) == (adds, ("FADD",))
-        assert point.loose_derived == 2 * 288 * adds + 2 * adds  # FFMA, FMUL and FADD of the same launch
+        # FFMA, FMUL and FADD of the same launch
+        assert point.loose_derived == 2 * 288 * adds + 2 * adds
         assert point.counted.value is None
 
 
@@ -164,19 +230,27 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE, hand=(f"conv2={HAND}",))
     study = page(actions.study_flops(asked).study)
     memory = {
-        row[0].text: [cell.text for cell in row[1:]] for row in table_of(study, "memory", "Memory of one run").rows
+        row[0].text: [cell.text for cell in row[1:]]
+        for row in table_of(study, "memory", "Memory of one run").rows
     }
     assert memory["GPU, reserved by torch, as published"] == ["0.02 GB", "0.62 GB"]
     assert memory["GPU, allocated by torch, as published"][1] == "0.02 GB"
-    assert [text.partition("(")[2] for text in memory["GPU, free"]] == ["38,554 MiB)", "37,876 MiB)"]
+    assert [text.partition("(")[2] for text in memory["GPU, free"]] == [
+        "38,554 MiB)",
+        "37,876 MiB)",
+    ]
     assert {"CPU memory", "GPU utilisation"} <= {what for what, _ in study.missing}
     assert "GPU memory" not in dict(study.missing)
     host = table_of(study, "time", "Time of conv2 by the host's clock")
     assert {"0.1746", "0.1304"} <= {row[-1].text for row in host.rows}
     assert "synchronised" not in dict(study.facts)["measured by"]
     (verdicts,) = (one for one in study.chapters if one.key == "verdicts")
-    assert {"other GPU", "more work in less time"} <= {row[2].text for row in verdicts.tables[0].rows}
-    (asked_in_kib,) = (row for row in table_of(study, "hand", "Hand values").rows if row[1].value == 1936)
+    assert {"other GPU", "more work in less time"} <= {
+        row[2].text for row in verdicts.tables[0].rows
+    }
+    (asked_in_kib,) = (
+        row for row in table_of(study, "hand", "Hand values").rows if row[1].value == 1936
+    )
     assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4 // 1024, "KiB")
     (comparison,) = (one for one in study.chapters if one.key == "comparison")
     assert "logarithmic axis" in comparison.charts[0].note
@@ -185,11 +259,14 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
 def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
     asked = FlopsRequest(tmp_path / "study")
     for wrong, words in (
-        (replace(asked, hand=("conv2",)), "`hand`"), (replace(asked, hand=("conv2=1.5",)), "`hand`"),
-        (replace(asked, conv2="16,64,3,1"), "must begin with 32"), (replace(asked, workload="lstm", conv2="32,64,3,1"), "`conv2`"),
-        (replace(asked, profiler="dlprof"), "`profiler`"), (replace(asked, recorded=tmp_path / "no"), "`recorded`"),
+        (replace(asked, hand=("conv2",)), "`hand`"),
+        (replace(asked, hand=("conv2=1.5",)), "`hand`"),
+        (replace(asked, conv2="16,64,3,1"), "must begin with 32"),
+        (replace(asked, workload="lstm", conv2="32,64,3,1"), "`conv2`"),
+        (replace(asked, profiler="dlprof"), "`profiler`"),
+        (replace(asked, recorded=tmp_path / "no"), "`recorded`"),
         (replace(asked, recorded=tmp_path, arguments=("--seed", "1")), "`recorded`"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UsageError, match=words):
             actions.study_flops(wrong)
     assert not (tmp_path / "study").exists()
@@ -206,7 +283,9 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
     asked = FlopsRequest(tmp_path, batches=(16, 64), epochs=3, conv2="32,128,5,1", device="cuda")
     found = {one.label: one for one in actions.sweeps_of(asked)}
     assert list(found) == [
-        f"{part}{tail}" for tail in ("", "-second") for part in ("clock", "training", "profile", "counts")
+        f"{part}{tail}"
+        for tail in ("", "-second")
+        for part in ("clock", "training", "profile", "counts")
     ]
     assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
     assert found["training"].arguments[-2:] == ("--epochs", "3")
@@ -228,7 +307,9 @@ def test_a_part_that_fails_leaves_the_others_and_is_named(
         return None
 
     monkeypatch.setattr(actions, "_run", runs)
-    result = actions.study_flops(FlopsRequest(tmp_path, batches=(BATCH,), batch=BATCH, device="cpu"))
+    result = actions.study_flops(
+        FlopsRequest(tmp_path, batches=(BATCH,), batch=BATCH, device="cpu")
+    )
     assert dict(page(result.study).missing)["profile"] == "1 of 1 batch sizes failed"
     with pytest.raises(PartlyDone, match="profile"):
         result.check()

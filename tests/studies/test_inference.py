@@ -24,15 +24,33 @@ from tests.analyse import synthetic
 MS = 1_000_000
 
 
-def answers(batch: int, compute: int, model: str = "resnet18", images: int = 200, **changes: Any) -> Any:
+def answers(
+    batch: int, compute: int, model: str = "resnet18", images: int = 200, **changes: Any
+) -> Any:
     """A timed run: steps of 5 ms loading, 1 ms copies and ``compute`` ms."""
     parts = (("step", 6 + compute), ("data", 5), ("copy", 1), ("inference", compute))
-    rows = tuple(Step(number, phase, None, length * MS) for number in range(images // batch) for phase, length in parts)
+    rows = tuple(
+        Step(number, phase, None, length * MS)
+        for number in range(images // batch)
+        for phase, length in parts
+    )
     facts = {"model": model, "option:data": "imagenet", "weights": f"{model}_Weights"}
-    scored = (Summary("images", images, "count"), Summary("images_skipped", 0, "count"), Summary("top1", 0.7, "ratio"),
-              Summary("top5", 0.9, "ratio"))  # fmt: skip
-    given = {"mode": "infer", "profiler": "none", "workload": "torchvision_infer", "variant": f"model={model}",
-             "summaries": scored, "steps": rows, "environment": facts, "origin": "measured"}  # fmt: skip
+    scored = (
+        Summary("images", images, "count"),
+        Summary("images_skipped", 0, "count"),
+        Summary("top1", 0.7, "ratio"),
+        Summary("top5", 0.9, "ratio"),
+    )
+    given = {
+        "mode": "infer",
+        "profiler": "none",
+        "workload": "torchvision_infer",
+        "variant": f"model={model}",
+        "summaries": scored,
+        "steps": rows,
+        "environment": facts,
+        "origin": "measured",
+    }
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
@@ -43,19 +61,38 @@ def page(*runs: Any) -> StudyPage:
 def table(study: StudyPage, start: str) -> list[dict[str, str]]:
     """Rows of the table whose caption starts so, by heading."""
     (found,) = [
-        one for chapter in study.chapters for one in (*chapter.tables, *chapter.folded) if one.caption.startswith(start)
+        one
+        for chapter in study.chapters
+        for one in (*chapter.tables, *chapter.folded)
+        if one.caption.startswith(start)
     ]
     heads = [column.label for column in found.columns]
-    return [dict(zip(heads, (cell.text + (f" {cell.unit}" if cell.unit else "") for cell in row), strict=True))
-            for row in found.rows]  # fmt: skip
+    return [
+        dict(
+            zip(
+                heads,
+                (cell.text + (f" {cell.unit}" if cell.unit else "") for cell in row),
+                strict=True,
+            )
+        )
+        for row in found.rows
+    ]
 
 
 def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other() -> None:
-    study = page(*(answers(batch, 10 * batch, model) for model in ("resnet18", "vgg11") for batch in (1, 5, 10)))
+    study = page(
+        *(
+            answers(batch, 10 * batch, model)
+            for model in ("resnet18", "vgg11")
+            for batch in (1, 5, 10)
+        )
+    )
     charts = [chart for chapter in study.chapters for chart in chapter.charts]
-    assert {"Latency p50, by batch size", "Images per second, by batch size", "Top-1, by batch size"} <= {
-        one.title for one in charts
-    }
+    assert {
+        "Latency p50, by batch size",
+        "Images per second, by batch size",
+        "Top-1, by batch size",
+    } <= {one.title for one in charts}
     assert all("resnet18" in one.svg and "vgg11" in one.svg for one in charts)
     rows = table(study, "Every model")
     assert [(row["model"], row["batch"]) for row in rows] == [
@@ -66,7 +103,10 @@ def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other(
     assert table(study, "Images per second")[1]["images/s"] == rows[1]["images/s"]
     assert table(study, "Latency of a batch")[1]["p50"] == rows[1]["p50"]
     rate = {batch: batch / (0.006 + 0.01 * batch) for batch in (1, 10)}
-    text = f"resnet18 runs {rate[10]:.1f} images/s at batch 10, {rate[10] / rate[1]:.1f} times as many as at batch 1."
+    text = (
+        f"resnet18 runs {rate[10]:.1f} images/s at batch 10, {rate[10] / rate[1]:.1f} times as "
+        "many as at batch 1."
+    )
     assert text in [one.text for one in study.findings]
 
 
@@ -88,14 +128,32 @@ def test_accuracy_has_its_interval_and_random_weights_give_none() -> None:
         2 * 196 * (0.7 * 0.3 / 3000) ** 0.5, abs=0.15
     )  # the normal interval is near here
     gaps = tuple(Gap(name, "not_available", "the weights are random") for name in ("top1", "top5"))
-    bare = page(answers(1, 10, summaries=(Summary("images", 200, "count"), Summary("top1", None, None)), gaps=gaps))
+    bare = page(
+        answers(
+            1,
+            10,
+            summaries=(Summary("images", 200, "count"), Summary("top1", None, None)),
+            gaps=gaps,
+        )
+    )
     assert "accuracy" not in {chapter.key for chapter in bare.chapters}
     assert "the weights are random" in dict(bare.missing)["top-1, top-5"]
 
 
 def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names() -> None:
-    skipped = (Summary("images", 198, "count"), Summary("images_skipped", 2, "count"), Summary("top1", 0.5, "ratio"))
-    study = page(answers(1, 10, summaries=skipped, gaps=(Gap("images", "unreadable", "2 images: cat.jpg: cut off"),)))
+    skipped = (
+        Summary("images", 198, "count"),
+        Summary("images_skipped", 2, "count"),
+        Summary("top1", 0.5, "ratio"),
+    )
+    study = page(
+        answers(
+            1,
+            10,
+            summaries=skipped,
+            gaps=(Gap("images", "unreadable", "2 images: cat.jpg: cut off"),),
+        )
+    )
     assert study.chapters[-1].key == "all"
     assert table(study, "Every model")[0]["unreadable"] == "2"
     assert "cat.jpg" in table(study, "Images that could not")[0]["which and why"]
@@ -103,20 +161,29 @@ def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names() 
 
 
 def test_a_part_that_failed_stays_on_the_page_and_says_why() -> None:
-    study = page(answers(1, 10), answers(5, 10, status="failed", reason="out of memory", steps=(), summaries=()))
-    assert [row["status"] for row in table(study, "Every model")] == ["ok", "none: failed, out of memory"]
+    study = page(
+        answers(1, 10),
+        answers(5, 10, status="failed", reason="out of memory", steps=(), summaries=()),
+    )
+    assert [row["status"] for row in table(study, "Every model")] == [
+        "ok",
+        "none: failed, out of memory",
+    ]
     assert table(study, "Every model")[1]["p50"] == "–"
     assert ("resnet18, batch 5", "none: failed, out of memory") in study.missing
 
 
 @pytest.fixture(scope="module")
 def reports() -> Path:
-    """DLProf summaries whose line 15 is not the same figure, and readings of nvidia-smi beside them; see HOW.md there."""
+    """DLProf summaries whose line 15 is not the same figure, and readings of nvidia-smi beside
+    them; see HOW.md there."""
     return Path(__file__).resolve().parent.parent / "data" / "inference-reports"
 
 
 @pytest.fixture
-def perfctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def perfctl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
     """Call a command in a folder of its own: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
 
@@ -134,7 +201,9 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
     assert code == 0, err
     assert "Line 15 of dlprof_summary.csv is not one figure" in out
     assert "latency, images/s and accuracy" in err
-    by_name = (Path("study/tables") / "names-utilisation-by-its-name-in-dlprof-s-summary.csv").read_text()
+    by_name = (
+        Path("study/tables") / "names-utilisation-by-its-name-in-dlprof-s-summary.csv"
+    ).read_text()
     folders = sorted(reports.glob("*_batch"))
     assert len(folders) == 6
     for folder in folders:
@@ -146,14 +215,21 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         assert row.split(",")[2:5] == [stated["DLProf Version"].removeprefix("v"), *wanted]
         assert lines[14] in row
     charts = {path.name for path in Path("study/charts").iterdir()}
-    assert {"utilisation-gpu-sampled.png", "utilisation-tensor.png", "memory-peak.png", "samples-memory.png"} <= charts
+    assert {
+        "utilisation-gpu-sampled.png",
+        "utilisation-tensor.png",
+        "memory-peak.png",
+        "samples-memory.png",
+    } <= charts
     text = Path("study/study.html").read_text()
     assert "<script>alert" not in text
     assert perfctl("--from", reports, "--out", "study")[0] == 0, "the same again goes on"
     refused = perfctl("--from", reports / "resnet152_1_batch", "--out", "study")
     assert (refused[0], refused[2].count("\n")) == (2, 1)
     assert "holds another study" in refused[2]
-    assert perfctl("--from", "study/perfctl.db", "--out", "second")[0] == 0, "a store is a source, too"
+    assert perfctl("--from", "study/perfctl.db", "--out", "second")[0] == 0, (
+        "a store is a source, too"
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +245,9 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         ("--from gone", "gone: there is no such file or folder"),
     ],
 )
-def test_requests_that_make_no_sense_leave_nothing_behind(perfctl: Any, words: str, said: str) -> None:
+def test_requests_that_make_no_sense_leave_nothing_behind(
+    perfctl: Any, words: str, said: str
+) -> None:
     pytest.importorskip("torchvision")
     code, _, err = perfctl(*words.split())
     assert (code, err.count("\n")) == (2, 1)
@@ -196,7 +274,9 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
     asked = actions.quick(actions.InferenceStudy(models=("resnet18",), device="cpu"))
     done = actions.inference_study(asked, tmp_path / "study")
     assert ran == [("none", (1, 5, 20)), ("torch", (1, 20))]
-    with pytest.raises(PartlyDone, match=r"1 of 5 parts failed .*: resnet18 timed, batch 1: failed, no memory"):
+    with pytest.raises(
+        PartlyDone, match=r"1 of 5 parts failed .*: resnet18 timed, batch 1: failed, no memory"
+    ):
         done.check()
     with pytest.raises(UsageError, match="holds another study"):
         actions.inference_study(actions.replace(asked, images=60), tmp_path / "study")
@@ -221,10 +301,22 @@ def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> N
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_one_real_study_is_measured_resumed_and_written(perfctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_real_study_is_measured_resumed_and_written(
+    perfctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    words = ["--quick", "--models", "squeezenet1_1", "--batches", "2", "--device", "cpu", "--out", "study"]
+    words = [
+        "--quick",
+        "--models",
+        "squeezenet1_1",
+        "--batches",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        "study",
+    ]
     code, out, err = perfctl(*words)
     assert code == 0, err
     assert "squeezenet1_1 runs" in out

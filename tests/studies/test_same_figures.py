@@ -1,4 +1,5 @@
-"""Every study writes its figures four times, on the page, in the Markdown, in the CSV files and on the terminal: they agree."""
+"""Every study writes its figures four times, on the page, in the Markdown, in the CSV files and on
+the terminal: they agree."""
 
 from __future__ import annotations
 
@@ -18,10 +19,25 @@ from perfctl.orchestrator.cli.main import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 EXAMPLE = DATA.parents[1] / "examples" / "mnist_v100_study"
-PREFIX = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-SHOWN = re.compile(r"[~ƒ≥ ]*(-?\d[\d,\u202f]*\.?\d*) ?([pnµmkMGT]?)(s|B|FLOP|FLOP/s|%|images/s|)(?: \([\d,.]+ MiB\))?")
+PREFIX = {
+    "p": 1e-12,
+    "n": 1e-9,
+    "µ": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+}
+SHOWN = re.compile(
+    r"[~ƒ≥ ]*(-?\d[\d,\u202f]*\.?\d*) ?([pnµmkMGT]?)(s|B|FLOP|FLOP/s|%|images/s|)(?: \([\d,.]+ "
+    r"MiB\))?"
+)
 IN_A_SENTENCE = re.compile(
-    r"(?<![\d.,x])(\d[\d,]*(?:\.\d+)?) ?(?:([nµmkMGT]?)(s|B|FLOP)|(%|images/s|KiB|MiB|MAC|values))\b", re.ASCII
+    r"(?<![\d.,x])(\d[\d,]*(?:\.\d+)?) ?(?:([nµmkMGT]?)(s|B|FLOP)|(%|images/s|KiB|MiB|MAC|values))"
+    r"\b",
+    re.ASCII,
 )
 
 
@@ -32,7 +48,12 @@ def as_numbers(number: str, prefix: str, unit: str) -> tuple[tuple[float, ...], 
     if len(plain.rstrip("0")) < len(plain) and "." not in plain and prefix:
         half = 0.5
     whole = value * PREFIX[prefix]
-    held = {"s": (whole * 1e9, whole), "%": (value / 100, value), "MiB": (value * 2**20,), "KiB": (value, value * 1024)}
+    held = {
+        "s": (whole * 1e9, whole),
+        "%": (value / 100, value),
+        "MiB": (value * 2**20,),
+        "KiB": (value, value * 1024),
+    }
     return held.get(unit, (whole,)), half / abs(value) if value else half
 
 
@@ -50,9 +71,14 @@ def agrees(shown: str, held: float) -> bool | None:
 
 def tables(summary: str) -> Iterator[tuple[str, list[list[str]]]]:
     """(caption, rows without the head) of each table of the Markdown."""
-    for found in re.finditer(r"^\*\*(.+?)\*\*$(.*?)(?=^\*\*|^## |^!\[|\Z)", summary, re.MULTILINE | re.DOTALL):
+    for found in re.finditer(
+        r"^\*\*(.+?)\*\*$(.*?)(?=^\*\*|^## |^!\[|\Z)", summary, re.MULTILINE | re.DOTALL
+    ):
         lines = [line for line in found[2].splitlines() if line.startswith("| ")]
-        yield found[1], [[plain(cell) for cell in re.split(r"(?<!\\) \| ", line[2:-2])] for line in lines[2:]]
+        yield (
+            found[1],
+            [[plain(cell) for cell in re.split(r"(?<!\\) \| ", line[2:-2])] for line in lines[2:]],
+        )
 
 
 def plain(markdown: str) -> str:
@@ -86,7 +112,11 @@ def recorded(kind: str, folder: Path) -> list[str]:
             record = json.loads(file.read_text())
             file.write_text(json.dumps(record | {"precision": precision}))
         for number, file in enumerate(place.rglob("*trace*.json")):
-            file.write_text(file.read_text() + " " * (number + 1) * len(precision) + "\n" * (precision == "bf16"))
+            file.write_text(
+                file.read_text()
+                + " " * (number + 1) * len(precision)
+                + "\n" * (precision == "bf16")
+            )
     return ["--from", str(folder / "runs")]
 
 
@@ -98,7 +128,8 @@ def number_of(value: str) -> float | None:
 
 
 def same_rows(rows: list[list[str]], lines: list[list[str]]) -> int | None:
-    """How many numbers of the Markdown were compared with those of the file; None where anything differs."""
+    """How many numbers of the Markdown were compared with those of the file; None where
+    anything differs."""
     compared = 0
     for shown, values in zip(rows, lines, strict=False):
         for text, value in zip(shown, values, strict=True):
@@ -127,17 +158,22 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
     alike = Counter(re.sub(r"[\d.,]+|\b(?:densenet201|resnet152)\b", "#", one) for one in printed)
     assert max(alike.values()) <= 2, "two findings at most about the same thing"
 
-    assert all(len(re.sub(r"^\d+\. ", "", line)) <= 140 for line in re.findall(r"^\d+\. .+$", section, re.MULTILINE)), (
-        "as written"
-    )
+    assert all(
+        len(re.sub(r"^\d+\. ", "", line)) <= 140
+        for line in re.findall(r"^\d+\. .+$", section, re.MULTILINE)
+    ), "as written"
 
-    files = {file.stem: list(csv.reader(file.read_text().splitlines()))[1:] for file in (out / "tables").iterdir()}
+    files = {
+        file.stem: list(csv.reader(file.read_text().splitlines()))[1:]
+        for file in (out / "tables").iterdir()
+    }
     on_page, compared = page_cells(page), 0
     for caption, rows in tables(summary):
         absent = [text for row in rows for text in row if squeezed(text) not in on_page]
         assert not absent, caption
         name = re.sub(r"[^a-z0-9]+", "-", plain(caption).lower()).strip("-")[:60]
-        held = [lines for stem, lines in files.items() if stem.endswith(f"-{name}")]  # of several chapters
+        # of several chapters
+        held = [lines for stem, lines in files.items() if stem.endswith(f"-{name}")]
         found = [same_rows(rows, lines) for lines in held]
         assert any(count is not None for count in found), (caption, rows, held)
         compared += max(count or 0 for count in found)
@@ -150,4 +186,6 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
             candidates, share = as_numbers(number, prefix, scaled or unit)
             there = any(near(one, held, share) for held in known for one in candidates)
             said = any(squeezed(f"{number}{prefix}{scaled or unit}") in text for text in on_page)
-            assert there or said, f"{number} {prefix}{scaled or unit} of '{sentence}' stands in no table"
+            assert there or said, (
+                f"{number} {prefix}{scaled or unit} of '{sentence}' stands in no table"
+            )

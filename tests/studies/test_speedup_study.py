@@ -11,19 +11,35 @@ import pytest
 
 from perfctl.orchestrator.actions.study.folder import StudyFolder
 from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, study_speedup
-from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Rate, Speedup, Unsettled, gain
+from perfctl.orchestrator.analyse.speedup import (
+    Against,
+    ArmFacts,
+    Gain,
+    GainLine,
+    Rate,
+    Speedup,
+    Unsettled,
+    gain,
+)
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 
 SMALL = (
     *("--quick", "--devices", "cpu,cpu:bf16", "--batches", "4", "--steps", "10", "--epochs", "2"),
-    *("--unet", "--base-width 2 --image-size 16 --samples 16", "--lstm", "--hidden 4 --length 6 --samples 32"),
+    *(
+        "--unet",
+        "--base-width 2 --image-size 16 --samples 16",
+        "--lstm",
+        "--hidden 4 --length 6 --samples 32",
+    ),
 )
 
 
 @pytest.fixture(scope="module")
-def made(bf16_lstm: None, quick_sweeps_of_module: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(
+    bf16_lstm: None, quick_sweeps_of_module: None, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A whole study of two tiny networks, made once."""
     folder = tmp_path_factory.mktemp("study")
     before = Path.cwd()
@@ -37,12 +53,25 @@ def made(bf16_lstm: None, quick_sweeps_of_module: None, tmp_path_factory: pytest
 
 def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made: Path) -> None:
     page, summary = (made / "study.html").read_text(), (made / "summary.md").read_text()
-    for words in ("U-Net, batch 4", "BiLSTM, batch 4", "Dice by epoch", "Accuracy by training time", "as pies", "Amdahl",
-                  "The most expensive on cpu:bf16", "there is no NVIDIA GPU here"):  # fmt: skip
+    for words in (
+        "U-Net, batch 4",
+        "BiLSTM, batch 4",
+        "Dice by epoch",
+        "Accuracy by training time",
+        "as pies",
+        "Amdahl",
+        "The most expensive on cpu:bf16",
+        "there is no NVIDIA GPU here",
+    ):
         assert words in page, words
     assert "## How many times faster" in summary
     charts = {path.name for path in (made / "charts").iterdir()}
-    assert {"unet-dice-by-time.png", "lstm-speedup.png", "pies-1-work.png", "pies-2-work.png"} <= charts
+    assert {
+        "unet-dice-by-time.png",
+        "lstm-speedup.png",
+        "pies-1-work.png",
+        "pies-2-work.png",
+    } <= charts
     studies = json.loads((made / "results.json").read_text())
     assert [(one["workload"], one["batch"]) for one in studies] == [("unet", 4), ("lstm", 4)]
     for way in ("unet_cpu", "unet_cpu_bf16", "lstm_cpu", "lstm_cpu_bf16"):
@@ -56,7 +85,10 @@ def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made:
 def test_parameters_on_the_page_are_those_of_the_dimensions(made: Path) -> None:
     hidden, letters, classes = 4, 128, 10
     first, second = (2 * 4 * hidden * (width + hidden + 2) for width in (letters, 2 * hidden))
-    assert f"{first + second + 2 * hidden * classes + classes:,} parameters" in (made / "study.html").read_text()
+    assert (
+        f"{first + second + 2 * hidden * classes + classes:,} parameters"
+        in (made / "study.html").read_text()
+    )
 
 
 def test_another_request_in_the_same_folder_is_refused_before_anything_runs(
@@ -68,7 +100,9 @@ def test_another_request_in_the_same_folder_is_refused_before_anything_runs(
     assert "st holds another study (repeat was 1, now 2)" in said
 
 
-def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(made: Path, tmp_path: Path) -> None:
+def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(
+    made: Path, tmp_path: Path
+) -> None:
     done = study_speedup(SpeedupRequest(StudyFolder(tmp_path / "again"), source=made))
     assert (tmp_path / "again" / "results.json").read_text() == (made / "results.json").read_text()
     assert (len(done.runs), done.failed) == (4, ())
@@ -82,16 +116,37 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
     request = SpeedupRequest(StudyFolder(tmp_path), devices="cpu,cuda", quick=True)
     labels = [label for label, _ in parts(request).parts]
-    assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], "commands for a machine with a GPU"
+    assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], (
+        "commands for a machine with a GPU"
+    )
 
 
 def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
     other = Against("cuda", (), (), lines, ())
     arms = tuple(
-        ArmFacts(label, None, None, 1, None, None, None, None, None, None, (), {}, (), None, Rate(None, None, None, ""),
-                 None, None, None, None)
+        ArmFacts(
+            label,
+            None,
+            None,
+            1,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            (),
+            {},
+            (),
+            None,
+            Rate(None, None, None, ""),
+            None,
+            None,
+            None,
+            None,
+        )
         for label in ("cpu", "cuda")
-    )  # fmt: skip
+    )
     return Speedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
@@ -128,12 +183,14 @@ def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_
     found = headline(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
     assert found.warning
     assert found.text == (
-        "U-Net: GPU is 8.14 times faster than CPU by whole epochs (7.70 to 8.60); steps under the profiler say 11.30 (9.80 to 12.90)."
+        "U-Net: GPU is 8.14 times faster than CPU by whole epochs (7.70 to 8.60); steps under the "
+        "profiler say 11.30 (9.80 to 12.90)."
     )
 
 
 def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> None:
-    """The epochs' interval is above 1, and the steps' holds 1: it is wider and meets the other, so they do not disagree."""
+    """The epochs' interval is above 1, and the steps' holds 1: it is wider and meets the other, so
+    they do not disagree."""
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
     found = headline(study, other, "unet")
     assert not found.warning
@@ -146,7 +203,9 @@ def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> No
 
 def test_a_headline_has_at_most_140_characters_whatever_the_device_is_called() -> None:
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
-    long = replace(other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)")
+    long = replace(
+        other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)"
+    )
     assert len(headline(study, long, "unet").text) <= LONGEST
     for why in ("x" * 300, "word " * 60):
         assert len(headline(study, replace(long, refused=(why,)), "unet").text) <= LONGEST
@@ -160,13 +219,19 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     assert isinstance(found, Unsettled)
     needed = 10 + found.more
     enough = gain("step", [noisy[0][:needed]], [[value / 2 for value in noisy[0][:needed]]])
-    fewer = gain("step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]])
+    fewer = gain(
+        "step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]]
+    )
     assert isinstance(enough, Gain)
     assert isinstance(fewer, Unsettled)
     wide = GainLine("step", "step", 1.0, 1.0, None, found.judged.reason, found)
     said = headline(*speedup_of(wide), "unet")
     assert said.warning
     settle = f"about {found.more} more steps would settle it"
-    assert said.text.endswith(f"is unknown: the 95 % interval is wider than a factor of 3; {settle}.")
+    assert said.text.endswith(
+        f"is unknown: the 95 % interval is wider than a factor of 3; {settle}."
+    )
     shown = [cell.text for cell in gain_cells(wide)]
-    assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], "the ends themselves are not printed"
+    assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], (
+        "the ends themselves are not printed"
+    )

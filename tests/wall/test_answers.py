@@ -1,4 +1,5 @@
-"""One question that a child with a limit on memory answers: what the plain step before ncu left is read so."""
+"""One question that a child with a limit on memory answers: what the plain step before ncu left is
+read so."""
 
 from __future__ import annotations
 
@@ -41,7 +42,11 @@ def test_the_answer_comes_from_another_process() -> None:
 
 @pytest.mark.parametrize(
     ("work", "says"),
-    [(too_much, "more than 64 MiB of memory"), (killed, "ended by signal 9"), (unforeseen, "a step: ")],
+    [
+        (too_much, "more than 64 MiB of memory"),
+        (killed, "ended by signal 9"),
+        (unforeseen, "a step: "),
+    ],
 )
 def test_work_that_fails_is_one_line(work: Callable[[], Any], says: str) -> None:
     with pytest.raises(PerfctlError) as error:
@@ -50,15 +55,21 @@ def test_work_that_fails_is_one_line(work: Callable[[], Any], says: str) -> None
     assert "\n" not in str(error.value)
 
 
-def test_a_plain_step_whose_report_is_damaged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_step_whose_report_is_damaged_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
     batch = tmp_path / "recorded" / "b16"
     batch.mkdir(parents=True)
-    (batch / "report.pt.trace.json").write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "ca')
+    (batch / "report.pt.trace.json").write_text(
+        '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "ca'
+    )
     (batch / "run.json").write_text(
-        '{"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, "status": "ok",'
-        ' "artifact": "report.pt.trace.json"}'
+        '{"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, '
+        '"status": "ok", "artifact": "report.pt.trace.json"}'
     )
     with pytest.raises(RunFailed, match=r"plain step.*report\.pt\.trace\.json"):
-        CostEstimate(Ncu(), Replay(tmp_path / "recorded")).run(SweepOptions(batches=(16,), device="cuda"))
+        CostEstimate(Ncu(), Replay(tmp_path / "recorded")).run(
+            SweepOptions(batches=(16,), device="cuda")
+        )

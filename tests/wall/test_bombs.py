@@ -40,7 +40,9 @@ def zipped(members: dict[str, bytes]) -> bytes:
 REPORT = NCU.format(count=3).encode()
 
 
-def test_an_archive_of_very_many_files_is_refused(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_of_very_many_files_is_refused(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "_MOST_FILES", 10)
     monkeypatch.setattr(sources.Room.__init__, "__defaults__", (10,))
     Path("ten.zip").write_bytes(zipped({f"r_b{n}.csv": REPORT for n in range(1, 11)}))
@@ -51,7 +53,9 @@ def test_an_archive_of_very_many_files_is_refused(perfctl: Perfctl, monkeypatch:
     assert "eleven.zip: it holds more than 10 files" in said.err
 
 
-def test_archives_inside_an_archive_share_its_room(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_inside_an_archive_share_its_room(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "_SMALL", 1 << 20)
     inside = zipped({"a.csv": bytes(700_000)})
     Path("one.zip").write_bytes(zipped({"1.zip": inside, "r_b1.csv": REPORT}))
@@ -61,7 +65,9 @@ def test_archives_inside_an_archive_share_its_room(perfctl: Perfctl, monkeypatch
     assert "2.zip: it unpacks to more than 200 times its size" in perfctl("ingest", "two.zip").err
 
 
-def test_what_no_report_hides_behind_counts_as_unpacked(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_report_hides_behind_counts_as_unpacked(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "_SMALL", 1 << 20)
     tarred(Path("hidden.tar.gz"), (".hidden", bytes(4 << 20)), ("r_b1.csv", REPORT))
     assert "it unpacks to more than 200 times its size" in perfctl("ingest", "hidden.tar.gz").err
@@ -81,12 +87,17 @@ def test_names_that_no_file_can_have_are_left_out_and_said(perfctl: Perfctl) -> 
     tarred(Path("odd.tar.gz"), *((name, REPORT) for name in names), ("r_b1.csv", REPORT))
     said = perfctl("ingest", "odd.tar.gz")
     assert said.code == 0, said.err
-    assert "odd.tar.gz: 2 files have names that no file can have: left out" in " ".join(said.err.split())
+    assert "odd.tar.gz: 2 files have names that no file can have: left out" in " ".join(
+        said.err.split()
+    )
 
 
-def test_a_very_long_text_is_cut_without_a_beginning_of_a_secret_and_a_gap_says_so(perfctl: Perfctl) -> None:
+def test_a_very_long_text_is_cut_without_a_beginning_of_a_secret_and_a_gap_says_so(
+    perfctl: Perfctl,
+) -> None:
     token = "ghp_" + "a1B2" * 9
-    fill = clean_text.LONGEST - len("k ") - 20  # the token would be cut after 20 of its 40 characters
+    # the token would be cut after 20 of its 40 characters
+    fill = clean_text.LONGEST - len("k ") - 20
     Path("long_b1.csv").write_text(NCU.format(count=3).replace('"app"', f'"{"a" * 70_000}"'))
     assert perfctl("ingest", "long_b1.csv").code == 0
     name = f"k {'x' * (fill - 1)} {token} {'y' * 100_000}"
@@ -101,9 +112,13 @@ def test_a_very_long_text_is_cut_without_a_beginning_of_a_secret_and_a_gap_says_
 
 def test_of_a_long_text_in_a_database_both_ends_are_searched(tmp_path: Path) -> None:
     secret, filler = "HF_TOKEN=hf_" + "a1" * 17, "x " * (secret_scan.BEGIN + secret_scan.END)
-    for number, (text, found) in enumerate((
-        (f"{secret} {filler}", ["HF_TOKEN"]), (f"{filler} {secret}", ["HF_TOKEN"]), (f"{filler} {secret} {filler}", []),
-    )):  # fmt: skip
+    for number, (text, found) in enumerate(
+        (
+            (f"{secret} {filler}", ["HF_TOKEN"]),
+            (f"{filler} {secret}", ["HF_TOKEN"]),
+            (f"{filler} {secret} {filler}", []),
+        )
+    ):
         path = tmp_path / f"{number}.sqlite"
         with closing(sqlite3.connect(path)) as made:
             made.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")

@@ -1,4 +1,5 @@
-"""Stores that an earlier perfctl, or somebody else, left with values that cannot be: no command prints a traceback."""
+"""Stores that an earlier perfctl, or somebody else, left with values that cannot be: no command
+prints a traceback."""
 
 from __future__ import annotations
 
@@ -19,9 +20,16 @@ DAMAGE = {
     "a blob for a name": "UPDATE layer_call SET layer = x'00ff' WHERE run_id = 1",
 }
 COMMANDS = (
-    ("runs",), ("show", "1"), ("ledger",), ("ledger", "--json"), ("export", "--out", "e.csv", "--force"),
-    ("compare", "1", "2"), ("plot", "--list"), ("trace", "1", "--out", "t.json", "--force"), ("query", "SELECT * FROM run"),
-)  # fmt: skip
+    ("runs",),
+    ("show", "1"),
+    ("ledger",),
+    ("ledger", "--json"),
+    ("export", "--out", "e.csv", "--force"),
+    ("compare", "1", "2"),
+    ("plot", "--list"),
+    ("trace", "1", "--out", "t.json", "--force"),
+    ("query", "SELECT * FROM run"),
+)
 
 
 def spoil(whole: Path, damage: str) -> None:
@@ -33,7 +41,9 @@ def spoil(whole: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any], replayed: Path, damage: str) -> None:
+def test_every_reading_command_names_the_run_or_copes(
+    perfctl: Callable[..., Any], replayed: Path, damage: str
+) -> None:
     spoil(replayed, DAMAGE[damage])
     for words in COMMANDS:
         said = perfctl(*words, "--store", "s.db")
@@ -50,10 +60,16 @@ def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any
     "damage, said_of_it",
     [
         (
-            "UPDATE layer_call SET parameters = 'p', output_elements = 'o', flops = 'x' WHERE run_id = 1",
+            (
+                "UPDATE layer_call SET parameters = 'p', output_elements = 'o', flops = 'x' WHERE "
+                "run_id = 1"
+            ),
             "layer_call.flops is 'x'",
         ),
-        ("UPDATE operation SET cpu_ns = 'long', calls = -9e999 WHERE run_id = 1", "operation.cpu_ns is 'long'"),
+        (
+            "UPDATE operation SET cpu_ns = 'long', calls = -9e999 WHERE run_id = 1",
+            "operation.cpu_ns is 'long'",
+        ),
         ("UPDATE memory SET bytes = 'x' WHERE run_id = 1", "memory.bytes is 'x'"),
         ("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1", "op_shape.record at position"),
         ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a list in JSON"),
@@ -70,7 +86,9 @@ def test_what_is_wrong_with_a_run_is_named_by_its_column(
     assert perfctl("show", "2", "--store", "s.db").code == 0
 
 
-def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(perfctl: Callable[..., Any], replayed: Path) -> None:
+def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(
+    perfctl: Callable[..., Any], replayed: Path
+) -> None:
     shutil.copy(replayed, "s.db")
     with closing(sqlite3.connect("s.db")) as store:
         store.execute("PRAGMA foreign_keys = OFF")
@@ -80,20 +98,29 @@ def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(perfctl: Callable[.
     assert perfctl("show", "1", "--store", "s.db").code == 0
 
 
-def test_a_damaged_page_costs_its_run_and_says_so(perfctl: Callable[..., Any], replayed: Path) -> None:
+def test_a_damaged_page_costs_its_run_and_says_so(
+    perfctl: Callable[..., Any], replayed: Path
+) -> None:
     shutil.copy(replayed, "s.db")
     with closing(sqlite3.connect("s.db")) as store:
-        (root,) = store.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()
+        (root,) = store.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'operation'"
+        ).fetchone()
         (size,) = store.execute("PRAGMA page_size").fetchone()
     with Path("s.db").open("r+b") as file:
         file.seek((root - 1) * size)
         file.write(b"\xff" * size)
     said = perfctl("show", "1", "--store", "s.db")
     assert said.code == 4
-    assert "run 1: its rows cannot be read, the store is damaged" in said.err and "did not expect" not in said.err
+    assert (
+        "run 1: its rows cannot be read, the store is damaged" in said.err
+        and "did not expect" not in said.err
+    )
 
 
-def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(perfctl: Callable[..., Any], replayed: Path) -> None:
+def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(
+    perfctl: Callable[..., Any], replayed: Path
+) -> None:
     shutil.copy(replayed, "s.db")
     with closing(sqlite3.connect("s.db")) as store:
         store.execute("UPDATE gap SET reason = ? WHERE run_id = 1", ("x" * 6_000_000,))
@@ -106,7 +133,9 @@ def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(perfctl: Calla
 
 
 @pytest.mark.parametrize("study", ["flops", "inference", "cost", "speedup"])
-def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(perfctl: Callable[..., Any], study: str) -> None:
+def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(
+    perfctl: Callable[..., Any], study: str
+) -> None:
     Path("perfctl.db").write_bytes(b"SQLite format 3\0" + bytes(3000))
     said = perfctl("study", study, "--from", "perfctl.db", "--out", "made")
     assert said.code in (1, 4), said.err
@@ -114,7 +143,9 @@ def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(perfctl: Callabl
     assert not Path("made").exists()
 
 
-def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], replayed: Path) -> None:
+def test_ledger_and_plot_still_show_the_other_run(
+    perfctl: Callable[..., Any], replayed: Path
+) -> None:
     shutil.copy(replayed, "s.db")
     with closing(sqlite3.connect("s.db")) as store:
         store.execute(DAMAGE["a blob for a name"])
@@ -161,10 +192,20 @@ def test_a_parquet_column_leaves_values_of_another_type_empty_and_says_how_many(
 
 @pytest.mark.parametrize(
     "words",
-    [("runs", "--store"), ("ingest", "none.json", "--store"), ("ingest",), ("scrub",), ("study", "flops", "--from"),
-     ("study", "inference", "--from"), ("study", "cost", "--from"), ("study", "speedup", "--from")],
-)  # fmt: skip
-def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Callable[..., Any], words: tuple[str, ...]) -> None:
+    [
+        ("runs", "--store"),
+        ("ingest", "none.json", "--store"),
+        ("ingest",),
+        ("scrub",),
+        ("study", "flops", "--from"),
+        ("study", "inference", "--from"),
+        ("study", "cost", "--from"),
+        ("study", "speedup", "--from"),
+    ],
+)
+def test_a_named_pipe_is_refused_and_never_waited_for(
+    perfctl: Callable[..., Any], words: tuple[str, ...]
+) -> None:
     os.mkfifo("pipe.db")
     said = perfctl(*words, "pipe.db")
     assert said.code in (1, 2, 4), said.err
@@ -176,8 +217,14 @@ def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Callable[..., Any
     "damage, said_of_it",
     [
         ("UPDATE layer_call SET macs = 'many' WHERE run_id = 1", "layer_call.macs is 'many'"),
-        ("UPDATE layer_call SET formula = x'00ff' WHERE run_id = 1", "layer_call.formula is b'\\x00\\xff'"),
-        ("UPDATE layer_call SET elementwise_flops = 9e999 WHERE run_id = 1", "layer_call.elementwise_flops is inf"),
+        (
+            "UPDATE layer_call SET formula = x'00ff' WHERE run_id = 1",
+            "layer_call.formula is b'\\x00\\xff'",
+        ),
+        (
+            "UPDATE layer_call SET elementwise_flops = 9e999 WHERE run_id = 1",
+            "layer_call.elementwise_flops is inf",
+        ),
         ("UPDATE run SET exit_code = 'bad' WHERE id = 1", "run.exit_code is 'bad'"),
         ("UPDATE gap SET reason = x'00' WHERE run_id = 1", "gap.reason is b'\\x00'"),
     ],

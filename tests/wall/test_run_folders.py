@@ -1,4 +1,5 @@
-"""A report that fails costs its run alone in sweeps, gather, bench and compare; the store keeps the rest."""
+"""A report that fails costs its run alone in sweeps, gather, bench and compare; the store keeps
+the rest."""
 
 from __future__ import annotations
 
@@ -111,7 +112,9 @@ def test_compare_leaves_out_one_report_of_a_folder(
     assert "Traceback" not in alone.err
 
 
-def test_no_empty_store_is_left_where_the_only_report_ends_its_process(perfctl: Perfctl, break_parser: Break) -> None:
+def test_no_empty_store_is_left_where_the_only_report_ends_its_process(
+    perfctl: Perfctl, break_parser: Break
+) -> None:
     good(Path("bad_b1.csv"), 1)
     break_parser("bad", killed)
     assert perfctl("ingest", "bad_b1.csv").code == 1
@@ -140,13 +143,19 @@ class Readers(parallel._Readers):
 
     def _ask(self, process: object, task: parallel.Task) -> list[parallel.Read] | None:
         names = [source.path.name for source, _ in task.reports]
-        return None if "bad" in " ".join(names) else [parallel.Read([("note", name)]) for name in names]
+        return (
+            None
+            if "bad" in " ".join(names)
+            else [parallel.Read([("note", name)]) for name in names]
+        )
 
     def _end(self, process: object) -> int:
         return -11
 
 
-def test_of_reports_that_a_reader_took_with_it_only_the_one_that_ends_another_is_lost(tmp_path: Path) -> None:
+def test_of_reports_that_a_reader_took_with_it_only_the_one_that_ends_another_is_lost(
+    tmp_path: Path,
+) -> None:
     names = ("a", "bad", "c", "d")
     reports = [(Source(Path(name), Path(name)), Named()) for name in names]
     setting: Any = None
@@ -154,13 +163,17 @@ def test_of_reports_that_a_reader_took_with_it_only_the_one_that_ends_another_is
     readers.start()
     ((answer, _),) = readers.answers()
     readers.stop()
-    assert [read.events[0] for read in answer if read.events[0][0] == "note"] == [("note", one) for one in "acd"]
+    assert [read.events[0] for read in answer if read.events[0][0] == "note"] == [
+        ("note", one) for one in "acd"
+    ]
     assert answer[1].events == [
         ("fail", "bad: the process that read it was ended by signal 11. Read it with fewer --jobs")
     ]
 
 
-def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(perfctl: Perfctl, replayed: Path) -> None:
+def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(
+    perfctl: Perfctl, replayed: Path
+) -> None:
     shutil.copy(replayed, "perfctl.db")
     with closing(sqlite3.connect("perfctl.db")) as store:
         store.execute("UPDATE layer_call SET layer = CAST(x'fffe41' AS TEXT) WHERE run_id = 1")

@@ -1,4 +1,5 @@
-"""Several children that share items, and a store whose studies are shared so: the same result, errors and warnings."""
+"""Several children that share items, and a store whose studies are shared so: the same result,
+errors and warnings."""
 
 from __future__ import annotations
 
@@ -95,14 +96,21 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
 def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
     """Three studies of two runs each, synthetic."""
     bench = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
-    subprocess.run([sys.executable, str(bench), "3", "2", "2", "30", str(tmp_path / "made")], check=True)
+    subprocess.run(
+        [sys.executable, str(bench), "3", "2", "2", "30", str(tmp_path / "made")], check=True
+    )
     assert perfctl("ingest", tmp_path / "made").code == 0
     return tmp_path / "perfctl.db"
 
 
-@pytest.mark.parametrize("words", [(), ("--json",), ("--batches", "16"), ("--layer", "nothing"), ("--format", "md")])
+@pytest.mark.parametrize(
+    "words", [(), ("--json",), ("--batches", "16"), ("--layer", "nothing"), ("--format", "md")]
+)
 def test_a_ledger_made_by_two_processes_is_the_same(
-    words: tuple[str, ...], store: Path, perfctl: Callable[..., Said], request: pytest.FixtureRequest
+    words: tuple[str, ...],
+    store: Path,
+    perfctl: Callable[..., Said],
+    request: pytest.FixtureRequest,
 ) -> None:
     alone = perfctl("ledger", *words)
     request.getfixturevalue("shared")
@@ -110,7 +118,9 @@ def test_a_ledger_made_by_two_processes_is_the_same(
     assert alone.out or alone.code
 
 
-def test_the_rows_of_an_export_are_made_in_children(store: Path, shared: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_an_export_are_made_in_children(
+    store: Path, shared: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from perfctl.orchestrator.actions import tables
 
     monkeypatch.setattr(tables, "_rows", lambda some: [{"pid": os.getpid()}])

@@ -1,4 +1,5 @@
-"""What autograd itself says of a step: which module made each node, told without the code under test."""
+"""What autograd itself says of a step: which module made each node, told without the code
+under test."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Made(nn.Module):
 
 
 class Truth:
-    """Wraps the forward of every module of some models and notes the numbers of the nodes made meanwhile."""
+    """Wraps the forward of every module of some models and notes the numbers of the nodes
+    made meanwhile."""
 
     def __init__(self, models: dict[str, nn.Module]) -> None:
         """``models``: prefix -> model; "" for a model whose layers go by their paths alone."""
@@ -95,7 +97,8 @@ class Truth:
         return run
 
     def maker(self, node: Any) -> str | None:
-        """The layer whose forward made the node, or which holds the parameter that it adds to; None: no layer."""
+        """The layer whose forward made the node, or which holds the parameter that it adds to;
+        None: no layer."""
         number = node._sequence_nr()
         if number == LEAF:
             return self.holders.get(id(node.variable))
@@ -106,7 +109,10 @@ class Truth:
         """Layers that made at least one node themselves."""
         numbers = {number for span in self.spans for number in range(span[0], span[1])}
         return {
-            max((span for span in self.spans if span[0] <= number < span[1]), key=lambda span: span[2])[3]
+            max(
+                (span for span in self.spans if span[0] <= number < span[1]),
+                key=lambda span: span[2],
+            )[3]
             for number in numbers
         }
 
@@ -123,7 +129,9 @@ def nodes_below(loss: Tensor) -> list[Any]:
     return list(found)
 
 
-def backward_places(loss: Tensor, seen: Seen, truth: Truth) -> list[tuple[str, str | None, str | None]]:
+def backward_places(
+    loss: Tensor, seen: Seen, truth: Truth
+) -> list[tuple[str, str | None, str | None]]:
     """Run backward: (node, layer that made it, layer of the range it ran in) for each node."""
     rows: list[tuple[str, str | None, str | None]] = []
     nodes = nodes_below(loss)

@@ -1,7 +1,9 @@
-"""A tiny data set of ImageNet's shape: one plain colour a class, and a SqueezeNet whose weights tell them apart.
+"""A tiny data set of ImageNet's shape: one plain colour a class, and a SqueezeNet whose weights
+tell them apart.
 
-Everything is made here, nothing is downloaded. The network hands the three colour channels through (zero but for a few
-ones), so that its answers can be worked out by hand: the answer of a class is a fixed mix of the channels.
+Everything is made here, nothing is downloaded. The network hands the three colour channels through
+(zero but for a few ones), so that its answers can be worked out by hand: the answer of a class is a
+fixed mix of the channels.
 """
 
 from __future__ import annotations
@@ -15,16 +17,22 @@ from torch import Tensor, nn
 from torchvision import models
 
 COLOURS = {
-    "n00000001": (255, 0, 0), "n00000002": (0, 255, 0), "n00000003": (0, 0, 255), "n00000004": (255, 255, 0),
-    "n00000005": (255, 0, 255), "n00000006": (0, 255, 255), "n00000007": (255, 255, 255),
-}  # fmt: skip
+    "n00000001": (255, 0, 0),
+    "n00000002": (0, 255, 0),
+    "n00000003": (0, 0, 255),
+    "n00000004": (255, 255, 0),
+    "n00000005": (255, 0, 255),
+    "n00000006": (0, 255, 255),
+    "n00000007": (255, 255, 255),
+}
 """Class folder -> colour; classes in the order of their numbers."""
 CLASSES = len(COLOURS)
 MODEL = "squeezenet1_1"
 
 
 def write_images(folder: Path, each: int = 2, said: dict[str, str] | None = None) -> None:
-    """``each`` PNG a class. ``said`` puts the colour of one class into the folder of another: class -> colour of."""
+    """``each`` PNG a class. ``said`` puts the colour of one class into the folder of another: class
+    -> colour of."""
     for name in COLOURS:
         (folder / name).mkdir(parents=True, exist_ok=True)
         colour = COLOURS[(said or {}).get(name, name)]
@@ -33,7 +41,8 @@ def write_images(folder: Path, each: int = 2, said: dict[str, str] | None = None
 
 
 def network() -> nn.Module:
-    """SqueezeNet whose answer for a class is the sum of its colour's channels, minus that of the others, halved."""
+    """SqueezeNet whose answer for a class is the sum of its colour's channels, minus that of the
+    others, halved."""
     model = models.squeezenet1_1(weights=None, num_classes=CLASSES)
     with torch.no_grad():
         for module in model.modules():
@@ -55,7 +64,9 @@ def network() -> nn.Module:
 
 def mix() -> Tensor:
     """Classes x channels: +1 for a channel of the class's colour, -1 for others."""
-    return torch.tensor([[1.0 if level else -1.0 for level in colour] for colour in COLOURS.values()])
+    return torch.tensor(
+        [[1.0 if level else -1.0 for level in colour] for colour in COLOURS.values()]
+    )
 
 
 def _hand_on(layer: nn.Conv2d) -> None:
@@ -68,8 +79,14 @@ def _hand_on(layer: nn.Conv2d) -> None:
 def answers(colour: tuple[int, int, int]) -> list[float]:
     """By hand: ImageNet's normalisation, negative channels cut off by ReLU, the mix, the lift."""
     means, deviations = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    seen = [max((level / 255 - mean) / by, 0.0) for level, mean, by in zip(colour, means, deviations, strict=True)]
-    return [20.0 + sum(weight * value for weight, value in zip(row, seen, strict=True)) for row in mix().tolist()]
+    seen = [
+        max((level / 255 - mean) / by, 0.0)
+        for level, mean, by in zip(colour, means, deviations, strict=True)
+    ]
+    return [
+        20.0 + sum(weight * value for weight, value in zip(row, seen, strict=True))
+        for row in mix().tolist()
+    ]
 
 
 def slow(answers: list[list[float]], targets: list[int]) -> tuple[int, int, float]:

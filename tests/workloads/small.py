@@ -50,5 +50,7 @@ class Small:
 
 def run(tmp_path: Path, workload: Any = None, **changes: Any) -> Record:
     """Two warm-up steps and three measured ones, or as many as there is time for."""
-    options = Options(**{"batch_size": 4, "steps": 3, "warmup": 2, "record": tmp_path / "record.json"} | changes)
+    options = Options(
+        **{"batch_size": 4, "steps": 3, "warmup": 2, "record": tmp_path / "record.json"} | changes
+    )
     return loop.run(workload or Small(), options, argparse.Namespace())

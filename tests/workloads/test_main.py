@@ -14,7 +14,9 @@ from tests.workloads.started import PERFCTL, start
 
 def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
     record = tmp_path / "out.json"
-    done = start(None, *PERFCTL, *f"mnist_cnn --batch 8 --steps 2 --warmup 1 --record {record}".split())
+    done = start(
+        None, *PERFCTL, *f"mnist_cnn --batch 8 --steps 2 --warmup 1 --record {record}".split()
+    )
     assert (done.returncode, done.stderr) == (0, "")
     ran, wrote = done.stdout.splitlines()
     assert ran.startswith("mnist_cnn, train, batch 8, fp32, cpu: 2 measured steps, median ")
@@ -22,20 +24,34 @@ def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
     assert json.loads(record.read_text())["status"] == "ok"
 
 
-def test_a_failing_run_is_one_line_on_stderr_and_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_run_is_one_line_on_stderr_and_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["mnist_cnn", "--batch", "8", "--data", "mnist", "--data-dir", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines()), "MNIST is not in" in said.err) == ("", 1, True)
 
 
 def test_no_torch_is_one_line_that_says_how_to_get_it() -> None:
-    before = "import sys; sys.modules['torch'] = None; from perfctl.workloads.__main__ import main; "
-    done = start(None, sys.executable, "-c", f"{before}sys.exit(main(['mnist_cnn', '--batch', '8']))")
-    assert (done.returncode, len(done.stderr.splitlines()), "perfctl[torch]" in done.stderr) == (1, 1, True)
+    before = (
+        "import sys; sys.modules['torch'] = None; from perfctl.workloads.__main__ import main; "
+    )
+    done = start(
+        None, sys.executable, "-c", f"{before}sys.exit(main(['mnist_cnn', '--batch', '8']))"
+    )
+    assert (done.returncode, len(done.stderr.splitlines()), "perfctl[torch]" in done.stderr) == (
+        1,
+        1,
+        True,
+    )
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["mnist_cnn"], ["mnist_cnn", "--batch", "8", "--conv2", "1"]])
-def test_usage_errors_are_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["nope"], ["mnist_cnn"], ["mnist_cnn", "--batch", "8", "--conv2", "1"]]
+)
+def test_usage_errors_are_one_line_and_exit_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""

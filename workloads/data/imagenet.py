@@ -1,4 +1,5 @@
-"""ImageNet's validation archive, sorted into class folders by what its development kit says. Needs no torch."""
+"""ImageNet's validation archive, sorted into class folders by what its development kit says. Needs
+no torch."""
 
 from __future__ import annotations
 
@@ -29,6 +30,21 @@ _LONG_HEADERS = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 
+CLASS_LIST = "classes.txt"
+"""In the sorted folder: names of the class folders, in the order of the models' class numbers."""
+DONE = "imagenet-val.json"
+"""In the sorted folder: how many images, of how many, from what."""
+ARCHIVES = {
+    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
+}
+"""MD5 of the published files, as torchvision's datasets state them."""
+
+_LARGEST_IMAGE = 256 << 20
+"""Bytes; the largest of the validation images has 10 MB."""
+_IMAGE = re.compile(r"(?:\./)?ILSVRC2012_val_(\d{8})\.JPEG")
+_CLASS = re.compile(r"n\d{8}")
+
 
 class BoundedTarInfo(tarfile.TarInfo):
     """Rejects headers that would fill the memory. Raises tarfile.ReadError."""
@@ -50,10 +66,11 @@ def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
-    """Contents of the regular files with these names in any folder of the archive; the last of each name wins.
+    """Contents of the regular files with these names in any folder of the archive; the last of each
+    name wins.
 
-    Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1 GiB, and what tarfile
-    raises for a damaged archive.
+    Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1
+    GiB, and what tarfile raises for a damaged archive.
     """
     found: dict[str, bytes] = {}
     read = 0
@@ -72,20 +89,6 @@ def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     return found
 
 
-CLASS_LIST = "classes.txt"
-"""In the sorted folder: names of the class folders, in the order of the models' class numbers."""
-DONE = "imagenet-val.json"
-"""In the sorted folder: how many images, of how many, from what."""
-ARCHIVES = {
-    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
-    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
-}
-"""MD5 of the published files, as torchvision's datasets state them."""
-
-_LARGEST_IMAGE = 256 << 20
-"""Bytes; the largest of the validation images has 10 MB."""
-_IMAGE = re.compile(r"(?:\./)?ILSVRC2012_val_(\d{8})\.JPEG")
-_CLASS = re.compile(r"n\d{8}")
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 _TAR_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -117,7 +120,8 @@ class Sorted:
 
 
 def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
-    """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises WorkloadError."""
+    """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises
+    WorkloadError."""
     wanted = ARCHIVES.get(path.name)
     if wanted is None:
         return False
@@ -130,12 +134,15 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
             tick(done, total)
     if digest.hexdigest() != wanted:
         sums = f"its MD5 is {digest.hexdigest()}, that of the published file {wanted}"
-        raise WorkloadError(f"{path}: {sums}. Fetch it again, or set `no_verify` if it is meant to differ")
+        raise WorkloadError(
+            f"{path}: {sums}. Fetch it again, or set `no_verify` if it is meant to differ"
+        )
     return True
 
 
 def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
-    """From the development kit's archive. ``synsets``: "ID WNID" lines to use instead of its meta.mat.
+    """From the development kit's archive. ``synsets``: "ID WNID" lines to use instead of
+    its meta.mat.
 
     Raises WorkloadError.
     """
@@ -154,20 +161,27 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     except (ValueError, OverflowError) as error:
         raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
     if unknown := sorted(set(numbers) - set(names)):
-        raise WorkloadError(f"{path}: {_TRUTH} names class {unknown[0]}, which is not in the table of classes")
+        raise WorkloadError(
+            f"{path}: {_TRUTH} names class {unknown[0]}, which is not in the table of classes"
+        )
     if not numbers:
         raise WorkloadError(f"{path}: {_TRUTH} is empty")
     return DevKit(tuple(names[number] for number in numbers), tuple(sorted(names.values())))
 
 
 def _from_meta(meta: bytes | None) -> dict[int, str]:
-    """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree is in it, too)."""
+    """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree
+    is in it, too)."""
     if meta is None:
         raise MatError(f"there is no {_META} in it; give a table of classes in `synsets`")
     names: dict[int, str] = {}
     for row in read_structs(meta, "synsets"):
         number, name = row.get("ILSVRC2012_ID"), row.get("WNID")
-        if isinstance(number, (int, float)) and isinstance(name, str) and not row.get("num_children"):
+        if (
+            isinstance(number, (int, float))
+            and isinstance(name, str)
+            and not row.get("num_children")
+        ):
             names[int(number)] = _checked(name)
     return names
 
@@ -190,10 +204,14 @@ def _checked(name: str) -> str:
     return name
 
 
-def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done, total: None) -> Sorted:
-    """Write each image to ``out``/CLASS/NAME; what is there already, and as long, is left. Stopped, it goes on later.
+def sort_archive(
+    archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done, total: None
+) -> Sorted:
+    """Write each image to ``out``/CLASS/NAME; what is there already, and as long, is left. Stopped,
+    it goes on later.
 
-    Only the number in a member's name is used, so no member can write anywhere else. Raises WorkloadError.
+    Only the number in a member's name is used, so no member can write anywhere else. Raises
+    WorkloadError.
     """
     result = Sorted(total=len(kit.folders))
     for name in kit.classes:
@@ -218,9 +236,16 @@ def sort_archive(archive: Path, kit: DevKit, out: Path, tick: Tick = lambda done
         more = "Those are kept; the same command goes on once the archive is whole"
         raise WorkloadError(f"{cut}. {more}") from error
     if not result.images:
-        raise WorkloadError(f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar")
+        raise WorkloadError(
+            f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar"
+        )
     (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
-    facts = {"images": result.images, "of": result.total, "classes": len(kit.classes), "archive": archive.name}
+    facts = {
+        "images": result.images,
+        "of": result.total,
+        "classes": len(kit.classes),
+        "archive": archive.name,
+    }
     (out / DONE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return result
 
@@ -251,7 +276,8 @@ def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
 
 
 def strays(out: Path, kit: DevKit) -> Iterator[Path]:
-    """Images below ``out`` that are not where the development kit puts them: left by something else."""
+    """Images below ``out`` that are not where the development kit puts them: left by
+    something else."""
     for path in out.glob("*/*.JPEG"):
         found = _IMAGE.fullmatch(path.name)
         number = int(found[1]) if found else 0

@@ -1,4 +1,5 @@
-"""Images for inference: a folder of class folders, or noise of a photograph's size. Corrupt files are skipped."""
+"""Images for inference: a folder of class folders, or noise of a photograph's size. Corrupt files
+are skipped."""
 
 from __future__ import annotations
 
@@ -34,11 +35,21 @@ _SHOWN = 5
 
 Transforms = Callable[[Any], Tensor]
 
+TOP = 5
+
+Batch = tuple[Tensor, Tensor]
+FIGURES = ("top1", f"top{TOP}", "loss")
+_NAMED = 5
+"""Unreadable images to name; more are only counted."""
+
 
 class ClassFolders(Dataset[tuple[Tensor, int]]):
-    """``paths`` with their class numbers. An unreadable file gives a blank image with target -1 - index."""
+    """``paths`` with their class numbers. An unreadable file gives a blank image with target -1
+    - index."""
 
-    def __init__(self, paths: Sequence[Path], labels: Sequence[int], transforms: Transforms) -> None:
+    def __init__(
+        self, paths: Sequence[Path], labels: Sequence[int], transforms: Transforms
+    ) -> None:
         self.paths, self.labels, self._transforms = paths, labels, transforms
 
     def __len__(self) -> int:
@@ -66,9 +77,12 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
 
 
 class Noise(Dataset[tuple[Tensor, int]]):
-    """``count`` images (or clips) of random pixels, preprocessed like photographs; all of class 0."""
+    """``count`` images (or clips) of random pixels, preprocessed like photographs; all of
+    class 0."""
 
-    def __init__(self, count: int, seed: int, transforms: Transforms, frames: int | None = None) -> None:
+    def __init__(
+        self, count: int, seed: int, transforms: Transforms, frames: int | None = None
+    ) -> None:
         self._count, self._seed, self._transforms = count, seed, transforms
         self._shape = (3, HEIGHT, WIDTH) if frames is None else (frames, 3, HEIGHT, WIDTH)
 
@@ -84,48 +98,63 @@ class Noise(Dataset[tuple[Tensor, int]]):
 def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFolders:
     """All images in the class folders of ``folder``.
 
-    The number of a class is its index in ``classes.txt`` (written by perfctl prepare), else among the sorted folders.
-    Raises WorkloadError when their number is not ``classes``, that of the model.
+    The number of a class is its index in ``classes.txt`` (written by perfctl prepare), else among
+    the sorted folders. Raises WorkloadError when their number is not ``classes``, that of
+    the model.
     """
     if not folder.is_dir():
         raise WorkloadError(f"`data_dir`: {folder} is not a folder")
-    there = sorted(child.name for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    there = sorted(
+        child.name
+        for child in folder.iterdir()
+        if child.is_dir() and not child.name.startswith(".")
+    )
     file = folder / CLASS_LIST
     listed = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     names = [name for line in listed if (name := line.strip())] or there
     if missing := [name for name in names if name not in set(there)]:
-        some = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+        some = ", ".join(missing[:_SHOWN]) + (
+            f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        )
         lacks = f"lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {some}"
-        raise WorkloadError(f"{folder} {lacks}. Run perfctl prepare imagenet-val again to restore them")
+        raise WorkloadError(
+            f"{folder} {lacks}. Run perfctl prepare imagenet-val again to restore them"
+        )
     if len(names) != classes:
         raise WorkloadError(
-            f"{folder} has {len(names)} class folders, but the model has {classes} classes, so the folders' class numbers "
-            f"are unknown. Create all {classes} folders (they may be empty), or list their names in "
-            f"{folder / CLASS_LIST}, one per line, in the model's order"
+            f"{folder} has {len(names)} class folders, but the model has {classes} classes, so the "
+            f"folders' class numbers are unknown. Create all {classes} folders (they may be "
+            f"empty), or list their names in {folder / CLASS_LIST}, one per line, in the model's "
+            "order"
         )
     paths: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(names):
-        found = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+        found = sorted(
+            path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES
+        )
         paths += found
         labels += [number] * len(found)
     if not paths:
-        raise WorkloadError(f"no images in the {len(names)} class folders of {folder} ({', '.join(SUFFIXES[:3])}, ...)")
+        raise WorkloadError(
+            f"no images in the {len(names)} class folders of {folder} ({', '.join(SUFFIXES[:3])}, "
+            "...)"
+        )
     return ClassFolders(paths, labels, transforms)
 
 
 def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
     """``count`` images drawn with ``seed``, the same for every model and batch size."""
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:count].tolist()
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[
+        :count
+    ].tolist()
     paths, labels = ([part[place] for place in order] for part in (dataset.paths, dataset.labels))
     return ClassFolders(paths, labels, dataset._transforms)
 
 
-TOP = 5
-
-
 class Score:
-    """Sums over the images so far. Images with a target below 0 were unreadable and do not count."""
+    """Sums over the images so far. Images with a target below 0 were unreadable and do
+    not count."""
 
     def __init__(self) -> None:
         self.images = 0
@@ -139,8 +168,11 @@ class Score:
         self.unclear = 0
         """Images with a non-finite output: counted as wrong, left out of the loss."""
 
-    def add(self, answers: NDArray[np.float32], targets: NDArray[np.int64]) -> tuple[float | None, float | None]:
-        """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch; None without images.
+    def add(
+        self, answers: NDArray[np.float32], targets: NDArray[np.int64]
+    ) -> tuple[float | None, float | None]:
+        """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch;
+        None without images.
 
         Among equal outputs, the class with the smaller number counts as larger.
         """
@@ -158,24 +190,24 @@ class Score:
         losses = np.zeros(0)
         if len(given):
             largest = given.max(axis=1, keepdims=True)
-            losses = (np.log(np.exp(given - largest).sum(axis=1, keepdims=True)) + largest - right)[:, 0]
+            losses = (np.log(np.exp(given - largest).sum(axis=1, keepdims=True)) + largest - right)[
+                :, 0
+            ]
         self.images += len(targets)
         self.first += first
         self.among += among
         self.loss += float(losses.sum())
         self.unclear += int((~finite).sum())
-        return (float(losses.mean()) if len(losses) else None, first / len(targets) if len(targets) else None)
-
-
-Batch = tuple[Tensor, Tensor]
-FIGURES = ("top1", f"top{TOP}", "loss")
-_NAMED = 5
-"""Unreadable images to name; more are only counted."""
+        return (
+            float(losses.mean()) if len(losses) else None,
+            first / len(targets) if len(targets) else None,
+        )
 
 
 @dataclass(slots=True)
 class ImageFeed:
-    """One pass over a data set in inference, in its order: ``steps`` full batches, then the rest."""
+    """One pass over a data set in inference, in its order: ``steps`` full batches, then
+    the rest."""
 
     dataset: Dataset[Any]
     batch_size: int
@@ -206,10 +238,15 @@ class ImageFeed:
 
     def batches(self) -> Iterator[Batch]:
         """(inputs, targets) on the host: full batches, then the rest. Loading may start at once."""
-        return iter(DataLoader(self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned))
+        return iter(
+            DataLoader(
+                self.dataset, self.batch_size, num_workers=self.workers, pin_memory=self.pinned
+            )
+        )
 
     def take(self, outputs: Any, targets: Tensor) -> tuple[float | None, float | None]:
-        """Score one batch of outputs on the host: (mean loss, top-1) of the batch; None when not scored."""
+        """Score one batch of outputs on the host: (mean loss, top-1) of the batch; None when
+        not scored."""
         labels = targets.numpy()
         self.seen += len(labels)
         self.skipped += [-1 - int(label) for label in labels if label < 0]
@@ -241,12 +278,19 @@ class ImageFeed:
         """Why figures are missing, and which images were skipped."""
         found = list(self.notes)
         if not self._scored:
-            found += [Gap(name, "not_available", self.no_accuracy or "no image could be read") for name in FIGURES]
+            found += [
+                Gap(name, "not_available", self.no_accuracy or "no image could be read")
+                for name in FIGURES
+            ]
         elif self._few_classes:
-            found.append(Gap(f"top{TOP}", "not_available", f"the model has only {self.classes} classes"))
+            found.append(
+                Gap(f"top{TOP}", "not_available", f"the model has only {self.classes} classes")
+            )
         if self.score.unclear:
             where = f"NaN or infinity in the outputs of {self.score.unclear} images"
-            found.append(Gap("loss", "unreadable", f"{where}: wrong in top-1, left out of the loss"))
+            found.append(
+                Gap("loss", "unreadable", f"{where}: wrong in top-1, left out of the loss")
+            )
         if self.skipped:
             named = [self.problem(place) for place in self.skipped[:_NAMED]] if self.problem else []
             more = len(self.skipped) - len(named)

@@ -1,8 +1,10 @@
-"""The table of classes in ImageNet's development kit: a MATLAB file, read by scipy (extra ``imagenet``).
+"""The table of classes in ImageNet's development kit: a MATLAB file, read by scipy (extra
+``imagenet``).
 
-scipy's reader is native code that ends the whole interpreter on some damaged files (segmentation fault, seen with
-1.17.1), so it runs in a process of its own with limits on memory and time: ``python -m perfctl.workloads.data.matfile NAME``
-takes the file on standard input and prints the structs of the array NAME as JSON.
+scipy's reader is native code that ends the whole interpreter on some damaged files (segmentation
+fault, seen with 1.17.1), so it runs in a process of its own with limits on memory and time:
+``python -m perfctl.workloads.data.matfile NAME`` takes the file on standard input and prints the
+structs of the array NAME as JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class MatError(ValueError):
 
 
 def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
-    """Return the structs of the array ``variable``, field by field: text, a number, or None for anything else.
+    """Return the structs of the array ``variable``, field by field: text, a number, or None for
+    anything else.
 
     Raises MatError.
     """
@@ -41,7 +44,9 @@ def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
         raise MatError(f"reading meta.mat needs scipy, which is not installed: {install}")
     command = [sys.executable, "-P", "-m", READER, variable]
     try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=READER_SECONDS, check=False)
+        done = subprocess.run(
+            command, input=content, capture_output=True, timeout=READER_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise MatError(f"it is damaged: reading it took more than {READER_SECONDS} s") from error
     if done.returncode == _UNREADABLE:
@@ -58,7 +63,15 @@ def main(arguments: list[str]) -> int:
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
     (variable,) = arguments
-    damaged = (MatReadError, ValueError, TypeError, OSError, LookupError, ArithmeticError, NotImplementedError)
+    damaged = (
+        MatReadError,
+        ValueError,
+        TypeError,
+        OSError,
+        LookupError,
+        ArithmeticError,
+        NotImplementedError,
+    )
     try:
         file = io.BytesIO(sys.stdin.buffer.read())
         found = loadmat(file, variable_names=[variable], simplify_cells=True).get(variable)
@@ -66,7 +79,10 @@ def main(arguments: list[str]) -> int:
         print("it claims more memory than a table of classes takes", end="")
         return _UNREADABLE
     except (*damaged, zlib.error) as error:
-        print(f"it is not a MATLAB file, or is cut off or damaged ({' '.join(str(error).split())})", end="")
+        print(
+            f"it is not a MATLAB file, or is cut off or damaged ({' '.join(str(error).split())})",
+            end="",
+        )
         return _UNREADABLE
     rows = found if isinstance(found, list) else [found]
     if not rows or not all(isinstance(row, dict) for row in rows):

@@ -15,10 +15,16 @@ from perfctl.workloads.spec import Options, WorkloadError, first_line
 MEAN, DEVIATION = 0.1307, 0.3081
 """Of the pixels of MNIST's training images; both data sets are normalised with them."""
 TRAIN_IMAGES, TEST_IMAGES = 2048, 512
-"""Size of the drawn set: large enough to learn from, small enough for an epoch in seconds on a CPU."""
+"""Size of the drawn set: large enough to learn from, small enough for an epoch in seconds on
+a CPU."""
 IMAGE = 28
 CLASSES = 10
-MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 
 _CORNERS = {
     "a": (-0.6, -1.0, 0.6, -1.0),
@@ -34,15 +40,19 @@ _DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "
 
 
 def load_digits(options: Options) -> tuple[Dataset[Any], Dataset[Any]]:
-    """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises WorkloadError."""
+    """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
+    WorkloadError."""
     if options.data == "synthetic":
-        return draw_digits(TRAIN_IMAGES, options.seed), draw_digits(TEST_IMAGES, options.seed + 1_000_003)
+        return draw_digits(TRAIN_IMAGES, options.seed), draw_digits(
+            TEST_IMAGES, options.seed + 1_000_003
+        )
     assert options.data_dir is not None
     return load_mnist(options.data_dir, options.download)
 
 
 def draw_digits(count: int, seed: int) -> TensorDataset:
-    """``count`` seven-segment digits, randomly rotated, scaled, shifted and made noisy; equally many of each class.
+    """``count`` seven-segment digits, randomly rotated, scaled, shifted and made noisy; equally
+    many of each class.
 
     The same ``seed`` gives the same images to the bit on one machine.
     """
@@ -85,11 +95,14 @@ def _distance(x: Tensor, y: Tensor, bar: tuple[float, float, float, float]) -> T
 
 
 def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) of MNIST below ``folder``; fetched only with ``download``. Raises WorkloadError."""
+    """(train, test) of MNIST below ``folder``; fetched only with ``download``. Raises
+    WorkloadError."""
     try:
         from torchvision.datasets import MNIST
     except ImportError as error:
-        raise WorkloadError(f"`data` mnist needs torchvision ({error}): pip install 'perfctl[torch]'") from error
+        raise WorkloadError(
+            f"`data` mnist needs torchvision ({error}): pip install 'perfctl[torch]'"
+        ) from error
     raw = folder / "MNIST" / "raw"
     missing = [name for name in MNIST_FILES if not (raw / name).is_file()]
     if missing and not download:
@@ -97,7 +110,9 @@ def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDatas
         advice = "Set `data_dir` to the folder above MNIST/raw, or use `download`"
         raise WorkloadError(f"MNIST is not in {raw}: {lacks}. {advice}")
     try:
-        train, test = (MNIST(str(folder), train=train, download=download) for train in (True, False))
+        train, test = (
+            MNIST(str(folder), train=train, download=download) for train in (True, False)
+        )
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
         what = "cannot be downloaded" if missing else "cannot be read"
         raise WorkloadError(f"MNIST in {raw} {what}: {first_line(error)}") from error
@@ -116,7 +131,9 @@ def size(dataset: Dataset[Any]) -> int:
 def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
     """One batch on the host: (samples, labels) at ``indices``."""
     batched = isinstance(dataset, TensorDataset)
-    inputs, labels = dataset[indices] if batched else default_collate([dataset[int(index)] for index in indices])
+    inputs, labels = (
+        dataset[indices] if batched else default_collate([dataset[int(index)] for index in indices])
+    )
     return inputs, labels
 
 
@@ -124,4 +141,6 @@ def fixed_batches(dataset: Dataset[Any], batch_size: int, most: int) -> list[tup
     """Up to ``most`` full batches in the data's order; samples repeat when there are too few."""
     samples = size(dataset)
     count = min(most, max(1, samples // batch_size))
-    return [take(dataset, (torch.arange(batch_size) + i * batch_size) % samples) for i in range(count)]
+    return [
+        take(dataset, (torch.arange(batch_size) + i * batch_size) % samples) for i in range(count)
+    ]

@@ -18,14 +18,17 @@ _BACKGROUND, _DISC, _SQUARE = 0, 1, 2
 
 
 def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
-    """``count`` images 3 x side x side with a disc and a square in random colours, and their masks (int64).
+    """``count`` images 3 x side x side with a disc and a square in random colours, and their
+    masks (int64).
 
-    Colours do not depend on the class, so that a model has to learn the outlines. The same ``seed`` gives the same images
-    to the bit on one machine.
+    Colours do not depend on the class, so that a model has to learn the outlines. The same ``seed``
+    gives the same images to the bit on one machine.
     """
     generator = torch.Generator().manual_seed(seed)
     parts = [_draw(min(64, count - at), side, generator) for at in range(0, count, 64)]
-    return TensorDataset(torch.cat([image for image, _ in parts]), torch.cat([mask for _, mask in parts]))
+    return TensorDataset(
+        torch.cat([image for image, _ in parts]), torch.cat([mask for _, mask in parts])
+    )
 
 
 def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -39,7 +42,9 @@ def _draw(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor
     for kind in (_DISC, _SQUARE):
         across, down = x - between(0.25, 0.75, 1, 1), y - between(0.25, 0.75, 1, 1)
         reach = between(0.14, 0.24, 1, 1)
-        distance = torch.hypot(across, down) if kind == _DISC else torch.maximum(across.abs(), down.abs())
+        distance = (
+            torch.hypot(across, down) if kind == _DISC else torch.maximum(across.abs(), down.abs())
+        )
         inside = distance < reach
         mask[inside] = kind
         images = torch.where(inside.unsqueeze(1), between(0.3, 1.0, 3, 1, 1), images)
@@ -56,7 +61,8 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
         return len(self._pairs)
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        """(image: 3 x side x side in -1..1, mask: side x side class numbers). Raises WorkloadError naming the file."""
+        """(image: 3 x side x side in -1..1, mask: side x side class numbers). Raises WorkloadError
+        naming the file."""
         from PIL import Image
 
         image_file, mask_file = self._pairs[place]
@@ -64,7 +70,10 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
         mask = _open(mask_file, None, self._side, Image.Resampling.NEAREST)
         if mask.ndim != 2 or int(mask.max()) >= self._classes:
             problem = f"values up to {int(mask.max())}" if mask.ndim == 2 else "several channels"
-            raise WorkloadError(f"{mask_file} has {problem}: a mask needs one value per pixel, 0..{self._classes - 1}")
+            raise WorkloadError(
+                f"{mask_file} has {problem}: a mask needs one value per pixel, "
+                f"0..{self._classes - 1}"
+            )
         return image.permute(2, 0, 1).float() / 127.5 - 1, mask.long()
 
 
@@ -77,23 +86,32 @@ def _open(file: Path, mode: str | None, side: int, resampling: Any) -> Tensor:
             converted = image.convert(mode) if mode else image
             return torch.from_numpy(numpy.array(converted.resize((side, side), resampling)))
     except (OSError, ValueError, SyntaxError, TypeError) as error:
-        raise WorkloadError(f"{file} cannot be read as an image ({first_line(error)}). Remove or replace it") from error
+        raise WorkloadError(
+            f"{file} cannot be read as an image ({first_line(error)}). Remove or replace it"
+        ) from error
 
 
 def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
-    """(train, test) of ``folder``/images and ``folder``/masks, paired by name without suffix. Raises WorkloadError."""
+    """(train, test) of ``folder``/images and ``folder``/masks, paired by name without suffix.
+    Raises WorkloadError."""
     images, masks = (_by_name(folder / part) for part in ("images", "masks"))
     lonely = sorted(set(images) ^ set(masks))
     if lonely:
-        raise WorkloadError(f"{folder}: {lonely[0]} is in only one of images and masks ({len(lonely)} such)")
+        raise WorkloadError(
+            f"{folder}: {lonely[0]} is in only one of images and masks ({len(lonely)} such)"
+        )
     pairs = [(images[name], masks[name]) for name in sorted(images)]
     train = [pair for at, pair in enumerate(pairs) if at % TEST_SHARE]
     if not train:
-        raise WorkloadError(f"{folder} has {len(pairs)} images with masks: too few to train and test")
+        raise WorkloadError(
+            f"{folder} has {len(pairs)} images with masks: too few to train and test"
+        )
     return Masked(train, side, classes), Masked(pairs[::TEST_SHARE], side, classes)
 
 
 def _by_name(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
-        raise WorkloadError(f"{folder} does not exist. Set `data_dir` to a folder with images/ and masks/")
+        raise WorkloadError(
+            f"{folder} does not exist. Set `data_dir` to a folder with images/ and masks/"
+        )
     return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES}

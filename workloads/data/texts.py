@@ -1,4 +1,5 @@
-"""Texts with classes: synthetic ones whose class depends on the order of letters, or texts from CSV files."""
+"""Texts with classes: synthetic ones whose class depends on the order of letters, or texts from
+CSV files."""
 
 from __future__ import annotations
 
@@ -16,16 +17,21 @@ TEST_SHARE = 5
 
 
 def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
-    """``count`` texts of lower-case letters, each with a pair of capitals; the classes are AB, BA, CD, DC, ...
+    """``count`` texts of lower-case letters, each with a pair of capitals; the classes are AB, BA,
+    CD, DC, ...
 
-    A model that ignores the order of letters can identify the pair only, so at most half of its answers are correct. The
-    same ``seed`` gives the same texts.
+    A model that ignores the order of letters can identify the pair only, so at most half of its
+    answers are correct. The same ``seed`` gives the same texts.
     """
     generator = torch.Generator().manual_seed(seed)
     codes = torch.randint(ord("a"), ord("z") + 1, (count, length), generator=generator)
     labels = torch.arange(count) % classes
     labels = labels[torch.randperm(count, generator=generator)]
-    places = torch.stack([torch.randperm(length, generator=generator)[:2] for _ in range(count)]).sort(dim=1).values
+    places = (
+        torch.stack([torch.randperm(length, generator=generator)[:2] for _ in range(count)])
+        .sort(dim=1)
+        .values
+    )
     first, rows = ord("A") + labels // 2 * 2, torch.arange(count)
     turned = labels % 2
     codes[rows, places[:, 0]], codes[rows, places[:, 1]] = first + turned, first + 1 - turned
@@ -33,10 +39,11 @@ def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDatas
 
 
 def read_texts(place: Path, length: int, classes: int) -> tuple[TensorDataset, TensorDataset]:
-    """(train, test) from train.csv and test.csv in a folder, or from one file, of which every fifth row is a test row.
+    """(train, test) from train.csv and test.csv in a folder, or from one file, of which every fifth
+    row is a test row.
 
-    Needs columns "text" and "label". Labels are numbers 0, 1, ..., or words, numbered in the alphabetical order of the
-    training labels. Raises WorkloadError naming file and row.
+    Needs columns "text" and "label". Labels are numbers 0, 1, ..., or words, numbered in the
+    alphabetical order of the training labels. Raises WorkloadError naming file and row.
     """
     train_file = place / "train.csv" if place.is_dir() else place
     rows = _rows(train_file)
@@ -46,9 +53,13 @@ def read_texts(place: Path, length: int, classes: int) -> tuple[TensorDataset, T
     else:
         test, rows = rows[::TEST_SHARE], [row for at, row in enumerate(rows) if at % TEST_SHARE]
     if not rows or not test:
-        raise WorkloadError(f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}")
+        raise WorkloadError(
+            f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}"
+        )
     numbers = _numbers([label for _, label in rows], classes, train_file)
-    return _as_tensors(rows, length, numbers, train_file), _as_tensors(test, length, numbers, test_file)
+    return _as_tensors(rows, length, numbers, train_file), _as_tensors(
+        test, length, numbers, test_file
+    )
 
 
 def _rows(file: Path) -> list[tuple[str, str]]:
@@ -56,13 +67,19 @@ def _rows(file: Path) -> list[tuple[str, str]]:
         with file.open(encoding="utf-8-sig", newline="") as opened:
             reader = csv.DictReader(opened)
             if not {"text", "label"} <= set(reader.fieldnames or ()):
-                raise WorkloadError(f"{file} needs columns 'text' and 'label'; it has {reader.fieldnames or 'none'}")
+                raise WorkloadError(
+                    f"{file} needs columns 'text' and 'label'; it has {reader.fieldnames or 'none'}"
+                )
             found = [(row["text"], row["label"]) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{file} cannot be read ({error}). Set `data_dir` to a folder with train.csv") from error
+        raise WorkloadError(
+            f"{file} cannot be read ({error}). Set `data_dir` to a folder with train.csv"
+        ) from error
     for at, (text, label) in enumerate(found, 2):
         if not text or not label:
-            raise WorkloadError(f"{file}: record {at} has no {'label' if text else 'text'}. Complete or remove it")
+            raise WorkloadError(
+                f"{file}: record {at} has no {'label' if text else 'text'}. Complete or remove it"
+            )
     return found
 
 
@@ -77,10 +94,14 @@ def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
     return numbers
 
 
-def _as_tensors(rows: list[tuple[str, str]], length: int, numbers: dict[str, int], file: Path) -> TensorDataset:
+def _as_tensors(
+    rows: list[tuple[str, str]], length: int, numbers: dict[str, int], file: Path
+) -> TensorDataset:
     unknown = sorted({label for _, label in rows} - set(numbers))
     if unknown:
-        raise WorkloadError(f"{file} has labels that are missing from the training rows: {', '.join(unknown[:3])}")
+        raise WorkloadError(
+            f"{file} has labels that are missing from the training rows: {', '.join(unknown[:3])}"
+        )
     codes = torch.stack([encode(text, length) for text, _ in rows])
     return TensorDataset(codes, torch.tensor([numbers[label] for _, label in rows]))
 

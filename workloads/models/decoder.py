@@ -1,4 +1,5 @@
-"""What a language model's config and modules say to the conventions of MFU. torch is imported when a model is built."""
+"""What a language model's config and modules say to the conventions of MFU. torch is imported when
+a model is built."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _HEADS = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
 
 
 def with_head(reference: str) -> str:
-    """The reference with the class that has an LM head, where a name or config of transformers leaves the class open.
+    """The reference with the class that has an LM head, where a name or config of transformers
+    leaves the class open.
 
     "hf:gpt2" -> "hf:gpt2:class=GPT2LMHeadModel". Raises ModelError.
     """
@@ -48,25 +50,48 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
         tables.values(), key=lambda one: one.weight.numel(), default=None
     )
     if tokens is None or getattr(tokens, "weight", None) is None:
-        text = f"{name}: it has no table of tokens (Embedding), and MFU's conventions are those of language models"
+        text = (
+            f"{name}: it has no table of tokens (Embedding), and MFU's conventions are those of "
+            "language models"
+        )
         raise ModelError(text, "Give a language model: hf:llama, a config.json")
     head = _given(model, "get_output_embeddings")
     if head is None and not hasattr(model, "get_output_embeddings"):
         vocab = tokens.weight.shape[0]
-        linear = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and one.out_features == vocab]
+        linear = [
+            one
+            for one in model.modules()
+            if isinstance(one, torch.nn.Linear) and one.out_features == vocab
+        ]
         head = linear[-1] if linear else None
-    path = next((path for path, one in model.named_modules() if one is head), None) if head is not None else None
+    path = (
+        next((path for path, one in model.named_modules() if one is head), None)
+        if head is not None
+        else None
+    )
     positions = sum(one.weight.numel() for key, one in tables.items() if key != id(tokens.weight))
     config: Any = getattr(model, "config", None)
     text_config = getattr(config, "text_config", None) or config
     windows, notes = _windows(text_config)
     if _is_encoder(config):
-        notes = (*notes, "an encoder: no causal mask leaves scores out, so that the causal rows do not hold for it")
+        notes = (
+            *notes,
+            (
+                "an encoder: no causal mask leaves scores out, so that the causal rows do not hold "
+                "for it"
+            ),
+        )
     return DecoderFacts(
-        embedding=tokens.weight.numel(), positions=positions, tied=head is not None and head.weight is tokens.weight, head=path,
-        hidden=size_in(text_config, "hidden_size"), heads=size_in(text_config, "num_attention_heads"),
-        kv_heads=size_in(text_config, "num_key_value_heads"), windows=windows, notes=notes,
-    )  # fmt: skip
+        embedding=tokens.weight.numel(),
+        positions=positions,
+        tied=head is not None and head.weight is tokens.weight,
+        head=path,
+        hidden=size_in(text_config, "hidden_size"),
+        heads=size_in(text_config, "num_attention_heads"),
+        kv_heads=size_in(text_config, "num_key_value_heads"),
+        windows=windows,
+        notes=notes,
+    )
 
 
 def _is_encoder(config: Any) -> bool:
@@ -90,7 +115,11 @@ def _windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...
     size, kinds = size_in(config, "sliding_window"), getattr(config, "layer_types", None)
     if isinstance(kinds, (list, tuple)) and kinds:
         with_scores = [kind for kind in kinds if "linear" not in str(kind)]
-        chunked = "attention in chunks is counted as the whole square" if "chunked_attention" in kinds else ""
+        chunked = (
+            "attention in chunks is counted as the whole square"
+            if "chunked_attention" in kinds
+            else ""
+        )
         return tuple(size if kind == "sliding_attention" else None for kind in with_scores), (
             chunked,
         ) if chunked else ()

@@ -27,12 +27,24 @@ SAME_NETWORK = ("samples",)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--model`` and ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--model", default=MODEL, metavar="SPEC", help="FAMILY:NAME=VALUE,... (default: %(default)s)")
-    add("--samples", type=at_least(1), default=64, metavar="N", help="random images, reused as needed (64)")
+    add(
+        "--model",
+        default=MODEL,
+        metavar="SPEC",
+        help="FAMILY:NAME=VALUE,... (default: %(default)s)",
+    )
+    add(
+        "--samples",
+        type=at_least(1),
+        default=64,
+        metavar="N",
+        help="random images, reused as needed (64)",
+    )
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, with ``own.model`` as full specification. Raises SpecError for an impossible model."""
+    """The options, with ``own.model`` as full specification. Raises SpecError for an
+    impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
     own.model = plan(own.model).spec
@@ -47,7 +59,9 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     planned = plan(own.model)
     model = make_model(planned)
     generator = torch.Generator().manual_seed(options.seed)
-    train, test = (_draw(planned, count, generator) for count in (own.samples, max(own.samples // 4, 1)))
+    train, test = (
+        _draw(planned, count, generator) for count in (own.samples, max(own.samples // 4, 1))
+    )
     return Parts(model, cross_entropy, make_optimizer(planned, model), train, test)
 
 
@@ -57,11 +71,14 @@ def make_optimizer(planned: Plan, model: nn.Module) -> torch.optim.Optimizer:
 
     if planned.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=0.001)
-    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9 if planned.optimizer == "momentum" else 0.0)
+    return torch.optim.SGD(
+        model.parameters(), lr=0.01, momentum=0.9 if planned.optimizer == "momentum" else 0.0
+    )
 
 
 def make_model(planned: Plan) -> nn.Module:
-    """Input: batch x channels x height x width; output: batch x classes. Modules have the names of the plan's layers."""
+    """Input: batch x channels x height x width; output: batch x classes. Modules have the names of
+    the plan's layers."""
     from perfctl.workloads.models.planned import Planned
 
     return Planned(planned)

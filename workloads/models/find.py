@@ -1,6 +1,7 @@
-"""Build a model without data from a name: ``mnist_cnn``, ``mnist_cnn:conv2=32,128,5,1``, ``torchvision:resnet152``,
-``resnet:depth=26,width=32``, ``timm:NAME`` and the other libraries of ``libraries``, ``config.json``,
-``package.module:factory``, ``file.py:factory``. torch is imported when a model is built.
+"""Build a model without data from a name: ``mnist_cnn``, ``mnist_cnn:conv2=32,128,5,1``,
+``torchvision:resnet152``, ``resnet:depth=26,width=32``, ``timm:NAME`` and the other libraries of
+``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``. torch is imported
+when a model is built.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ def _is_of_torchvision(name: str) -> bool:
     return False
 
 
-def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None) -> Source:
-    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError.
+def find(
+    reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None
+) -> Source:
+    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload.
+    Raises ModelError.
 
-    seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes a usual one.
+    seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes
+    a usual one.
     """
     if (built_in := workload_of(reference)) is not None:
         name, options = built_in
@@ -55,10 +60,14 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
     if not colon:
         families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
-        remedy = f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
+        remedy = (
+            f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
+        )
         if _is_of_torchvision(reference):
             remedy = f"Did you mean torchvision:{reference}? Or {remedy[:1].lower()}{remedy[1:]}"
-        raise ModelError(f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy)
+        raise ModelError(
+            f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy
+        )
     if place == "torchvision":
         return _from_torchvision(factory, device)
     model = build_model(_factory(place, factory), reference, device)
@@ -69,12 +78,15 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
 
 
 def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
-    """("mnist_cnn", its own options as words of a command line) for a built-in workload; None for anything else.
+    """("mnist_cnn", its own options as words of a command line) for a built-in workload; None for
+    anything else.
 
     Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
     """
     name, colon, rest = reference.partition(":")
-    if name not in WORKLOADS or (colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)):
+    if name not in WORKLOADS or (
+        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)
+    ):
         return None
     words: list[str] = []
     for piece in filter(None, (part.strip() for part in rest.split(","))):
@@ -95,7 +107,9 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     for word in own:
         option = word.removeprefix("--").partition("=")[0].replace("-", "_")
         if word.startswith("--") and option not in settings:
-            raise ModelError(f"{name} has no parameter '{option}'", f"It has {', '.join(settings) or 'none'}")
+            raise ModelError(
+                f"{name} has no parameter '{option}'", f"It has {', '.join(settings) or 'none'}"
+            )
     try:
         given = parser.parse_args(list(own))
         if hasattr(given, "samples"):
@@ -106,7 +120,9 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
         raise ModelError(f"{name}: {said}", "Or use torchvision:NAME") from error
     assert parts.optimizer is not None
     sample = map(torch.as_tensor, parts.train_data[0])
-    (shape, dtype), target = [(tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample]
+    (shape, dtype), target = [
+        (tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample
+    ]
     model, optimizer = parts.model.to(device), _described(parts.optimizer)
     return Source(model, name, (shape,), (dtype,), parts.loss, target, optimizer)
 
@@ -119,15 +135,21 @@ def _from_family(reference: str, device: str) -> Source:
     try:
         planned = plan(reference)
     except SpecError as error:
-        raise ModelError(str(error), "docs/commands/bench.md lists the parameters of each family") from error
+        raise ModelError(
+            str(error), "docs/commands/bench.md lists the parameters of each family"
+        ) from error
     model = build_model(lambda: families.make_model(planned), planned.spec, device)
     optimizer = _described(families.make_optimizer(planned, model))
-    return Source(model, planned.spec, (planned.given,), ("float32",), cross_entropy, ((), "int64"), optimizer)
+    return Source(
+        model, planned.spec, (planned.given,), ("float32",), cross_entropy, ((), "int64"), optimizer
+    )
 
 
 def _described(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
     """Its class and settings, without torch's choice of implementation (foreach)."""
-    return type(optimizer).__name__, {key: value for key, value in optimizer.defaults.items() if key != "foreach"}
+    return type(optimizer).__name__, {
+        key: value for key, value in optimizer.defaults.items() if key != "foreach"
+    }
 
 
 def _from_torchvision(name: str, device: str) -> Source:
@@ -142,7 +164,9 @@ def _from_torchvision(name: str, device: str) -> Source:
         raise ModelError(f"torchvision has no model '{name}'", remedy)
     size = torchvision_size(name)
     shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
-    return Source(build_torchvision(name, device), f"torchvision:{name}", shapes, ("float32",) * len(shapes))
+    return Source(
+        build_torchvision(name, device), f"torchvision:{name}", shapes, ("float32",) * len(shapes)
+    )
 
 
 def _factory(place: str, name: str) -> Callable[[], Any]:
@@ -151,8 +175,14 @@ def _factory(place: str, name: str) -> Callable[[], Any]:
     module = load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     factory = getattr(module, name, None)
     if factory is None:
-        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")][:8]
-        raise ModelError(f"{place} has no '{name}'", f"It has: {', '.join(there)}" if there else "Check the name")
+        there = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ][:8]
+        raise ModelError(
+            f"{place} has no '{name}'", f"It has: {', '.join(there)}" if there else "Check the name"
+        )
     if isinstance(factory, torch.nn.Module) or not callable(factory):
         return lambda: factory
     return factory  # type: ignore[no-any-return]
@@ -169,7 +199,8 @@ def _load_module(place: str) -> ModuleType:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Run a Python file as a module; its own folder comes first where it imports. Raises ModelError."""
+    """Run a Python file as a module; its own folder comes first where it imports.
+    Raises ModelError."""
     if not path.is_file():
         raise ModelError(f"file {path} does not exist", "Check the path")
     spec = importlib.util.spec_from_file_location(f"perfctl_model_{path.stem}", path)

@@ -1,4 +1,5 @@
-"""The inputs that a model takes, where its library, its config or its first layer says them. Imports no torch at the top."""
+"""The inputs that a model takes, where its library, its config or its first layer says them.
+Imports no torch at the top."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 TOKENS = 128
 """Length of a text where nothing is asked for; shorter where the model has fewer positions."""
 WAVEFORM = 16_000
-"""Samples of a waveform where nothing is asked for: one second at 16 kHz, which the models of speech are made for."""
+"""Samples of a waveform where nothing is asked for: one second at 16 kHz, which the models of
+speech are made for."""
 PROMPT = 77
 """Tokens of the text that a diffusion model is given: what CLIP's encoder puts out."""
 IMAGES = (224, 32, 28, 64, 96, 128, 227, 256, 299)
-"""Heights and widths tried, in this order, where only the first convolution says something of the image."""
+"""Heights and widths tried, in this order, where only the first convolution says something of
+the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +62,34 @@ class _Found:
 
 
 def of_transformers(model: Any, seq: int | None) -> Inputs | None:
-    """The inputs of a model of transformers, from its ``config`` and the parameters of ``forward``; None: not known."""
+    """The inputs of a model of transformers, from its ``config`` and the parameters of ``forward``;
+    None: not known."""
     found, config = _Found(), model.config
     takes = inspect.signature(type(model).forward).parameters
     vision = getattr(config, "vision_config", None) or config
     text = _text_config(config)
-    generates = any(size_in(config, name) is not None for name in ("image_token_id", "image_token_index"))
+    generates = any(
+        size_in(config, name) is not None for name in ("image_token_id", "image_token_index")
+    )
     more = ""
     if "input_ids" in takes:
         found.sequence = seq or min(TOKENS, size_in(text, "max_position_embeddings") or TOKENS)
         found.take("input_ids", (found.sequence,), "int64")
-        more = "; text alone, without images" if generates and "pixel_values" in takes else "; `seq` sets the length"
+        more = (
+            "; text alone, without images"
+            if generates and "pixel_values" in takes
+            else "; `seq` sets the length"
+        )
     if "pixel_values" in takes and not generates:
         image = _image(vision)
         if image is None:
             return None
         found.take("pixel_values", image)
-    if "input_features" in takes and size_in(config, "num_mel_bins") and size_in(config, "max_source_positions"):
+    if (
+        "input_features" in takes
+        and size_in(config, "num_mel_bins")
+        and size_in(config, "max_source_positions")
+    ):
         found.take("input_features", (config.num_mel_bins, 2 * config.max_source_positions))
     if "input_values" in takes:
         bins, frames = size_in(config, "num_mel_bins"), size_in(config, "max_length")
@@ -108,7 +122,8 @@ def size_in(config: Any, name: str) -> int | None:
 
 def _image(config: Any) -> tuple[int, ...] | None:
     size, channels = getattr(config, "image_size", None), size_in(config, "num_channels")
-    if size is None:  # a convolutional network: it takes images of any size, those of ImageNet by default
+    # a convolutional network: it takes images of any size, those of ImageNet by default
+    if size is None:
         size = IMAGES[0]
     sides = (size, size) if isinstance(size, int) else tuple(size)
     frames = size_in(config, "num_frames")
@@ -116,12 +131,14 @@ def _image(config: Any) -> tuple[int, ...] | None:
 
 
 def of_diffusers(model: Any, seq: int | None) -> Inputs | None:
-    """The inputs of a model of diffusers, from its ``config`` and the parameters of ``forward``; None: not known."""
+    """The inputs of a model of diffusers, from its ``config`` and the parameters of ``forward``;
+    None: not known."""
     found, config = _Found(), model.config
     takes = inspect.signature(type(model).forward).parameters
     channels, size = config.get("in_channels"), config.get("sample_size") or 64
     main = next((name for name in ("sample", "hidden_states", "x") if name in takes), None)
-    if main is None or not channels or "img_ids" in takes:  # positions of the patches: the pipeline makes them
+    # positions of the patches: the pipeline makes them
+    if main is None or not channels or "img_ids" in takes:
         return None
     sides = (size, size) if isinstance(size, int) else tuple(size)
     found.take(main, (channels, *sides))
@@ -136,12 +153,22 @@ def of_diffusers(model: Any, seq: int | None) -> Inputs | None:
             found.take("encoder_hidden_states", (found.sequence, width))
     if "pooled_projections" in takes and config.get("pooled_projection_dim"):
         found.take("pooled_projections", (config["pooled_projection_dim"],))
-    if "class_labels" in takes and (config.get("num_class_embeds") or config.get("num_embeds_ada_norm")):
+    if "class_labels" in takes and (
+        config.get("num_class_embeds") or config.get("num_embeds_ada_norm")
+    ):
         found.take("class_labels", (), "int64")
-    needed = [name for name, one in takes.items() if one.default is inspect.Parameter.empty and name != "self"]
-    known = all(name in found.shapes or takes[name].kind is inspect.Parameter.VAR_KEYWORD for name in needed)
+    needed = [
+        name
+        for name, one in takes.items()
+        if one.default is inspect.Parameter.empty and name != "self"
+    ]
+    known = all(
+        name in found.shapes or takes[name].kind is inspect.Parameter.VAR_KEYWORD for name in needed
+    )
     return (
-        found.done("" if config.get("sample_size") else "; the config has no sample_size, 64 taken") if known else None
+        found.done("" if config.get("sample_size") else "; the config has no sample_size, 64 taken")
+        if known
+        else None
     )
 
 
@@ -150,18 +177,29 @@ def of_waveform(channels: int | None, seq: int | None) -> Inputs:
     samples = seq or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
     said = " x ".join(("batch", *map(str, shape)))
-    return Inputs((shape,), ("float32",), (), samples, f"inputs: a waveform {said} at 16 kHz; `seq` sets the samples")
+    return Inputs(
+        (shape,),
+        ("float32",),
+        (),
+        samples,
+        f"inputs: a waveform {said} at 16 kHz; `seq` sets the samples",
+    )
 
 
 def of_first_layer(model: torch.nn.Module) -> Inputs | None:
     """The input of a model whose first layer fixes it; None where it does not.
 
-    A network of linear layers takes the features of its first; one that begins with a 2-dimensional convolution takes images
-    of its channels, of the first size in IMAGES with which a forward without data works. Any other is not guessed.
+    A network of linear layers takes the features of its first; one that begins with a 2-dimensional
+    convolution takes images of its channels, of the first size in IMAGES with which a forward
+    without data works. Any other is not guessed.
     """
     from torch import nn
 
-    layers = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+    layers = [
+        module
+        for module in model.modules()
+        if next(module.parameters(recurse=False), None) is not None
+    ]
     if not layers:
         return None
     first, plain = layers[0], (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
@@ -169,20 +207,32 @@ def of_first_layer(model: torch.nn.Module) -> Inputs | None:
         features = (first.in_features,)
         if not _runs(model, first, features):
             return None
-        return Inputs((features,), ("float32",), (), None, f"inputs: {first.in_features} features, by the first layer")
+        return Inputs(
+            (features,),
+            ("float32",),
+            (),
+            None,
+            f"inputs: {first.in_features} features, by the first layer",
+        )
     if not isinstance(first, nn.Conv2d):
         return None
     name = next(path for path, module in model.named_modules() if module is first)
     for side in IMAGES:
         shape = (first.in_channels, side, side)
         if _runs(model, first, shape):
-            said = f"{first.in_channels} channels by {name or 'the layer'}; {side} x {side} assumed, which works"
-            return Inputs((shape,), ("float32",), (), None, f"inputs: {said}. `inputs` sets another size")
+            said = (
+                f"{first.in_channels} channels by {name or 'the layer'}; {side} x {side} assumed, "
+                "which works"
+            )
+            return Inputs(
+                (shape,), ("float32",), (), None, f"inputs: {said}. `inputs` sets another size"
+            )
     return None
 
 
 def _runs(model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]) -> bool:
-    """Whether a forward of two samples works, and the first layer sees them as they are. Changes nothing of the model."""
+    """Whether a forward of two samples works, and the first layer sees them as they are. Changes
+    nothing of the model."""
     import torch
 
     seen: list[tuple[int, ...]] = []

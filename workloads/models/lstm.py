@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NAME = "lstm"
-ABOUT = "Text classifier: characters through a bidirectional LSTM of 2 layers, 100 steps by default; Adam, lr 2e-3."
+ABOUT = (
+    "Text classifier: characters through a bidirectional LSTM of 2 layers, 100 steps by default; "
+    "Adam, lr 2e-3."
+)
 SAME_NETWORK = ("samples",)
 """Own options that change the amount of data, not the model."""
 
@@ -26,19 +29,42 @@ HIDDEN, LAYERS, CLASSES = 256, 2, 10
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--hidden``, ``--layers``, ``--length``, ``--classes``, ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--hidden", type=at_least(1), default=HIDDEN, metavar="N", help="units per layer and direction (256)")
-    add("--layers", type=at_least(1), default=LAYERS, metavar="N", help="layers, each in both directions (2)")
+    add(
+        "--hidden",
+        type=at_least(1),
+        default=HIDDEN,
+        metavar="N",
+        help="units per layer and direction (256)",
+    )
+    add(
+        "--layers",
+        type=at_least(1),
+        default=LAYERS,
+        metavar="N",
+        help="layers, each in both directions (2)",
+    )
     text = "characters per text, by cutting or padding (100)"
     add("--length", type=at_least(2), default=100, metavar="N", help=text)
     add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="number of classes (10)")
-    add("--samples", type=at_least(4), default=2000, metavar="N", help="synthetic texts to train on (2000)")
+    add(
+        "--samples",
+        type=at_least(4),
+        default=2000,
+        metavar="N",
+        help="synthetic texts to train on (2000)",
+    )
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
     if options.data not in ("synthetic", "csv"):
-        raise SpecError(f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or synthetic")
+        raise SpecError(
+            f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or "
+            "synthetic"
+        )
     if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):
-        raise SpecError(f"`classes` of synthetic texts must be even and at most 26, got {own.classes}")
+        raise SpecError(
+            f"`classes` of synthetic texts must be even and at most 26, got {own.classes}"
+        )
     return options
 
 
@@ -55,7 +81,9 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
         train, test = read_texts(options.data_dir, own.length, own.classes)
     else:
         train = write_texts(own.samples, own.length, own.classes, options.seed)
-        test = write_texts(max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003)
+        test = write_texts(
+            max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003
+        )
     return Parts(model, cross_entropy, torch.optim.Adam(model.parameters(), lr=2e-3), train, test)
 
 

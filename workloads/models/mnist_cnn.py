@@ -1,4 +1,5 @@
-"""Workload: a small convolutional network for MNIST, with two convolutions and two linear layers."""
+"""Workload: a small convolutional network for MNIST, with two convolutions and two
+linear layers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 NAME = "mnist_cnn"
-ABOUT = "MNIST CNN: two 3x3 convolutions, a pool and two linear layers on 1x28x28 images; Adadelta, lr 1.0, decay 0.7."
+ABOUT = (
+    "MNIST CNN: two 3x3 convolutions, a pool and two linear layers on 1x28x28 images; Adadelta, lr "
+    "1.0, decay 0.7."
+)
 
 IMAGE = 28
 CONV1 = (1, 32, 3, 1)
@@ -51,7 +55,8 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
 
 
 def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
-    """Input: batch x 1 x 28 x 28; output: batch x 10 log-probabilities. Every operation is a named submodule."""
+    """Input: batch x 1 x 28 x 28; output: batch x 10 log-probabilities. Every operation is a
+    named submodule."""
     from torch import nn
 
     pooled = pooled_width(conv2)
@@ -60,10 +65,19 @@ def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
         """Runs its submodules in order."""
 
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(*CONV1), relu1=nn.ReLU(), conv2=nn.Conv2d(*conv2), relu2=nn.ReLU(), pool=nn.MaxPool2d(POOL),
-        dropout1=nn.Dropout(0.25), flatten=nn.Flatten(), fc1=nn.Linear(conv2[1] * pooled * pooled, HIDDEN),
-        relu3=nn.ReLU(), dropout2=nn.Dropout(0.5), fc2=nn.Linear(HIDDEN, CLASSES), log_softmax=nn.LogSoftmax(dim=1),
-    )  # fmt: skip
+        conv1=nn.Conv2d(*CONV1),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(*conv2),
+        relu2=nn.ReLU(),
+        pool=nn.MaxPool2d(POOL),
+        dropout1=nn.Dropout(0.25),
+        flatten=nn.Flatten(),
+        fc1=nn.Linear(conv2[1] * pooled * pooled, HIDDEN),
+        relu3=nn.ReLU(),
+        dropout2=nn.Dropout(0.5),
+        fc2=nn.Linear(HIDDEN, CLASSES),
+        log_softmax=nn.LogSoftmax(dim=1),
+    )
     return MnistCNN(layers)
 
 
@@ -84,7 +98,9 @@ def _read_conv2(text: str) -> tuple[int, int, int, int]:
         four = "four whole numbers of at least 1"
         raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
     if into != CONV1[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} must begin with {CONV1[1]}, the output channels of conv1")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must begin with {CONV1[1]}, the output channels of conv1"
+        )
     if pooled_width(conv2) < 1:
         width = IMAGE - CONV1[2] + 1
         sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"

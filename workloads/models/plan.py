@@ -1,6 +1,7 @@
 """Turn the specification of a parametric model into its layers, with all sizes, without torch.
 
-A specification is FAMILY, or FAMILY:NAME=VALUE,NAME=VALUE,... with the names of ``PARAMETERS`` in any order::
+A specification is FAMILY, or FAMILY:NAME=VALUE,NAME=VALUE,... with the names of ``PARAMETERS`` in
+any order::
 
     resnet                                                     all defaults
     resnet:depth=26,width=32,image=64,classes=10
@@ -9,8 +10,8 @@ A specification is FAMILY, or FAMILY:NAME=VALUE,NAME=VALUE,... with the names of
     inception:blocks=6,width=32,kernel=3,activation=gelu
     mlp:depth=4,width=512,image=28,channels=1,optimizer=adam
 
-Values are whole numbers or words. The model (``perfctl.workloads.models.families``), the estimate and the predictions all
-use the layers from ``plan``, so they cannot differ.
+Values are whole numbers or words. The model (``perfctl.workloads.models.families``), the estimate
+and the predictions all use the layers from ``plan``, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -26,8 +27,18 @@ Settings = Mapping[str, int | str]
 
 _LARGE_FROM = 128
 """Images from this width on get the large stem, where the stem is "auto"."""
-_KNOWN = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-"""Blocks of each stage of the published residual networks (He et al. 2015, table 1), which have four stages."""
+_KNOWN = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+"""Blocks of each stage of the published residual networks (He et al. 2015, table 1), which have
+four stages."""
+
+ACTIVATIONS = ("relu", "gelu", "silu", "tanh")
+OPTIMIZERS = ("sgd", "momentum", "adam")
 
 
 class LayerList:
@@ -36,14 +47,21 @@ class LayerList:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.layers: list[PlanLayer] = []
-        self.given: Shape = (number(settings, "channels"), number(settings, "image"), number(settings, "image"))
+        self.given: Shape = (
+            number(settings, "channels"),
+            number(settings, "image"),
+            number(settings, "image"),
+        )
 
     def shape(self, of: int) -> Shape:
         """The output shape of layer ``of``; -1 is the model's input."""
         return self.given if of < 0 else self.layers[of].gives
 
-    def conv(self, name: str, of: int, out: int, kernel: int, stride: int = 1, bias: bool = False) -> int:
-        """A square kernel, padded by half its width: stride 1 keeps the image's size, 2 halves it, rounded up."""
+    def conv(
+        self, name: str, of: int, out: int, kernel: int, stride: int = 1, bias: bool = False
+    ) -> int:
+        """A square kernel, padded by half its width: stride 1 keeps the image's size, 2 halves it,
+        rounded up."""
         size = (self.shape(of)[1] - 1) // stride + 1
         return self._add(name, "conv", (of,), (out, size, size), kernel, stride, kernel // 2, bias)
 
@@ -51,13 +69,18 @@ class LayerList:
         return self._add(name, "linear", (of,), (out, 1, 1), bias=True)
 
     def norm(self, name: str, of: int) -> int:
-        """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at batch 1."""
+        """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at
+        batch 1."""
         if self.shape(of)[1] < 2:
-            raise self._too_small(f"{name} would normalise a single value", "image, fewer stages, or a small stem")
+            raise self._too_small(
+                f"{name} would normalise a single value", "image, fewer stages, or a small stem"
+            )
         return self._add(name, "norm", (of,), self.shape(of))
 
     def _too_small(self, why: str, larger: str) -> SpecError:
-        return SpecError(f"image={self.settings['image']} is too small: {why}; use a larger {larger}")
+        return SpecError(
+            f"image={self.settings['image']} is too small: {why}; use a larger {larger}"
+        )
 
     def activation(self, name: str, of: int) -> int:
         return self._add(name, "activation", (of,), self.shape(of))
@@ -85,24 +108,41 @@ class LayerList:
         _, height, width = self.shape(of[0])
         return self._add(name, "concat", of, (sum(self.shape(one)[0] for one in of), height, width))
 
-    def conv_norm_activation(self, name: str, of: int, out: int, kernel: int, stride: int = 1) -> int:
+    def conv_norm_activation(
+        self, name: str, of: int, out: int, kernel: int, stride: int = 1
+    ) -> int:
         of = self.conv(f"{name}.conv", of, out, kernel, stride)
         return self.activation(f"{name}.act", self.norm(f"{name}.norm", of))
 
     def _add(
-        self, name: str, kind: str, of: tuple[int, ...], gives: Shape,
-        kernel: int = 1, stride: int = 1, padding: int = 0, bias: bool = False,
-    ) -> int:  # fmt: skip
-        self.layers.append(PlanLayer(name, kind, of, self.shape(of[0]), gives, kernel, stride, padding, bias))
+        self,
+        name: str,
+        kind: str,
+        of: tuple[int, ...],
+        gives: Shape,
+        kernel: int = 1,
+        stride: int = 1,
+        padding: int = 0,
+        bias: bool = False,
+    ) -> int:
+        self.layers.append(
+            PlanLayer(name, kind, of, self.shape(of[0]), gives, kernel, stride, padding, bias)
+        )
         return len(self.layers) - 1
 
 
 def vgg(settings: Settings) -> tuple[PlanLayer, ...]:
-    """Stages of convolutions, each ending in a pool, and three linear layers (Simonyan and Zisserman 2014).
+    """Stages of convolutions, each ending in a pool, and three linear layers (Simonyan and
+    Zisserman 2014).
 
-    Depths 11, 13, 16 and 19 with 5 stages are the published ones: the first two stages have two convolutions at most.
+    Depths 11, 13, 16 and 19 with 5 stages are the published ones: the first two stages have two
+    convolutions at most.
     """
-    layers, stages, width = LayerList(settings), number(settings, "stages"), number(settings, "width")
+    layers, stages, width = (
+        LayerList(settings),
+        number(settings, "stages"),
+        number(settings, "width"),
+    )
     counts = vgg_counts(number(settings, "depth") - 3, stages)
     at = -1
     for stage in range(stages):
@@ -116,7 +156,9 @@ def vgg(settings: Settings) -> tuple[PlanLayer, ...]:
         at = layers.pool(f"stage{stage + 1}.pool", at, 2, 2)
     at = layers.flatten("flatten", at)
     for block in (1, 2):
-        at = layers.activation(f"act{block}", layers.linear(f"fc{block}", at, number(settings, "hidden")))
+        at = layers.activation(
+            f"act{block}", layers.linear(f"fc{block}", at, number(settings, "hidden"))
+        )
     layers.linear("fc3", at, number(settings, "classes"))
     return tuple(layers.layers)
 
@@ -147,7 +189,9 @@ def resnet(settings: Settings) -> tuple[PlanLayer, ...]:
     return tuple(layers.layers)
 
 
-def _residual(layers: LayerList, name: str, of: int, inner: int, stride: int, bottleneck: bool) -> int:
+def _residual(
+    layers: LayerList, name: str, of: int, inner: int, stride: int, bottleneck: bool
+) -> int:
     kernel, out = number(layers.settings, "kernel"), inner * 4 if bottleneck else inner
     if bottleneck:
         at = layers.conv_norm_activation(f"{name}.1", of, inner, 1)
@@ -158,17 +202,22 @@ def _residual(layers: LayerList, name: str, of: int, inner: int, stride: int, bo
         at = layers.norm(f"{name}.2.norm", layers.conv(f"{name}.2.conv", at, out, kernel))
     beside = of
     if stride > 1 or layers.shape(of)[0] != out:
-        beside = layers.norm(f"{name}.down.norm", layers.conv(f"{name}.down.conv", of, out, 1, stride))
+        beside = layers.norm(
+            f"{name}.down.norm", layers.conv(f"{name}.down.conv", of, out, 1, stride)
+        )
     return layers.activation(f"{name}.act", layers.add(f"{name}.add", at, beside))
 
 
 def resnet_counts(depth: int, stages: int, bottleneck: bool) -> list[int]:
-    """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too few blocks."""
+    """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too
+    few blocks."""
     layers, kind = (3, "bottleneck") if bottleneck else (2, "basic")
     if (depth - 2) % layers:
         near = max(depth - (depth - 2) % layers, 2 + layers * stages)
         possible = f"depth is 2 + {layers} x blocks; use depth={near} or depth={near + layers}"
-        raise SpecError(f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: {possible}")
+        raise SpecError(
+            f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: {possible}"
+        )
     blocks = (depth - 2) // layers
     if blocks < stages:
         needed = f"{kind} blocks have {layers} convolutions and each stage needs a block"
@@ -180,11 +229,16 @@ def resnet_counts(depth: int, stages: int, bottleneck: bool) -> list[int]:
 
 
 def inception(settings: Settings) -> tuple[PlanLayer, ...]:
-    """Modules of four parallel branches with batch normalisation (Szegedy et al. 2014; Ioffe and Szegedy 2015).
+    """Modules of four parallel branches with batch normalisation (Szegedy et al. 2014; Ioffe and
+    Szegedy 2015).
 
     With width 64 the first module is GoogLeNet's 3a, its 1x1 reductions rounded to 96 and 16.
     """
-    layers, stages, blocks = LayerList(settings), number(settings, "stages"), number(settings, "blocks")
+    layers, stages, blocks = (
+        LayerList(settings),
+        number(settings, "stages"),
+        number(settings, "blocks"),
+    )
     if blocks < stages:
         needed = f"each needs a block; use blocks={stages} or more"
         raise SpecError(f"blocks={blocks} is too small for stages={stages}: {needed}")
@@ -206,7 +260,9 @@ def _module(layers: LayerList, name: str, of: int, width: int, kernel: int) -> i
     two = layers.conv_norm_activation(f"{name}.b2.2", two, width * 2, kernel)
     three = layers.conv_norm_activation(f"{name}.b3.1", of, width // 4, 1)
     three = layers.conv_norm_activation(f"{name}.b3.2", three, width // 2, kernel + 2)
-    four = layers.conv_norm_activation(f"{name}.b4.2", layers.pool(f"{name}.b4.1", of, 3, 1, 1), width // 2, 1)
+    four = layers.conv_norm_activation(
+        f"{name}.b4.2", layers.pool(f"{name}.b4.1", of, 3, 1, 1), width // 2, 1
+    )
     return layers.concat(f"{name}.concat", (one, two, three, four))
 
 
@@ -214,7 +270,9 @@ def mlp(settings: Settings) -> tuple[PlanLayer, ...]:
     layers, depth = LayerList(settings), number(settings, "depth")
     at = layers.flatten("flatten", -1)
     for place in range(1, depth):
-        at = layers.activation(f"act{place}", layers.linear(f"fc{place}", at, number(settings, "width")))
+        at = layers.activation(
+            f"act{place}", layers.linear(f"fc{place}", at, number(settings, "width"))
+        )
     layers.linear(f"fc{depth}", at, number(settings, "classes"))
     return tuple(layers.layers)
 
@@ -236,8 +294,11 @@ def number(settings: Settings, name: str) -> int:
 
 
 FAMILIES: Mapping[str, Callable[[Settings], tuple[PlanLayer, ...]]] = {
-    "vgg": vgg, "resnet": resnet, "inception": inception, "mlp": mlp,
-}  # fmt: skip
+    "vgg": vgg,
+    "resnet": resnet,
+    "inception": inception,
+    "mlp": mlp,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +315,9 @@ class Number:
     @property
     def allowed(self) -> str:
         """Text such as "1 to 11, odd"."""
-        more = ", odd" if self.odd else f", a multiple of {self.multiple}" if self.multiple > 1 else ""
+        more = (
+            ", odd" if self.odd else f", a multiple of {self.multiple}" if self.multiple > 1 else ""
+        )
         return f"{self.least} to {self.most}{more}"
 
 
@@ -276,9 +339,6 @@ class Word:
 
 Parameter = Number | Word
 
-ACTIVATIONS = ("relu", "gelu", "silu", "tanh")
-OPTIMIZERS = ("sgd", "momentum", "adam")
-
 _SHARED: dict[str, Parameter] = {
     "image": Number(64, 1, 1024, "width and height of the input"),
     "channels": Number(3, 1, 1024, "channels of the input"),
@@ -286,13 +346,20 @@ _SHARED: dict[str, Parameter] = {
     "activation": Word(ACTIVATIONS, "activation function"),
     "optimizer": Word(OPTIMIZERS, "momentum is SGD with momentum 0.9"),
 }
-_KERNEL = Number(3, 1, 11, "width of the convolutions that are not 1x1, padded to keep the image's size", True)
-_STEM = Word(("auto", "small", "large"), "small: 3x3; large: 7x7 and pool, 4 times smaller; auto: large from 128 on")
+_KERNEL = Number(
+    3, 1, 11, "width of the convolutions that are not 1x1, padded to keep the image's size", True
+)
+_STEM = Word(
+    ("auto", "small", "large"),
+    "small: 3x3; large: 7x7 and pool, 4 times smaller; auto: large from 128 on",
+)
 
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     "vgg": {
         "depth": Number(11, 4, 200, "convolutions, plus three linear layers"),
-        "width": Number(64, 1, 4096, "channels of the first stage; each stage doubles them, up to 8 times"),
+        "width": Number(
+            64, 1, 4096, "channels of the first stage; each stage doubles them, up to 8 times"
+        ),
         "stages": Number(5, 1, 8, "each ends in a pool that halves the image"),
         "kernel": _KERNEL,
         "hidden": Number(512, 1, 65_536, "units of the first two linear layers"),
@@ -310,9 +377,13 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     },
     "inception": {
         "blocks": Number(6, 1, 200, "modules with four branches"),
-        "width": Number(32, 4, 4096, "a quarter of a module's channels; each stage doubles it", multiple=4),
+        "width": Number(
+            32, 4, 4096, "a quarter of a module's channels; each stage doubles it", multiple=4
+        ),
         "stages": Number(3, 1, 8, "a pool between two of them halves the image"),
-        "kernel": Number(3, 1, 9, "width of the second branch's convolution; the third's is 2 more", True),
+        "kernel": Number(
+            3, 1, 9, "width of the second branch's convolution; the third's is 2 more", True
+        ),
         "stem": _STEM,
         **_SHARED,
     },
@@ -334,7 +405,8 @@ def family_of(spec: str) -> str | None:
 
 
 def plan(spec: str) -> Plan:
-    """The plan of a specification. Raises SpecError with the parameter, its value and what is allowed."""
+    """The plan of a specification. Raises SpecError with the parameter, its value and what
+    is allowed."""
     family, settings = read_settings(spec)
     try:
         layers = FAMILIES[family](settings)
@@ -360,7 +432,9 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
             hint = f" (did you mean {close[0]}?)" if close else ""
             raise SpecError(f"{family} has no parameter '{name}'{hint}; it has {', '.join(known)}")
         if not equals:
-            raise SpecError(f"{family}: {name} has no value; for example {name}={known[name].default}")
+            raise SpecError(
+                f"{family}: {name} has no value; for example {name}={known[name].default}"
+            )
         if name in given:
             raise SpecError(f"{family}: {name} is repeated")
         given[name] = _read(family, name, value, known[name])
@@ -368,14 +442,21 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
 
 
 def canonical(family: str, settings: Mapping[str, int | str]) -> str:
-    """The specification without defaults, in the family's order: equal models have equal specifications."""
+    """The specification without defaults, in the family's order: equal models have equal
+    specifications."""
     defaults = {name: parameter.default for name, parameter in PARAMETERS[family].items()}
-    words = [f"{name}={settings[name]}" for name, default in defaults.items() if settings[name] != default]
+    words = [
+        f"{name}={settings[name]}"
+        for name, default in defaults.items()
+        if settings[name] != default
+    ]
     return f"{family}:{','.join(words)}" if words else family
 
 
 def _read(family: str, name: str, text: str, parameter: Parameter) -> int | str:
-    wrong = SpecError(f"{family}: {name} must be {parameter.allowed}, got {text} ({parameter.about})")
+    wrong = SpecError(
+        f"{family}: {name} must be {parameter.allowed}, got {text} ({parameter.about})"
+    )
     if isinstance(parameter, Word):
         if text not in parameter.words:
             raise wrong

@@ -1,4 +1,5 @@
-"""The module of a plan. Apart from ``families``, because it needs torch as soon as it is imported."""
+"""The module of a plan. Apart from ``families``, because it needs torch as soon as it
+is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from torch import Tensor, nn
 
 from perfctl.records.paper import Plan, PlanLayer
 
-_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
 
 
 class Add(nn.Module):
@@ -62,8 +68,10 @@ def _make(layer: PlanLayer, activation: str) -> nn.Module:
         "activation": _ACTIVATIONS[activation],
         "max_pool": lambda: nn.MaxPool2d(*window),
         "mean_pool": lambda: nn.AdaptiveAvgPool2d(1),
-        "add": Add, "concat": Concat, "flatten": nn.Flatten,
-    }  # fmt: skip
+        "add": Add,
+        "concat": Concat,
+        "flatten": nn.Flatten,
+    }
     return make[layer.kind]()
 
 

@@ -19,7 +19,8 @@ MODEL_ERRORS = (Exception, SystemExit)
 
 
 class ModelError(Exception):
-    """A model cannot be built. ``remedy``: what the user can do; ``raised``: the model's own code raised."""
+    """A model cannot be built. ``remedy``: what the user can do; ``raised``: the model's own
+    code raised."""
 
     def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
         super().__init__(message)
@@ -46,14 +47,18 @@ class Source:
     sequence: int | None = None
     """The sequence length in ``shapes``; None where there is none."""
     files: tuple[Path, ...] | None = ()
-    """Files that a library's model was made from; None where something of it came over the network."""
+    """Files that a library's model was made from; None where something of it came over
+    the network."""
 
 
 FACTORY = "A factory must take no arguments and return the model"
 
 
-def build_model(factory: Callable[[], Any], name: str, device: str, remedy: str = FACTORY) -> torch.nn.Module:
-    """Call the factory. On meta, parameters take no memory; a factory that needs real tensors gets them."""
+def build_model(
+    factory: Callable[[], Any], name: str, device: str, remedy: str = FACTORY
+) -> torch.nn.Module:
+    """Call the factory. On meta, parameters take no memory; a factory that needs real tensors
+    gets them."""
     import torch
 
     try:
@@ -74,13 +79,16 @@ def build_model(factory: Callable[[], Any], name: str, device: str, remedy: str 
     if not isinstance(model, torch.nn.Module):
         text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
         raise ModelError(text, "Use a factory or class of a model")
-    on_meta = all(tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers()))
+    on_meta = all(
+        tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers())
+    )
     return model if device == "meta" and on_meta else model.to(device)
 
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """During the block, modules move their parameters and buffers to meta; other tensors stay real."""
+    """During the block, modules move their parameters and buffers to meta; other tensors
+    stay real."""
     import torch
 
     parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer

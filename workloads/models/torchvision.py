@@ -1,4 +1,5 @@
-"""Workload: inference with torchvision's classification, segmentation, detection and video models."""
+"""Workload: inference with torchvision's classification, segmentation, detection and
+video models."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "torchvision_infer"
 ABOUT = (
-    "Inference with a torchvision model: latency, images/s, top-1 and top-5, over --images images; --model names it."
+    "Inference with a torchvision model: latency, images/s, top-1 and top-5, over --images images; "
+    "--model names it."
 )
 SAME_NETWORK = ("images", "dataloader_workers", "weights_dir")
 """Own options that do not change the model: runs that differ in them belong to one study."""
@@ -35,33 +37,77 @@ IMAGES = 3000
 _BY_IMAGES = 0
 """Value of ``steps`` when the number of images determines it."""
 
+FAMILIES = ("classification", "segmentation", "detection", "video")
+_FETCH_LIMIT_S = 30.0
+"""Socket timeout of a download."""
+_NESTED = ("state_dict", "model", "model_state_dict")
+"""Keys of the weights in checkpoints of training scripts."""
+_SHOWN = 3
+_SAVE = "Save only model.state_dict()"
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    EOFError,
+)
+"""What torch.load raises for damaged and hostile files, besides UnpicklingError."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--model`` and where its weights come from, ``--images``, ``--dataloader-workers``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--model", metavar="NAME", help="a model of torchvision: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...")
+    add(
+        "--model",
+        metavar="NAME",
+        help="a model of torchvision: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
+    )
     kinds = "published weights, random weights, or a checkpoint (default: %(default)s)"
     add("--weights", default="default", metavar="default|none|FILE", help=kinds)
-    add("--weights-dir", type=Path, metavar="DIR", help="folder for published weights (default: torch's cache)")
-    add("--classes", type=at_least(1), metavar="N", help="number of output classes, if not as published")
-    add("--images", type=at_least(1), metavar="N", help=f"images to run, instead of --steps (default: {IMAGES})")
+    add(
+        "--weights-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for published weights (default: torch's cache)",
+    )
+    add(
+        "--classes",
+        type=at_least(1),
+        metavar="N",
+        help="number of output classes, if not as published",
+    )
+    add(
+        "--images",
+        type=at_least(1),
+        metavar="N",
+        help=f"images to run, instead of --steps (default: {IMAGES})",
+    )
     loaded = "processes that load images (default: %(default)s, loaded by the computing process)"
     add("--dataloader-workers", type=at_least(0), default=0, metavar="N", help=loaded)
     parser.set_defaults(mode="infer", steps=_BY_IMAGES)
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
-    """The options, with ``steps`` from the number of images. Raises SpecError for training, other data, too few images."""
+    """The options, with ``steps`` from the number of images. Raises SpecError for training, other
+    data, too few images."""
     if own.model is None:
         raise SpecError("`model` is missing: name a torchvision model, for example resnet18")
     if options.mode != "infer":
         raise SpecError(f"{NAME} does not train: `mode` must be infer, got {options.mode}")
     if options.data == "mnist":
-        raise SpecError("torchvision models cannot use MNIST digits: `data` must be imagenet or synthetic")
+        raise SpecError(
+            "torchvision models cannot use MNIST digits: `data` must be imagenet or synthetic"
+        )
     if options.data not in ("synthetic", "imagenet"):
         raise SpecError(f"{NAME}: `data` must be imagenet or synthetic, got {options.data}")
     if own.classes is not None and own.weights == "default":
-        raise SpecError("`classes` needs `weights` none or a file: published weights have a fixed number of classes")
+        raise SpecError(
+            "`classes` needs `weights` none or a file: published weights have a fixed number of "
+            "classes"
+        )
     if own.images is not None and options.steps != _BY_IMAGES:
         raise SpecError("`images` and `steps` determine each other: omit one of them")
     if options.steps != _BY_IMAGES:
@@ -83,7 +129,9 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     feed = _feed(options, own, found)
     facts = {"model": own.model, "family": found.family, "weights": found.weights}
     facts["preprocessing"] = " ".join(repr(found.transforms).split())
-    return Parts(found.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts)
+    return Parts(
+        found.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts
+    )
 
 
 def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFeed:
@@ -94,18 +142,30 @@ def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFe
     images, problem = _images(options, own, found)
     notes = []
     if options.data == "synthetic":
-        reason = "synthetic images are generated, not read and decoded: loading real ones takes a different time"
+        reason = (
+            "synthetic images are generated, not read and decoded: loading real ones takes a "
+            "different time"
+        )
         notes.append(Gap("step:data", "not_available", reason))
     if size(images) < own.images:
-        reason = f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all were used"
+        reason = (
+            f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all "
+            "were used"
+        )
         notes.append(Gap("images", "not_available", reason))
     if size(images) < options.batch_size:
         few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
         raise WorkloadError(f"{options.data_dir} has {size(images)} images, {few}")
     return ImageFeed(
-        images, options.batch_size, workers=own.dataloader_workers, pinned=options.device == "cuda",
-        no_accuracy=_no_accuracy(options, found), problem=problem, notes=tuple(notes), classes=found.classes,
-    )  # fmt: skip
+        images,
+        options.batch_size,
+        workers=own.dataloader_workers,
+        pinned=options.device == "cuda",
+        no_accuracy=_no_accuracy(options, found),
+        problem=problem,
+        notes=tuple(notes),
+        classes=found.classes,
+    )
 
 
 def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple[Any, Any]:
@@ -116,10 +176,15 @@ def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple
         frames = FRAMES if found.family == "video" else None
         return Noise(own.images, options.seed, found.transforms, frames), None
     if found.classes is None:
-        raise WorkloadError(f"{own.model} is a {found.family} model, which ImageNet classes cannot score: omit `data`")
+        raise WorkloadError(
+            f"{own.model} is a {found.family} model, which ImageNet classes cannot score: omit "
+            "`data`"
+        )
     assert options.data_dir is not None
     folder = options.data_dir
-    images = sample_images(read_folder(folder, found.classes, found.transforms), own.images, options.seed)
+    images = sample_images(
+        read_folder(folder, found.classes, found.transforms), own.images, options.seed
+    )
 
     def problem(place: int) -> str:
         return f"{images.paths[place].relative_to(folder)}: {images.problem(place)}"
@@ -136,17 +201,6 @@ def _no_accuracy(options: Options, found: Weighted) -> str | None:
     if options.data == "synthetic":
         return "the images are random pixels: they have no class"
     return None
-
-
-FAMILIES = ("classification", "segmentation", "detection", "video")
-_FETCH_LIMIT_S = 30.0
-"""Socket timeout of a download."""
-_NESTED = ("state_dict", "model", "model_state_dict")
-"""Keys of the weights in checkpoints of training scripts."""
-_SHOWN = 3
-_SAVE = "Save only model.state_dict()"
-_UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError)
-"""What torch.load raises for damaged and hostile files, besides UnpicklingError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +224,37 @@ def family_of(name: str) -> str:
     except ImportError as error:
         text = f"torchvision cannot be imported ({first_line(error)}): pip install 'perfctl[torch]'"
         raise WorkloadError(text) from error
-    modules = zip(FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True)
+    modules = zip(
+        FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True
+    )
     names = {model: family for family, module in modules for model in models.list_models(module)}
     if name in names:
         return names[name]
     if ":" in name or name.endswith(".json"):
         here = "runs and loads models of torchvision only"
-        raise WorkloadError(f"{name}: {NAME} {here}; perfctl estimate and perfctl predict take this name")
+        raise WorkloadError(
+            f"{name}: {NAME} {here}; perfctl estimate and perfctl predict take this name"
+        )
     if name in models.list_models():
-        raise WorkloadError(f"{name} is neither a {', a '.join(FAMILIES[:3])} nor a {FAMILIES[3]} model of torchvision")
+        raise WorkloadError(
+            f"{name} is neither a {', a '.join(FAMILIES[:3])} nor a {FAMILIES[3]} model of "
+            "torchvision"
+        )
     near = get_close_matches(name.lower().replace("-", "_"), names, 3, 0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else f"it has {len(names)} (resnet18, vit_b_16, ...)"
+    meant = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"it has {len(names)} (resnet18, vit_b_16, ...)"
+    )
     raise WorkloadError(f"torchvision has no model '{name}': {meant}")
 
 
 def load(name: str, asked: str, folder: Path | None = None, classes: int | None = None) -> Weighted:
-    """The model with the weights ``asked``: "default" (published), "none" (random), or a checkpoint file.
+    """The model with the weights ``asked``: "default" (published), "none" (random), or a
+    checkpoint file.
 
-    ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError when the weights are
-    unavailable or do not fit.
+    ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError
+    when the weights are unavailable or do not fit.
     """
     family = family_of(name)
     from torchvision import models
@@ -209,7 +275,9 @@ def load(name: str, asked: str, folder: Path | None = None, classes: int | None 
     return Weighted(model.eval(), family, file.name, True, transforms, answers)
 
 
-def _like_published(name: str, family: str, classes: int | None, *, from_file: bool) -> torch.nn.Module:
+def _like_published(
+    name: str, family: str, classes: int | None, *, from_file: bool
+) -> torch.nn.Module:
     """The model of the published weights, without downloading them."""
     settings: dict[str, Any] = {}
     if family == "segmentation" and "lraspp" not in name:
@@ -242,13 +310,18 @@ def _published(name: str, published: Any, folder: Path | None) -> torch.nn.Modul
         why = first_line(error)
         if there:
             again = "Remove it and download it again, or set `weights` to none"
-            raise WorkloadError(f"{name}: {place / file} cannot be read ({why}). {again}") from error
+            raise WorkloadError(
+                f"{name}: {place / file} cannot be read ({why}). {again}"
+            ) from error
         put = f"Put {published.url} there, set `weights_dir`, or set `weights` to a file or none"
-        raise WorkloadError(f"{name}: {file} is not in {place} and cannot be downloaded ({why}). {put}") from error
+        raise WorkloadError(
+            f"{name}: {file} is not in {place} and cannot be downloaded ({why}). {put}"
+        ) from error
 
 
 def _place_of(file: str, folder: Path | None) -> Path:
-    """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache of torch."""
+    """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache
+    of torch."""
     import torch
 
     if folder is None:
@@ -259,7 +332,8 @@ def _place_of(file: str, folder: Path | None) -> Path:
 
 @contextmanager
 def _checkpoints_in(place: Path) -> Iterator[None]:
-    """During the block, torchvision reads and downloads published weights in ``place``, with a timeout."""
+    """During the block, torchvision reads and downloads published weights in ``place``, with
+    a timeout."""
     from torchvision.models import _api
 
     given, limit = _api.load_state_dict_from_url, socket.getdefaulttimeout()
@@ -273,7 +347,8 @@ def _checkpoints_in(place: Path) -> Iterator[None]:
 
 
 def fit(model: torch.nn.Module, file: Path, name: str) -> None:
-    """Load the checkpoint's weights into the model. Raises WorkloadError with the keys that do not fit."""
+    """Load the checkpoint's weights into the model. Raises WorkloadError with the keys that do
+    not fit."""
     state = read_checkpoint(file)
     own = model.state_dict()
     missing = [key for key in own if key not in state]
@@ -286,7 +361,9 @@ def fit(model: torch.nn.Module, file: Path, name: str) -> None:
         if keys
     ]
     if wrong:
-        classes = ". If it has another number of classes, set `classes`" if other and not missing else ""
+        classes = (
+            ". If it has another number of classes, set `classes`" if other and not missing else ""
+        )
         raise WorkloadError(f"{file} does not fit {name}; keys: {'; '.join(wrong)}{classes}")
     model.load_state_dict(state)
 
@@ -298,7 +375,9 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     import torch
 
     if not file.is_file():
-        raise WorkloadError(f"`weights`: {file} does not exist; use default, none, or the path of a checkpoint")
+        raise WorkloadError(
+            f"`weights`: {file} does not exist; use default, none, or the path of a checkpoint"
+        )
     _refuse_bomb(file)
     try:
         found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
@@ -307,20 +386,27 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
         raise WorkloadError(f"{file} is not a checkpoint of tensors ({why}). {_SAVE}") from error
     if isinstance(found, dict):
         found = next((found[key] for key in _NESTED if isinstance(found.get(key), dict)), found)
-    if not (isinstance(found, dict) and found and all(isinstance(value, torch.Tensor) for value in found.values())):
+    if not (
+        isinstance(found, dict)
+        and found
+        and all(isinstance(value, torch.Tensor) for value in found.values())
+    ):
         raise WorkloadError(f"{file} has no state_dict. {_SAVE}")
     return {str(key).removeprefix("module."): value for key, value in found.items()}
 
 
 def _refuse_bomb(file: Path) -> None:
-    """Raises WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a bomb would fill memory."""
+    """Raises WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a
+    bomb would fill memory."""
     if not is_zipfile(file):
         return
     try:
         with ZipFile(file) as archive:
             held = sum(member.file_size for member in archive.infolist())
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise WorkloadError(f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again") from error
+        raise WorkloadError(
+            f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again"
+        ) from error
     if held > file.stat().st_size:
         sizes = f"unpacks to {held:,} bytes but has {file.stat().st_size:,}"
         raise WorkloadError(f"{file} {sizes}, unlike a checkpoint of torch. {_SAVE}")

@@ -17,7 +17,9 @@ def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Modul
 
     builder = models.get_model_builder(name)
     parameters = inspect.signature(builder).parameters
-    fixed: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
+    fixed: dict[str, Any] = {
+        key: None for key in ("weights", "weights_backbone") if key in parameters
+    }
     if "init_weights" in parameters or "googlenet" in name or "inception" in name:
         fixed["init_weights"] = False
     if name.startswith("vit_") and (size := torchvision_size(name)):
@@ -26,7 +28,8 @@ def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Modul
 
 
 def torchvision_size(name: str) -> tuple[int, ...] | None:
-    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x 512 image."""
+    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x
+    512 image."""
     import torch
     from torchvision import models
 

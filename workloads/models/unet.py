@@ -1,7 +1,8 @@
-"""Workload: U-Net, an encoder and decoder of four levels with skip connections that classifies every pixel.
+"""Workload: U-Net, an encoder and decoder of four levels with skip connections that classifies
+every pixel.
 
-Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net", MICCAI 2015; here with padding, so that a mask has its image's
-size, and with batch normalisation, so that the 3x3 convolutions need no bias.
+Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net", MICCAI 2015; here with padding, so that a mask
+has its image's size, and with batch normalisation, so that the 3x3 convolutions need no bias.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NAME = "unet"
-ABOUT = "U-Net: images to a class for every pixel (background, disc, square), 3 x 128 x 128 by default; Adam, lr 1e-3."
+ABOUT = (
+    "U-Net: images to a class for every pixel (background, disc, square), 3 x 128 x 128 by "
+    "default; Adam, lr 1e-3."
+)
 SAME_NETWORK = ("samples",)
 """Own options that change the amount of data, not the model."""
 
@@ -30,18 +34,42 @@ UPSAMPLINGS = ("transposed", "bilinear")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--base-width``, ``--image-size``, ``--classes``, ``--upsampling``, ``--samples``."""
     add = parser.add_argument_group(NAME).add_argument
-    add("--base-width", type=at_least(1), default=WIDTH, metavar="N", help="channels at full resolution (default: 64)")
+    add(
+        "--base-width",
+        type=at_least(1),
+        default=WIDTH,
+        metavar="N",
+        help="channels at full resolution (default: 64)",
+    )
     size = "width and height of an image, a multiple of 16 (128)"
     add("--image-size", type=_side, default=128, metavar="N", help=size)
-    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="classes of a pixel (default: 3)")
-    ways = "upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution (%(default)s)"
+    add(
+        "--classes",
+        type=at_least(2),
+        default=CLASSES,
+        metavar="N",
+        help="classes of a pixel (default: 3)",
+    )
+    ways = (
+        "upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution "
+        "(%(default)s)"
+    )
     add("--upsampling", choices=UPSAMPLINGS, default=UPSAMPLINGS[0], help=ways)
-    add("--samples", type=at_least(4), default=256, metavar="N", help="synthetic images to train on (256)")
+    add(
+        "--samples",
+        type=at_least(4),
+        default=256,
+        metavar="N",
+        help="synthetic images to train on (256)",
+    )
 
 
 def check(options: Options, own: argparse.Namespace) -> Options:
     if options.data not in ("synthetic", "folder"):
-        raise SpecError(f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or synthetic")
+        raise SpecError(
+            f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or "
+            "synthetic"
+        )
     if options.data == "synthetic" and own.classes < CLASSES:
         least = f"at least {CLASSES} (background, disc, square)"
         raise SpecError(f"`classes` of synthetic masks must be {least}, got {own.classes}")
@@ -66,8 +94,11 @@ def build(options: Options, own: argparse.Namespace) -> Parts:
     return Parts(model, cross_entropy, optimizer, train, test, overlap=own.classes)
 
 
-def make_model(width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]) -> nn.Module:
-    """Input: batch x 3 x H x W; output: batch x classes x H x W, before softmax. Every operation is a named submodule."""
+def make_model(
+    width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPSAMPLINGS[0]
+) -> nn.Module:
+    """Input: batch x 3 x H x W; output: batch x classes x H x W, before softmax. Every operation is
+    a named submodule."""
     import torch
     from torch import nn
 
@@ -81,7 +112,9 @@ def make_model(width: int = WIDTH, classes: int = CLASSES, upsampling: str = UPS
                 self.add_module(f"pool{level}", nn.MaxPool2d(2))
                 self.add_module(f"enc{level}", _double(width << (level - 1), width << level))
             for level in reversed(range(LEVELS)):
-                self.add_module(f"up{level}", _doubling(width << (level + 1), width << level, upsampling))
+                self.add_module(
+                    f"up{level}", _doubling(width << (level + 1), width << level, upsampling)
+                )
                 self.add_module(f"dec{level}", _double(width << (level + 1), width << level))
             self.head = nn.Conv2d(width, classes, 1)
 
@@ -104,9 +137,13 @@ def _double(before: int, after: int) -> nn.Module:
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
-        nn.Conv2d(after, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
-    )  # fmt: skip
+        nn.Conv2d(before, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+        nn.Conv2d(after, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+    )
 
 
 def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
@@ -115,11 +152,16 @@ def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
 
     if upsampling == "transposed":
         return nn.ConvTranspose2d(before, after, 2, stride=2)
-    return nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), nn.Conv2d(before, after, 1))
+    return nn.Sequential(
+        nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
+        nn.Conv2d(before, after, 1),
+    )
 
 
 def _side(text: str) -> int:
     number, step = at_least(1)(text), 1 << LEVELS
     if number % step:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times"
+        )
     return number

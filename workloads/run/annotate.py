@@ -1,8 +1,9 @@
 """Put a named range around the forward and backward work of each layer of any nn.Module.
 
-Forward ranges come from global module hooks. Backward kernels are launched from autograd's thread, which a range around
-``loss.backward()`` does not cover. So every autograd node that a module's forward created gets a prehook and a hook,
-which open and close the layer's range on the thread that runs the node.
+Forward ranges come from global module hooks. Backward kernels are launched from autograd's thread,
+which a range around ``loss.backward()`` does not cover. So every autograd node that a module's
+forward created gets a prehook and a hook, which open and close the layer's range on the thread that
+runs the node.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from torch import Tensor, is_grad_enabled, nn
 
 from perfctl.records.report import Gap
 from perfctl.workloads.run.clock import Backend
-from perfctl.workloads.tracing.composites import COMPILED, ModuleHooks, is_compiled, is_wrapper, prepare_for_compiled
+from perfctl.workloads.tracing.composites import (
+    COMPILED,
+    ModuleHooks,
+    is_compiled,
+    is_wrapper,
+    prepare_for_compiled,
+)
 from perfctl.workloads.tracing.gradients import Makers, claim, claim_between, tensors, tensors_in
 from perfctl.workloads.tracing.layers import Names
 from perfctl.workloads.tracing.versions import HAS_NUMBERS, current_task, is_compiling, next_number
@@ -26,7 +33,8 @@ Hook = Callable[..., None]
 
 
 class _Layer:
-    """One module in the stack of running ones; kept for named modules, because modules are called often."""
+    """One module in the stack of running ones; kept for named modules, because modules are
+    called often."""
 
     __slots__ = ("compiled", "forward", "module", "name")
 
@@ -40,8 +48,8 @@ class _Layer:
 
 
 _Node = Tuple[Hook, int, int]
-"""A running autograd node: the hook that closes its range, its backward pass, and autograd's sequence number at its start
-(later nodes belong to its gradients)."""
+"""A running autograd node: the hook that closes its range, its backward pass, and autograd's
+sequence number at its start (later nodes belong to its gradients)."""
 
 
 class _Running:
@@ -51,7 +59,8 @@ class _Running:
 
     def __init__(self) -> None:
         self.inputs: list[set[Any]] = []
-        """Autograd nodes that made the inputs of each running module; only before torch 2.1, whose nodes have no numbers."""
+        """Autograd nodes that made the inputs of each running module; only before torch 2.1, whose
+        nodes have no numbers."""
         self.open: list[_Layer | _Node] = []
         self.calls = 0
         self.compiled = 0
@@ -59,7 +68,8 @@ class _Running:
         self.makers = Makers()
 
     def around(self) -> _Layer | None:
-        """The innermost running module with a name; None without one, or when a node started inside it."""
+        """The innermost running module with a name; None without one, or when a node started
+        inside it."""
         for item in reversed(self.open):
             if type(item) is tuple:
                 return None
@@ -72,7 +82,14 @@ class _Running:
         """Index in ``open`` of a module, or of the node that a hook closes."""
         levels = range(len(self.open) - 1, -1, -1)
         items = ((level, self.open[level]) for level in levels)
-        return next((n for n, one in items if (one.module() if isinstance(one, _Layer) else one[0]) is what), None)
+        return next(
+            (
+                n
+                for n, one in items
+                if (one.module() if isinstance(one, _Layer) else one[0]) is what
+            ),
+            None,
+        )
 
 
 class _Thread(threading.local):
@@ -81,15 +98,20 @@ class _Thread(threading.local):
 
 
 class Annotator:
-    """While entered, every module called opens ranges such as "conv1:forward" and "layer2.0.conv1:grad_weight".
+    """While entered, every module called opens ranges such as "conv1:forward" and
+    "layer2.0.conv1:grad_weight".
 
-    Backward ranges name the gradients that an autograd node computes: ``grad_input``, ``grad_weight``, or ``backward`` for
-    both. Forward work repeated during backward is ``recompute``. Layer names come from :class:`Names`. Results stay the
-    same to the bit: the hooks only look at tensors.
+    Backward ranges name the gradients that an autograd node computes: ``grad_input``,
+    ``grad_weight``, or ``backward`` for both. Forward work repeated during backward is
+    ``recompute``. Layer names come from :class:`Names`. Results stay the same to the bit: the hooks
+    only look at tensors.
     """
 
-    def __init__(self, backend: Backend, root: nn.Module | None = None, names: Names | None = None) -> None:
-        """``root``: the model, if known. ``names``: shared with everything that names layers in this process."""
+    def __init__(
+        self, backend: Backend, root: nn.Module | None = None, names: Names | None = None
+    ) -> None:
+        """``root``: the model, if known. ``names``: shared with everything that names layers in
+        this process."""
         self._push, self._pop = backend.push, backend.pop
         self._names = names or Names(root)
         self._module_hooks = ModuleHooks(self._before, self._after, with_kwargs=not HAS_NUMBERS)
@@ -139,7 +161,9 @@ class Annotator:
         running = self._thread.running
         if running.compiled:
             return
-        recompute = current_task() != -1 or (not HAS_NUMBERS and any(type(item) is tuple for item in running.open))
+        recompute = current_task() != -1 or (
+            not HAS_NUMBERS and any(type(item) is tuple for item in running.open)
+        )
         if not running.calls and not recompute:
             # Outside of modules and backward: open ranges were left by a backward pass that raised.
             self._close_to(running, 0)
@@ -148,7 +172,11 @@ class Annotator:
             self._claim_around(running, tensors_in(arguments))
             running.inputs.append({tensor.grad_fn for tensor in tensors_in(arguments)})
         layer = self._layers.get(id(module))
-        if layer is None or layer.module() is not module or module.__dict__.get("_compiled_call_impl") is not None:
+        if (
+            layer is None
+            or layer.module() is not module
+            or module.__dict__.get("_compiled_call_impl") is not None
+        ):
             layer = self._meet(module, running, recompute)
         running.calls += 1
         running.open.append(layer)
@@ -159,19 +187,23 @@ class Annotator:
     def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
         """The layer of a module called for the first time, or of one that cannot be kept."""
         around = running.around()
-        name = self._names.find(module, None if around is None else around.module(), roots=not recompute)
+        name = self._names.find(
+            module, None if around is None else around.module(), roots=not recompute
+        )
         layer = _Layer(module, name, is_compiled(module))
         if layer.compiled:
             running.compiled += 1
             self._regions[name or type(module).__name__] = None
             if is_wrapper(module):
                 self._module_hooks.hide(module)
-        elif name is not None and self._names.known(module) == name:  # a replica has the name of its original
+        elif name is not None and self._names.known(module) == name:
+            # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
 
     def _claim_around(self, running: _Running, outputs: Iterable[Tensor]) -> None:
-        """Before torch 2.1: the nodes that the innermost running layer made up to here are its own."""
+        """Before torch 2.1: the nodes that the innermost running layer made up to here are
+        its own."""
         around = running.around()
         if around is not None and around.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
@@ -185,7 +217,9 @@ class Annotator:
         running = self._thread.running
         opened, makers = running.open, running.makers
         if not HAS_NUMBERS and opened and running.inputs and type(opened[-1]) is not tuple:
-            running.inputs[-1].update(tensor.grad_fn for tensor in tensors_in(rest[0] if len(rest) > 1 else None))
+            running.inputs[-1].update(
+                tensor.grad_fn for tensor in tensors_in(rest[0] if len(rest) > 1 else None)
+            )
             self._claim_around(running, tensors(result))
         if opened and opened[-1] is self._layers.get(id(module)):
             opened.pop()
@@ -240,7 +274,8 @@ class Annotator:
                 pop()
             else:
                 self._close_to(running, level)
-            if HAS_NUMBERS and is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
+            # create_graph: the gradients have their own nodes
+            if HAS_NUMBERS and is_grad_enabled() and self._active:
                 claim(tensors(inputs), Makers(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after

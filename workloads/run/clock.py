@@ -25,6 +25,9 @@ from perfctl.workloads.tracing.versions import range_functions
 _TASKS = Path("/proc/self/task")
 _ORIGINS = "TORCH_COMPILE_DEBUG_EXTEND"
 
+_everywhere: list[bool] = []
+"""Whether the running window records all threads; each is then told that no profiler runs in it."""
+
 
 class Clock:
     """For a CPU, where a call returns when its operation is complete.
@@ -49,11 +52,11 @@ class Clock:
 
 
 class CpuWait:
-    """From here on: how much of the time that the threads of this process wanted to run they waited for a core, and how busy other
-    processes kept the cores.
+    """From here on: how much of the time that the threads of this process wanted to run they waited
+    for a core, and how busy other processes kept the cores.
 
-    The Linux scheduler counts both: /proc/PID/task/TID/schedstat has nanoseconds on a core and in its queue, /proc/stat the ticks
-    of all cores. Caches that others fill are in neither.
+    The Linux scheduler counts both: /proc/PID/task/TID/schedstat has nanoseconds on a core and in
+    its queue, /proc/stat the ticks of all cores. Caches that others fill are in neither.
     """
 
     def __init__(self) -> None:
@@ -68,7 +71,11 @@ class CpuWait:
             ran, waited = ran + running - before[0], waited + waiting - before[1]
         if ran > 0:
             found.append(Summary(CPU_WAIT, waited / (ran + waited), "ratio"))
-        if self._cores is not None and cores is not None and (there := cores[1] - self._cores[1]) > 0:
+        if (
+            self._cores is not None
+            and cores is not None
+            and (there := cores[1] - self._cores[1]) > 0
+        ):
             others = (cores[0] - self._cores[0] - own_s) / there
             found.append(Summary(CPU_OTHERS, min(max(others, 0.0), 1.0), "ratio"))
         return found
@@ -86,10 +93,13 @@ def _turns() -> dict[str, tuple[int, int]]:
 
 
 def _cores() -> tuple[float, float] | None:
-    """Seconds of all cores since the system began: busy, and in all; None where the system does not say."""
+    """Seconds of all cores since the system began: busy, and in all; None where the system does
+    not say."""
     with suppress(OSError, ValueError):
         name, *ticks = Path("/proc/stat").read_text().partition("\n")[0].split()
-        user, nice, system, idle, waiting, *rest = (int(one) / os.sysconf("SC_CLK_TCK") for one in ticks[:8])
+        user, nice, system, idle, waiting, *rest = (
+            int(one) / os.sysconf("SC_CLK_TCK") for one in ticks[:8]
+        )
         if name == "cpu":  # what a hypervisor took (the last of the rest) is busy for this system
             busy = user + nice + system + sum(rest)
             return busy, busy + idle + waiting
@@ -148,7 +158,9 @@ class Timeline:
         yield
         self._spans.append((number, phase, start, self.clock.mark()))
 
-    def note(self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None) -> None:
+    def note(
+        self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None
+    ) -> None:
         """Set a row's loss (a scalar, left on its device until ``rows``) and accuracy (0..1)."""
         self._scores[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss, accuracy
 
@@ -158,12 +170,15 @@ class Timeline:
         for number, phase, start, end in self._spans:
             loss, accuracy = self._scores.get((number, phase), (None, None))
             times = self.clock.start_ns(start), self.clock.between_ns(start, end)
-            rows.append(Step(number, phase, *times, None if loss is None else float(loss), accuracy))
+            rows.append(
+                Step(number, phase, *times, None if loss is None else float(loss), accuracy)
+            )
         return in_order(rows)
 
 
 def make_window(options: Options, all_threads: bool = False) -> AbstractContextManager[None]:
-    """The context for the measured steps. ``all_threads``: torch.profiler records every thread, where it can."""
+    """The context for the measured steps. ``all_threads``: torch.profiler records every thread,
+    where it can."""
     if options.window == "torch":
         assert options.trace is not None
         return _torch_window(options.trace, options.device, all_threads)
@@ -175,14 +190,18 @@ def make_window(options: Options, all_threads: bool = False) -> AbstractContextM
 def window_gaps(options: Options) -> list[Gap]:
     """A gap when the window does not work on this device."""
     if options.window == "cuda" and options.device != "cuda":
-        reason = "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps instead"
+        reason = (
+            "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps "
+            "instead"
+        )
         return [Gap("window:cuda", "not_available", reason)]
     return []
 
 
 @contextmanager
 def _cuda_window() -> Iterator[None]:
-    """cudaProfilerStart and cudaProfilerStop, synchronised so that no kernel of another step is inside."""
+    """cudaProfilerStart and cudaProfilerStop, synchronised so that no kernel of another step
+    is inside."""
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
     try:
@@ -202,8 +221,11 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
     how = _of_all_threads() if all_threads else {}
-    memory = hasattr(torch.profiler.profile, "add_metadata_json")  # torch 1.9 and later; 1.8.1 never ends with it
-    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=memory, **how)
+    # torch 1.9 and later; 1.8.1 never ends with it
+    memory = hasattr(torch.profiler.profile, "add_metadata_json")
+    profiler = torch.profiler.profile(
+        activities=activities, record_shapes=True, profile_memory=memory, **how
+    )
     profiler.__enter__()  # torch 1.8 has neither start nor stop
     _everywhere.append(bool(how))
     rank_is_known = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -238,30 +260,32 @@ def _export(profiler: torch.profiler.profile, path: Path) -> None:
 
 
 def _add_origins(path: Path) -> None:
-    """Where the user asked Inductor for them: the Python lines that each fused kernel comes from. torch (2.14) adds them only to
-    traces that its own handler writes."""
+    """Where the user asked Inductor for them: the Python lines that each fused kernel comes from.
+    torch (2.14) adds them only to traces that its own handler writes."""
     if os.environ.get(_ORIGINS) == "1":
         with suppress(Exception):  # the trace is whole without them
             importlib.import_module("torch._inductor.profiler")._add_inductor_provenance(str(path))
 
 
 def _of_all_threads() -> dict[str, Any]:
-    """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for versions that cannot (2.4)."""
+    """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for
+    versions that cannot (2.4)."""
     try:
-        return {"experimental_config": torch._C._profiler._ExperimentalConfig(profile_all_threads=True)}
+        return {
+            "experimental_config": torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        }
     except (AttributeError, TypeError):
         return {}
 
 
-_everywhere: list[bool] = []
-"""Whether the running window records all threads; each is then told that no profiler runs in it."""
 _enter, _leave = range_functions()
 _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 
 
 class Backend:
-    """Receives ranges, and ignores them. Both methods are called from any thread; ranges nest per thread."""
+    """Receives ranges, and ignores them. Both methods are called from any thread; ranges nest
+    per thread."""
 
     def push(self, name: str) -> None:
         pass
@@ -282,7 +306,8 @@ class NvtxRanges(Backend):
 
 
 class OpenRanges(threading.local):
-    """What a backend keeps of the open ranges of one thread: autograd has its own thread for a GPU."""
+    """What a backend keeps of the open ranges of one thread: autograd has its own thread for
+    a GPU."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -291,15 +316,18 @@ class OpenRanges(threading.local):
 class RecordFunctionRanges(Backend):
     """torch.profiler ranges ("user_annotation" in a Kineto trace).
 
-    Uses the functions of torch's own tracers, at a quarter of the cost of torch.profiler.record_function, which goes
-    through the dispatcher. Without a running profiler there are no ranges.
+    Uses the functions of torch's own tracers, at a quarter of the cost of
+    torch.profiler.record_function, which goes through the dispatcher. Without a running profiler
+    there are no ranges.
     """
 
     def __init__(self) -> None:
         self._open = OpenRanges()
 
     def push(self, name: str) -> None:
-        self._open.stack.append(_enter(name) if _is_listening() or (_everywhere and _everywhere[-1]) else None)
+        self._open.stack.append(
+            _enter(name) if _is_listening() or (_everywhere and _everywhere[-1]) else None
+        )
 
     def pop(self) -> None:
         handle = self._open.stack.pop()
@@ -312,7 +340,8 @@ class _Depth(threading.local):
 
 
 class OwnRanges(Backend):
-    """Passes ranges on, and closes only those that the same thread opened: another cannot close them."""
+    """Passes ranges on, and closes only those that the same thread opened: another cannot
+    close them."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -329,7 +358,8 @@ class OwnRanges(Backend):
 
 
 def make_backend(kind: str) -> Backend:
-    """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot work here."""
+    """The backend ``kind``, one of spec.ANNOTATIONS. Raises WorkloadError when it cannot
+    work here."""
     if kind == "nvtx":
         return NvtxRanges()
     return RecordFunctionRanges() if kind == "record_function" else Backend()

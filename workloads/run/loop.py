@@ -1,8 +1,9 @@
-"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the record. Imports torch.
+"""Run a workload: warm-up, the measured steps inside the profiler's window, epochs. Fills in the
+record. Imports torch.
 
-A step runs in phases, on its device and in its precision. Layers are timed with ranges that read the clock, in extra steps
-after the measured ones: the measured steps have no ranges, so that nothing slows them down; a range adds a few microseconds
-to its layer.
+A step runs in phases, on its device and in its precision. Layers are timed with ranges that read
+the clock, in extra steps after the measured ones: the measured steps have no ranges, so that
+nothing slows them down; a range adds a few microseconds to its layer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from perfctl.records.stats import PERCENTILES, needed, percentile
 from perfctl.workloads.data import mnist
 from perfctl.workloads.interface import Workload
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend, Clock, CpuWait, OpenRanges, Timeline, make_window, span
+from perfctl.workloads.run.clock import (
+    Backend,
+    Clock,
+    CpuWait,
+    OpenRanges,
+    Timeline,
+    make_window,
+    span,
+)
 from perfctl.workloads.run.record import Kept, Record
 from perfctl.workloads.run.setup import Setup, autocast, prepare
 from perfctl.workloads.spec import LEAST_STEPS, Options
@@ -102,14 +111,19 @@ def finish(setup: Setup, timeline: Timeline, batch: Batch) -> None:
 
 
 def summarise(setup: Setup, record: Record) -> None:
-    """Add summaries to the record: those of the feed, images per second, percentiles of a batch's time.
+    """Add summaries to the record: those of the feed, images per second, percentiles of a
+    batch's time.
 
     Unknown ones become gaps.
     """
     feed = setup.parts.feed
     if feed is None:
         return
-    steps = [row.duration_ns for row in record.steps if row.phase == "step" and row.duration_ns is not None]
+    steps = [
+        row.duration_ns
+        for row in record.steps
+        if row.phase == "step" and row.duration_ns is not None
+    ]
     latency: dict[int, int] = defaultdict(int)
     for row in record.steps:
         if row.phase in ("copy", "inference"):
@@ -121,12 +135,15 @@ def summarise(setup: Setup, record: Record) -> None:
         name, value = f"latency_p{percent}", percentile(list(latency.values()), percent)
         record.summaries.append(Summary(name, value, "ns"))
         if value is None:
-            reason = f"{len(latency)} full batches were timed; at least {needed(percent)} are needed"
+            reason = (
+                f"{len(latency)} full batches were timed; at least {needed(percent)} are needed"
+            )
             record.gaps.append(Gap(name, "not_available", reason))
 
 
 class TimedRanges(Backend):
-    """A backend of the annotator that sets a mark at both ends of each range, without waiting for the device."""
+    """A backend of the annotator that sets a mark at both ends of each range, without waiting for
+    the device."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -145,7 +162,8 @@ class TimedRanges(Backend):
             self._open.stack[-1][2].append((start, end))
 
     def take(self) -> dict[str, int]:
-        """Nanoseconds per range name since the last call, without inner ranges; waits for the device."""
+        """Nanoseconds per range name since the last call, without inner ranges; waits for
+        the device."""
         self._clock.wait()
         between = self._clock.between_ns
         found: dict[str, int] = {}
@@ -157,7 +175,8 @@ class TimedRanges(Backend):
 
 
 def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
-    """Median, minimum and maximum over ``steps`` steps of each layer and direction, in order of first appearance.
+    """Median, minimum and maximum over ``steps`` steps of each layer and direction, in order of
+    first appearance.
 
     An extra step comes first, in which the annotator creates its hooks.
     """
@@ -170,7 +189,10 @@ def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[Laye
             step(setup, next(batches))
             for name, spent in ranges.take().items():
                 seen.setdefault(name, []).append(spent)
-    kinds, root = {path: type(module).__name__ for path, module in model.named_modules()}, type(model).__name__
+    kinds, root = (
+        {path: type(module).__name__ for path, module in model.named_modules()},
+        type(model).__name__,
+    )
     found = []
     for name, times in seen.items():
         layer, _, direction = name.rpartition(":")
@@ -211,7 +233,8 @@ def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
 
 
 def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
-    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode is restored.
+    """(mean loss, accuracy 0..1, Dice 0..1 of masks) over the test data; the model's mode
+    is restored.
 
     Accuracy counts every target, images or pixels. Dice is None when outputs are not masks.
     """
@@ -236,13 +259,17 @@ def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
 
 
 def overlaps(found: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """3 x classes: pixels of each class that are predicted correctly, predicted, and in the target."""
+    """3 x classes: pixels of each class that are predicted correctly, predicted, and in
+    the target."""
     hits = found[found == targets]
-    return torch.stack([torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)])
+    return torch.stack(
+        [torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)]
+    )
 
 
 def dice(counts: Tensor) -> float | None:
-    """Mean of 2 x correct / (predicted + target) over all classes but the first; None when all are empty.
+    """Mean of 2 x correct / (predicted + target) over all classes but the first; None when all
+    are empty.
 
     Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the division.
     """
@@ -254,13 +281,19 @@ def dice(counts: Tensor) -> float | None:
 def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
     """Run it and write the record. Exceptions are raised again after the record was written.
 
-    Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of memory), OSError.
+    Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of
+    memory), OSError.
     """
     given = {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
     record = Record(
-        workload.NAME, options.batch_size, options.mode, options.precision, options.seed,
-        variant=_variant(workload, own, options), options=given,
-    )  # fmt: skip
+        workload.NAME,
+        options.batch_size,
+        options.mode,
+        options.precision,
+        options.seed,
+        variant=_variant(workload, own, options),
+        options=given,
+    )
     with Kept(record, options):
         setup = prepare(workload, options, own, record)
         _warm_up(setup, record)
@@ -272,14 +305,18 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
                 setup.memory.take_peak()
                 record.environment["host_peak_covers"] = setup.memory.host_peak_covers
             if options.layer_steps is not None:
-                record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
+                record.layer_times = time_layers(
+                    setup, _batches(setup, options.layer_steps), options.layer_steps
+                )
             run_epochs(setup, record)
         finally:
             setup.memory.fill(record)
         for row in record.steps:
             if row.loss is not None and not math.isfinite(row.loss):
                 reason = f"the loss was {row.loss}"
-                record.gaps.append(Gap("step.loss", "unreadable", reason, f"{row.phase} {row.number}"))
+                record.gaps.append(
+                    Gap("step.loss", "unreadable", reason, f"{row.phase} {row.number}")
+                )
     return record
 
 
@@ -304,7 +341,12 @@ def _warm_up(setup: Setup, record: Record) -> None:
 
 def _measure(setup: Setup, record: Record) -> None:
     """The measured steps. When one raises, the rows of the earlier ones are kept."""
-    options, ranges, feed, timeline = setup.options, setup.ranges, setup.parts.feed, Timeline(setup.clock)
+    options, ranges, feed, timeline = (
+        setup.options,
+        setup.ranges,
+        setup.parts.feed,
+        Timeline(setup.clock),
+    )
     batches = _batches(setup, options.steps) if feed is None else feed.batches()
     annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
     inner: AbstractContextManager[Any] = annotator or nullcontext()
@@ -364,7 +406,8 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
 
 
 def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
-    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have different models."""
+    """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
+    different models."""
     parser = argparse.ArgumentParser()
     workload.add_options(parser)
     beside = getattr(workload, "SAME_NETWORK", ())

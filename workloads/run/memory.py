@@ -29,10 +29,13 @@ class MemoryWatch:
         self.host_peak_covers = "whole process"
         """What the host's peak covers: "measured steps" where the kernel can reset it."""
         if not self._cuda:
-            self.gaps += [Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()]
+            self.gaps += [
+                Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()
+            ]
 
     def take(self, moment: str) -> None:
-        """Take the current figures; ``moment``: start (no model yet), before (the first step) or after (all else)."""
+        """Take the current figures; ``moment``: start (no model yet), before (the first step) or
+        after (all else)."""
         if self._cuda:
             torch.cuda.synchronize()
             amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *free_and_total()
@@ -68,7 +71,9 @@ class MemoryWatch:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
             where = "/proc" if quantity.startswith("host") else "this version of torch"
-            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})"))
+            self.gaps.append(
+                Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})")
+            )
 
 
 def in_file(path: str, pattern: str) -> str | None:

@@ -16,6 +16,17 @@ from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords
 _DEFAULTS = Options(batch_size=1)
 """An instance, because a slotted class does not keep its defaults."""
 
+_FOLDERS = {
+    "mnist": ", the folder of MNIST/raw, which `download` can fill",
+    "imagenet": ", a folder of class folders (perfctl prepare creates one)",
+}
+_NO_DOWNLOADS = {
+    "imagenet": (
+        "cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val"
+    ),
+    "synthetic": "has nothing to fetch when `data` is synthetic: set `data` to mnist",
+}
+
 
 def _seconds(text: str) -> float:
     try:
@@ -29,43 +40,92 @@ def _seconds(text: str) -> float:
 
 _OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "the run": {
-        "--batch": {"type": at_least(1), "required": True, "metavar": "N", "help": "images or sequences per step"},
+        "--batch": {
+            "type": at_least(1),
+            "required": True,
+            "metavar": "N",
+            "help": "images or sequences per step",
+        },
         "--mode": {"choices": spec.MODES, "help": "training or inference (default: %(default)s)"},
         "--device": {"choices": spec.DEVICES, "help": "default: %(default)s"},
-        "--precision": {"choices": spec.PRECISIONS, "help": "fp32 disables TF32 (default: %(default)s)"},
+        "--precision": {
+            "choices": spec.PRECISIONS,
+            "help": "fp32 disables TF32 (default: %(default)s)",
+        },
         "--seed": {"type": at_least(0), "metavar": "N", "help": "default: %(default)s"},
-        "--steps": {"type": at_least(1), "metavar": "N", "help": "measured steps (default: %(default)s)"},
-        "--warmup": {"type": at_least(1), "metavar": "N",
-                     "help": "steps before the measured ones; the first records the layers' shapes (default: %(default)s)"},
-        "--epochs": {"type": at_least(0), "metavar": "N",
-                     "help": "whole epochs after the measured steps, with test accuracy (default: %(default)s)"},
-        "--threads": {"type": at_least(1), "metavar": "N", "help": "CPU threads (default: chosen by torch)"},
-        "--within": {"type": _seconds, "metavar": "SECONDS",
-                     "help": f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}"},
-        "--compile": {"action": "store_true",
-                      "help": "compile the model with torch.compile, which needs a C++ compiler on a CPU"},
+        "--steps": {
+            "type": at_least(1),
+            "metavar": "N",
+            "help": "measured steps (default: %(default)s)",
+        },
+        "--warmup": {
+            "type": at_least(1),
+            "metavar": "N",
+            "help": (
+                "steps before the measured ones; the first records the layers' shapes (default: "
+                "%(default)s)"
+            ),
+        },
+        "--epochs": {
+            "type": at_least(0),
+            "metavar": "N",
+            "help": (
+                "whole epochs after the measured steps, with test accuracy (default: %(default)s)"
+            ),
+        },
+        "--threads": {
+            "type": at_least(1),
+            "metavar": "N",
+            "help": "CPU threads (default: chosen by torch)",
+        },
+        "--within": {
+            "type": _seconds,
+            "metavar": "SECONDS",
+            "help": f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
+        },
+        "--compile": {
+            "action": "store_true",
+            "help": "compile the model with torch.compile, which needs a C++ compiler on a CPU",
+        },
     },
     "data": {
         "--data": {"choices": spec.DATA, "help": "default: %(default)s"},
-        "--data-dir": {"type": Path, "metavar": "DIR",
-                       "help": "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; "
-                       "folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV file)"},
-        "--download": {"action": "store_true", "help": "download a missing data set into --data-dir"},
+        "--data-dir": {
+            "type": Path,
+            "metavar": "DIR",
+            "help": (
+                "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class "
+                "folders; folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV "
+                "file)"
+            ),
+        },
+        "--download": {
+            "action": "store_true",
+            "help": "download a missing data set into --data-dir",
+        },
     },
     "profiling": {
         "--record": {"type": Path, "metavar": "FILE", "help": "write the JSON record to FILE"},
         "--annotate": {"choices": spec.ANNOTATIONS, "help": "layer ranges (default: %(default)s)"},
         "--window": {"choices": spec.WINDOWS, "help": "profiler to notify of the measured steps"},
-        "--layer-steps": {"type": at_least(1), "metavar": "N",
-                          "help": "steps after the measured ones in which each layer is timed"},
-        "--trace": {"type": Path, "metavar": "FILE", "help": "trace file of --window torch (.json or .json.gz)"},
+        "--layer-steps": {
+            "type": at_least(1),
+            "metavar": "N",
+            "help": "steps after the measured ones in which each layer is timed",
+        },
+        "--trace": {
+            "type": Path,
+            "metavar": "FILE",
+            "help": "trace file of --window torch (.json or .json.gz)",
+        },
     },
-}  # fmt: skip
+}
 """Group -> option -> settings of argparse; fields and defaults are those of Options."""
 
 
 def as_flags(text: str) -> str:
-    """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes ``--data-dir``."""
+    """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes
+    ``--data-dir``."""
     return re.sub("`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), text)
 
 
@@ -79,9 +139,11 @@ def find(name: str) -> Workload:
 
 
 def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """(common options, the workload's own arguments), checked without torch. Raises SpecError with one line.
+    """(common options, the workload's own arguments), checked without torch. Raises SpecError with
+    one line.
 
-    ``arguments``: the command line after the workload's name: ``["--batch", "64", "--conv2", "32,128,5,1"]``.
+    ``arguments``: the command line after the workload's name:
+    ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
     workload = find(name)
     found, unknown = _parser(workload).parse_known_args(list(arguments))
@@ -95,7 +157,8 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, argpa
 
 
 def describe(name: str) -> str:
-    """What ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an unknown name."""
+    """What ``python -m perfctl.workloads NAME --help`` prints. Raises SpecError for an
+    unknown name."""
     return _parser(find(name)).format_help()
 
 
@@ -111,30 +174,26 @@ def _parser(workload: Workload) -> spec.Parser:
     return parser
 
 
-_FOLDERS = {
-    "mnist": ", the folder of MNIST/raw, which `download` can fill",
-    "imagenet": ", a folder of class folders (perfctl prepare creates one)",
-}
-_NO_DOWNLOADS = {
-    "imagenet": "cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val",
-    "synthetic": "has nothing to fetch when `data` is synthetic: set `data` to mnist",
-}
-
-
 def _check(options: Options) -> None:
     if options.mode == "infer" and options.epochs:
         raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":
-        raise SpecError("`precision` tf32 needs `device` cuda: a CPU has no TF32 and would compute in fp32")
+        raise SpecError(
+            "`precision` tf32 needs `device` cuda: a CPU has no TF32 and would compute in fp32"
+        )
     if options.data != "synthetic" and options.data_dir is None:
         raise SpecError(f"`data` {options.data} needs `data_dir`{_FOLDERS.get(options.data, '')}")
     if options.download and options.data != "mnist":
         own = f"cannot fetch your own data: omit it when `data` is {options.data}"
         raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, own)}")
     if options.compile and options.layer_steps is not None:
-        raise SpecError("`layer_steps` cannot time the layers of a compiled model: omit it or `compile`")
+        raise SpecError(
+            "`layer_steps` cannot time the layers of a compiled model: omit it or `compile`"
+        )
     if options.compile and options.warmup < 3:
-        raise SpecError("`compile` needs a `warmup` of at least 3: one step records shapes, the others compile")
+        raise SpecError(
+            "`compile` needs a `warmup` of at least 3: one step records shapes, the others compile"
+        )
     if options.window == "torch" and options.trace is None:
         raise SpecError("`window` torch needs `trace`, the file for its trace")
     if options.trace is not None and options.window != "torch":

@@ -1,7 +1,8 @@
 """Measure this machine's peaks: FLOP/s of large matrix products and bytes/s of a triad.
 
-``python -m perfctl.workloads.run.peaks --device cpu|cuda [--json]``. Reports the best of several rounds' medians: a peak is
-what can be reached, and the median excludes single lucky readings. 1 multiply-add = 2 FLOPs.
+``python -m perfctl.workloads.run.peaks --device cpu|cuda [--json]``. Reports the best of several
+rounds' medians: a peak is what can be reached, and the median excludes single lucky readings. 1
+multiply-add = 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from perfctl.workloads.spec import WorkloadError
 CPU_SIDES, CUDA_SIDES = (1024, 2048), (4096, 8192)
 """Sizes of the matrices; the better one counts."""
 CPU_ELEMENTS, CUDA_ELEMENTS = 2**25, 2**28
-"""fp32 elements of each of the triad's three arrays: 128 MiB on a CPU, 1 GiB on a GPU, beyond any cache."""
+"""fp32 elements of each of the triad's three arrays: 128 MiB on a CPU, 1 GiB on a GPU, beyond
+any cache."""
 ROUNDS, REPEATS = 3, 5
 
 
 def measure(device: str) -> dict[str, Any]:
-    """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without the device."""
+    """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without
+    the device."""
     run_setup.require(device)
     found = run_setup.describe_device(device)
     sides, elements = (CUDA_SIDES, CUDA_ELEMENTS) if device == "cuda" else (CPU_SIDES, CPU_ELEMENTS)
@@ -38,10 +41,15 @@ def measure(device: str) -> dict[str, Any]:
         run_setup.set_tf32(kind)
         flops[path] = max(_matmul(device, side, dtype) for side in sides)
     return {
-        "device": found.name or found.kind, "kind": found.kind, "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "threads": torch.get_num_threads() if device == "cpu" else None, "torch": torch.__version__,
-        "flops": flops, "bandwidth_bps": _triad(device, elements), "rounds": ROUNDS,
-    }  # fmt: skip
+        "device": found.name or found.kind,
+        "kind": found.kind,
+        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "threads": torch.get_num_threads() if device == "cpu" else None,
+        "torch": torch.__version__,
+        "flops": flops,
+        "bandwidth_bps": _triad(device, elements),
+        "rounds": ROUNDS,
+    }
 
 
 def _paths(device: str) -> list[tuple[str, torch.dtype, str]]:
@@ -53,7 +61,8 @@ def _paths(device: str) -> list[tuple[str, torch.dtype, str]]:
     if major >= 7:
         found.append(("tensor fp16", torch.float16, "fp16"))
     if major >= 8:
-        # cuBLAS uses the tensor cores for fp64 there, so the other fp64 units cannot be measured with it.
+        # cuBLAS uses the tensor cores for fp64 there, so the other fp64 units cannot be measured
+        # with it.
         found = [item for item in found if item[0] != "fp64"]
         found += [("tensor bf16", torch.bfloat16, "bf16"), ("tensor tf32", torch.float32, "tf32")]
     return found
@@ -88,7 +97,9 @@ def _seconds(device: str, call: Callable[[], object]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Exit code 0, or 1 with one line on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m perfctl.workloads.run.peaks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m perfctl.workloads.run.peaks", description=__doc__
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--threads", type=int, help="CPU threads (default: chosen by torch)")

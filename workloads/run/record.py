@@ -1,4 +1,5 @@
-"""The JSON record of a workload: what ran where, the times of its steps, the operations of its layers."""
+"""The JSON record of a workload: what ran where, the times of its steps, the operations of
+its layers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from perfctl.workloads.spec import Options, WorkloadError, first_line, writing
 
 @dataclass(slots=True)
 class Record:
-    """Filled in while the workload runs. Rows have the field names of ``perfctl.records.report``."""
+    """Filled in while the workload runs. Rows have the field names of
+    ``perfctl.records.report``."""
 
     workload: str
     batch_size: int | None
@@ -37,9 +39,12 @@ class Record:
     """All options of the workload by name, including defaults."""
     environment: dict[str, str] = field(default_factory=dict)
     device: Device | None = None
-    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
+    started_at: str = field(
+        default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    )
     duration_ns: int | None = None
-    """From the start of the first measured step to the end of the last; None when they did not end."""
+    """From the start of the first measured step to the end of the last; None when they did
+    not end."""
     clock: str | None = None
     """device_events or monotonic; None without timed steps."""
     steps: list[Step] = field(default_factory=list)
@@ -54,9 +59,13 @@ class Record:
     gaps: list[Gap] = field(default_factory=list)
 
     def write(self, path: Path | None) -> None:
-        """Write the record as JSON to ``path``, if any; creates its folder. Raises WorkloadError."""
+        """Write the record as JSON to ``path``, if any; creates its folder. Raises
+        WorkloadError."""
         if path is not None:
-            fields = {item.name: _json_value(getattr(self, item.name)) for item in dataclasses.fields(self)}
+            fields = {
+                item.name: _json_value(getattr(self, item.name))
+                for item in dataclasses.fields(self)
+            }
             record = {"perfctl_workload_record": 1, **fields}
             record[checksum.FIELD] = checksum.of_json(record)
             text = json.dumps(record, indent=1, allow_nan=False)
@@ -66,7 +75,10 @@ class Record:
     def end(self, reason: str | None) -> None:
         """Set the status; ``reason``: why it is not ok."""
         some = any(row.phase == "step" for row in self.steps)
-        self.status, self.reason = "ok" if reason is None else "partial" if some else "failed", reason
+        self.status, self.reason = (
+            "ok" if reason is None else "partial" if some else "failed",
+            reason,
+        )
 
 
 def _json_value(value: Any) -> Any:
@@ -74,7 +86,9 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {key: _json_value(item) for key, item in value._asdict().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _json_value(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {
+            item.name: _json_value(getattr(value, item.name)) for item in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -85,7 +99,8 @@ def _json_value(value: Any) -> Any:
 
 
 class Kept:
-    """Writes the record at the start, so that a killed process leaves one too, and at the end of the block.
+    """Writes the record at the start, so that a killed process leaves one too, and at the end of
+    the block.
 
     Exceptions pass through. Raises WorkloadError when the record cannot be written.
     """
@@ -102,14 +117,22 @@ class Kept:
 
 
 def explain(error: BaseException, options: Options) -> str:
-    """The failure in one line, with advice when memory ran out; fields as options of this process."""
+    """The failure in one line, with advice when memory ran out; fields as options of
+    this process."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, WorkloadError):
         return as_flags(str(error))
     text = first_line(error)
-    signs = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
-    lacks_memory = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+    signs = (
+        "out of memory",
+        "can't allocate memory",
+        "cublas_status_alloc_failed",
+        "cudnn_status_alloc_failed",
+    )
+    lacks_memory = isinstance(error, RuntimeError) and any(
+        sign in str(error).lower() for sign in signs
+    )
     if lacks_memory or isinstance(error, MemoryError):
         return f"out of memory at batch size {options.batch_size}: {text} Try a smaller --batch."
     return f"{type(error).__name__}: {text}"

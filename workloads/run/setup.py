@@ -71,7 +71,10 @@ def make_scaler(precision: str, device: str) -> torch.amp.GradScaler:
 def precision_gaps(precision: str, device: Device) -> list[Gap]:
     capability = device.compute_capability
     if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
-        reason = f"compute capability {capability} has no TF32 (8.0 and later do): the run computed in fp32"
+        reason = (
+            f"compute capability {capability} has no TF32 (8.0 and later do): the run computed in "
+            "fp32"
+        )
         return [Gap("precision:tf32", "not_available", reason)]
     return []
 
@@ -88,12 +91,17 @@ def require(device: str) -> None:
         why = str(said[0].message).split(" (Triggered")[0].split(". Please")[0]
     else:
         why = "torch finds no CUDA device"
-    raise WorkloadError(f"`device` cuda: {why}. Set `device` to cpu, or run it on a machine with a GPU")
+    raise WorkloadError(
+        f"`device` cuda: {why}. Set `device` to cpu, or run it on a machine with a GPU"
+    )
 
 
 def require_compiler(device: str) -> None:
     """Raise WorkloadError when torch.compile cannot work here. Does not import torch."""
-    if device == "cpu" and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None:
+    if (
+        device == "cpu"
+        and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None
+    ):
         raise WorkloadError(
             "`compile` needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
             "Install one (Debian: apt-get install g++), or omit `compile`"
@@ -102,7 +110,9 @@ def require_compiler(device: str) -> None:
 
 def describe_device(device: str) -> Device:
     if device != "cuda":
-        return Device(name=_cpu_name(), kind="cpu", memory_bytes=proc_bytes("/proc/meminfo", "MemTotal"))
+        return Device(
+            name=_cpu_name(), kind="cpu", memory_bytes=proc_bytes("/proc/meminfo", "MemTotal")
+        )
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
     memory_hz = _positive(getattr(properties, "memory_clock_rate", None), 1000)
@@ -163,10 +173,20 @@ def _cpu_name() -> str | None:
 
 
 def _cpu_model() -> str | None:
-    """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations one name."""
-    wanted = {"cpu family": "family", "model": "model", "stepping": "stepping",
-              "CPU implementer": "implementer", "CPU part": "part", "CPU revision": "revision"}  # fmt: skip
-    found = {said: in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$") for key, said in wanted.items()}
+    """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations
+    one name."""
+    wanted = {
+        "cpu family": "family",
+        "model": "model",
+        "stepping": "stepping",
+        "CPU implementer": "implementer",
+        "CPU part": "part",
+        "CPU revision": "revision",
+    }
+    found = {
+        said: in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$")
+        for key, said in wanted.items()
+    }
     return ", ".join(f"{said} {number}" for said, number in found.items() if number) or None
 
 
@@ -186,14 +206,16 @@ class Setup:
 
 
 def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
-    """Check the machine, set seeds and switches, build the workload on its device, and fill in the record."""
+    """Check the machine, set seeds and switches, build the workload on its device, and fill in
+    the record."""
     import numpy
 
     require(options.device)
     if options.compile:
         require_compiler(options.device)
     if options.device == "cpu":
-        # A CUDA build with an unsuitable driver warns at the first backward pass; irrelevant on the CPU.
+        # A CUDA build with an unsuitable driver warns at the first backward pass; irrelevant on
+        # the CPU.
         warnings.filterwarnings("ignore", message="CUDA initialization")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -220,7 +242,8 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Elements of each module's own parameters by dotted path; a shared parameter counts at its first module."""
+    """Elements of each module's own parameters by dotted path; a shared parameter counts at its
+    first module."""
     counted: dict[str, int] = {}
     seen: set[int] = set()
     for path, module in model.named_modules():

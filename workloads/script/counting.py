@@ -1,15 +1,17 @@
-"""Decide which events end a step of a user's script, which thread's events count, and how many samples a step has. Imports torch.
+"""Decide which events end a step of a user's script, which thread's events count, and how many
+samples a step has. Imports torch.
 
-An optimizer's step ends a step. With two optimizers (a GAN), a step ends with the last one before the first steps again:
-five steps of the critic and one of the generator are one step. Without an optimizer of torch, each backward pass ends a
-step; without training, each call of a model does.
+An optimizer's step ends a step. With two optimizers (a GAN), a step ends with the last one before
+the first steps again: five steps of the critic and one of the generator are one step. Without an
+optimizer of torch, each backward pass ends a step; without training, each call of a model does.
 
-Models may be called in many threads: a warm-up, a pool that answers requests, the replicas of DataParallel. Steps are those
-of one thread at a time, the lead. Another thread takes over when the lead has ended, when it trains and the lead did not,
-or when the lead is idle.
+Models may be called in many threads: a warm-up, a pool that answers requests, the replicas of
+DataParallel. Steps are those of one thread at a time, the lead. Another thread takes over when the
+lead has ended, when it trains and the lead did not, or when the lead is idle.
 
-With gradient accumulation, several batches make one step: a step of one optimizer is as many batches as there are backward
-passes in it, each after a call of the model. Calls by other threads during a step of inference add theirs.
+With gradient accumulation, several batches make one step: a step of one optimizer is as many
+batches as there are backward passes in it, each after a call of the model. Calls by other threads
+during a step of inference add theirs.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from perfctl.workloads.run.record import Record
 PATIENCE = 12
 """How often the first optimizer may step while one that has never stepped is waited for."""
 IDLE_AFTER = 3
-"""Calls in a row of another thread, without an event of the lead, after which the lead counts as idle."""
+"""Calls in a row of another thread, without an event of the lead, after which the lead counts
+as idle."""
 
 
 @dataclass(slots=True)
@@ -102,7 +105,9 @@ class StepMarker:
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
-        if self.kind == "auto" and (self._by_backward or self.optimizers_alive() or self.optimizers.order):
+        if self.kind == "auto" and (
+            self._by_backward or self.optimizers_alive() or self.optimizers.order
+        ):
             return False
         self._hear(source)
         return self._count(self.models.event(source))
@@ -114,7 +119,8 @@ class StepMarker:
         if self.kind == "auto" and not self.models.frozen:
             alone = not (self.optimizers_alive() or self.optimizers.order)
             if alone != self._by_backward:
-                self.steps = 0  # earlier calls were not steps, nor were passes before there was an optimizer
+                # earlier calls were not steps, nor were passes before there was an optimizer
+                self.steps = 0
             self._by_backward = alone
         return self._count(self.ends_with_backward)
 
@@ -139,11 +145,19 @@ class StepMarker:
         if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:
-            return f"each step of {self.named}" if self.kind == "optimizer" else f"each call of {self.named}"
+            return (
+                f"each step of {self.named}"
+                if self.kind == "optimizer"
+                else f"each call of {self.named}"
+            )
         if self.kind == "forward" or (self.kind == "auto" and not self.optimizers.order):
             return "an outermost call of the model"
         several = len(self.optimizers.order) > 1
-        return f"the last of {len(self.optimizers.order)} optimizers' steps" if several else "the optimizer's step"
+        return (
+            f"the last of {len(self.optimizers.order)} optimizers' steps"
+            if several
+            else "the optimizer's step"
+        )
 
     def _hear(self, source: int) -> None:
         self._heard[source] = self._heard.get(source, 0) + 1
@@ -211,15 +225,17 @@ class Samples:
         return (sizes.pop() * batches if len(sizes) == 1 else None), batches
 
     def _distinct(self) -> int:
-        """Calls with data of their own. The same tensor given twice is one batch (optimizers that look ahead), unless the
-        step before had it too: a script that computes on made-up data may have no other."""
+        """Calls with data of their own. The same tensor given twice is one batch (optimizers that
+        look ahead), unless the step before had it too: a script that computes on made-up data may
+        have no other."""
         ids = {id(tensor) for call in self._calls if (tensor := call.given()) is not None}
         alive = sum(call.given() is not None for call in self._calls)
         reused = ids & {id(tensor) for call in self._before if (tensor := call.given()) is not None}
         return len(self._calls) - (alive - len(ids) if not reused else 0)
 
     def fill(self, record: Record) -> None:
-        """Add the summaries when some step had several batches; the samples are None when they do not fit the batch size."""
+        """Add the summaries when some step had several batches; the samples are None when they do
+        not fit the batch size."""
         if all(batches <= 1 for _, batches in self._steps):
             return
         batches = sum(each for _, each in self._steps) / len(self._steps)
@@ -229,14 +245,21 @@ class Samples:
         if samples is None or asked not in (None, samples, samples / batches):
             seen = "an unknown number of" if samples is None else f"{samples:g}"
             what = f"a step has {batches:g} batches with {seen} samples"
-            reason = f"{what}, which does not fit the requested batch size of {asked}: samples a second are not known"
+            reason = (
+                f"{what}, which does not fit the requested batch size of {asked}: samples a second "
+                "are not known"
+            )
             record.gaps.append(Gap(SAMPLES_PER_STEP, "ambiguous", reason))
             samples = None
-        record.summaries += [Summary(SAMPLES_PER_STEP, samples, "1"), Summary(BATCHES_PER_STEP, batches, "1")]
+        record.summaries += [
+            Summary(SAMPLES_PER_STEP, samples, "1"),
+            Summary(BATCHES_PER_STEP, batches, "1"),
+        ]
 
 
 class _Token:
-    """Lives as long as its thread. Thread ids are no good: the system gives those of ended threads to new ones."""
+    """Lives as long as its thread. Thread ids are no good: the system gives those of ended threads
+    to new ones."""
 
     __slots__ = ("__weakref__", "calls", "row", "seen", "trains")
 
@@ -285,15 +308,17 @@ class Lead:
         return self._several or threading.current_thread() is not threading.main_thread()
 
     def leads(self, trains: bool = False, called: bool = False) -> bool:
-        """Whether this thread's events count. ``trains``: it ended a backward pass or an optimizer's step. ``called``: it
-        begins an outermost call of a model."""
+        """Whether this thread's events count. ``trains``: it ended a backward pass or an
+        optimizer's step. ``called``: it begins an outermost call of a model."""
         token = self.here.token
         token.trains = token.trains or trains
         if called and token not in self._callers:
             self._several = self._several or bool(self._callers)
             self._callers.add(token)
         lead = self._lead() if self._lead is not None else None
-        if lead is not token and not (self.here.can_lead and self._should_take_over(token, lead, called)):
+        if lead is not token and not (
+            self.here.can_lead and self._should_take_over(token, lead, called)
+        ):
             self._other_calls += called and self.fixed
             return False
         self._events += 1
@@ -322,7 +347,8 @@ class Lead:
         if not self._other_calls:
             return []
         reason = (
-            f"models were also called in other threads: {self._other_calls} calls beside the {self._own_calls} of the thread "
-            "whose steps were measured. Kernels of a step include theirs; the estimate is for one thread's calls"
+            f"models were also called in other threads: {self._other_calls} calls beside the "
+            f"{self._own_calls} of the thread whose steps were measured. Kernels of a step include "
+            "theirs; the estimate is for one thread's calls"
         )
         return [Gap("layer_call", "ambiguous", reason)]

@@ -1,4 +1,5 @@
-"""What a script's run says of itself: precision, device, ranks, and profilers that the script uses. Imports torch."""
+"""What a script's run says of itself: precision, device, ranks, and profilers that the script uses.
+Imports torch."""
 
 from __future__ import annotations
 
@@ -23,9 +24,19 @@ from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.tracing.composites import Region
 from perfctl.workloads.tracing.versions import autocast_dtype
 
-_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+_NAMES = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float64: "fp64",
+}
 _KNOWN = {"fp32", "fp16", "bf16"}
 _MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
+
+SCRIPTS_OWN = (
+    "the script runs torch.profiler itself, and two cannot run at once, so steps are measured only "
+    "while it is off. Use perfctl ingest for the script's own trace, or perfctl nsys"
+)
 
 
 class Facts:
@@ -58,7 +69,9 @@ class Facts:
     def note_name(self, name: str, module: nn.Module) -> None:
         """For Names.follow: count the parameters of each layer, each parameter once."""
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in self._counted and not isinstance(parameter, UninitializedParameter):
+            if id(parameter) not in self._counted and not isinstance(
+                parameter, UninitializedParameter
+            ):
                 self._counted.add(id(parameter))
                 self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
 
@@ -77,10 +90,14 @@ class Facts:
             record.batch_size,
             {shape[0] for step, shape in self.inputs.items() if step is not None and shape},
         )
-        several = any(one.name == SAMPLES_PER_STEP for one in record.summaries)  # they say how the batch size fits
+        # they say how the batch size fits
+        several = any(one.name == SAMPLES_PER_STEP for one in record.summaries)
         if asked is not None and leading and leading != {asked} and not several:
             seen = ", ".join(map(str, sorted(leading)))
-            reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
+            reason = (
+                f"the requested batch size is {asked}, but the first dimension of the model's "
+                f"input is {seen}"
+            )
             record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
@@ -101,7 +118,13 @@ class Facts:
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None
         allowed = "matrix products" if matmul else "convolutions and recurrent layers"
-        return None, f"fp32 with TF32 enabled only in {allowed} (torch's default enables it in convolutions)"
+        return (
+            None,
+            (
+                f"fp32 with TF32 enabled only in {allowed} (torch's default enables it in "
+                "convolutions)"
+            ),
+        )
 
 
 def ranks() -> dict[str, str]:
@@ -110,14 +133,9 @@ def ranks() -> dict[str, str]:
     return {key: text for key, text in found.items() if text.isdecimal()}
 
 
-SCRIPTS_OWN = (
-    "the script runs torch.profiler itself, and two cannot run at once, so steps are measured only while it is off. "
-    "Use perfctl ingest for the script's own trace, or perfctl nsys"
-)
-
-
 class OtherProfilers:
-    """Tracks whether a profiler of the script is prepared or running; calls ``begins`` before one is prepared."""
+    """Tracks whether a profiler of the script is prepared or running; calls ``begins`` before one
+    is prepared."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
         self._begins = begins
@@ -139,7 +157,9 @@ class OtherProfilers:
             self._ours = before
 
     def start(self) -> None:
-        self._undo = [self._watch(name) for name in ("_prepare_trace", "__exit__") if hasattr(profile, name)]
+        self._undo = [
+            self._watch(name) for name in ("_prepare_trace", "__exit__") if hasattr(profile, name)
+        ]
 
     def stop(self) -> None:
         while self._undo:

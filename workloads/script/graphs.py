@@ -1,7 +1,9 @@
-"""Layers of CUDA graphs: a graph that is captured before the window opens gets ranges while it is captured.
+"""Layers of CUDA graphs: a graph that is captured before the window opens gets ranges while it
+is captured.
 
-Replays call no module, so the ranges of the window do not reach their kernels. nsys notes on which thread and when each node
-of a graph was created; with the ranges of that time it says whose kernel it is. Imports torch.
+Replays call no module, so the ranges of the window do not reach their kernels. nsys notes on which
+thread and when each node of a graph was created; with the ranges of that time it says whose kernel
+it is. Imports torch.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from perfctl.workloads.script.phases import replace
 from perfctl.workloads.tracing.layers import Names
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
-"""Set by nsys in the program that it starts. Under ncu an early start would count the kernels of the warm-up, too."""
+"""Set by nsys in the program that it starts. Under ncu an early start would count the kernels of
+the warm-up, too."""
 
 
 class GraphCaptures:
-    """While started: opens the ranges of layers during each capture, and lets nsys record from the first one on."""
+    """While started: opens the ranges of layers during each capture, and lets nsys record from the
+    first one on."""
 
-    def __init__(self, options: ScriptOptions, ranges: Backend, names: Names, is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self, options: ScriptOptions, ranges: Backend, names: Names, is_open: Callable[[], bool]
+    ) -> None:
         """``is_open``: whether the window is open, whose ranges a capture inside it has."""
         self._ranges, self._names, self._is_open = ranges, names, is_open
         self._wanted = options.annotate != "none"

@@ -1,4 +1,5 @@
-"""Parse the command line of a script under perfctl: perfctl's options, ``--``, and the command. Does not import torch."""
+"""Parse the command line of a script under perfctl: perfctl's options, ``--``, and the command.
+Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,10 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.workloads import spec
-from perfctl.workloads.spec import LAUNCHERS, RANK, SpecError, WorkloadError, at_least, is_python, start_words
+from perfctl.workloads.spec import (
+    LAUNCHERS,
+    RANK,
+    SpecError,
+    WorkloadError,
+    at_least,
+    is_python,
+    start_words,
+)
 
 MARKERS = ("auto", "optimizer", "forward", "backward")
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
+
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +80,13 @@ class ScriptOptions:
     device: str | None = None
     """The expected device; the script decides."""
     under: tuple[str, ...] = ()
-    """Profiler and options that every rank of a launcher starts itself under; RANK marks the names of its files."""
+    """Profiler and options that every rank of a launcher starts itself under; RANK marks the names
+    of its files."""
     under_rank: int | None = None
     """The only rank that starts ``under`` the profiler; None for every rank."""
     variant: str | None = None
-    """Distinguishes this command from others of the same script; None: derived from its arguments."""
+    """Distinguishes this command from others of the same script; None: derived from
+    its arguments."""
 
     def for_rank(self, rank: int) -> ScriptOptions:
         """The options with separate files per rank; rank 0 keeps the names."""
@@ -92,29 +106,44 @@ class ScriptOptions:
         mark = f".rank{rank}" if rank else ""
         return (
             *(word.replace(RANK, mark) for word in self.under),
-            sys.executable, *self.command.flags, *start_words(), *own, "--", *self.command.words,
-        )  # fmt: skip
+            sys.executable,
+            *self.command.flags,
+            *start_words(),
+            *own,
+            "--",
+            *self.command.words,
+        )
 
     def with_absolute_paths(self) -> ScriptOptions:
         """The options with absolute paths, because the script may change the working directory."""
-        return replace(self, record=self.record and self.record.absolute(), trace=self.trace and self.trace.absolute())
+        return replace(
+            self,
+            record=self.record and self.record.absolute(),
+            trace=self.trace and self.trace.absolute(),
+        )
 
     def template(self) -> str | None:
-        """``variant``, else the command's arguments with {batch} for the batch size; None without arguments.
+        """``variant``, else the command's arguments with {batch} for the batch size; None
+        without arguments.
 
         {batch} is put into options named after the batch size, else wherever the number occurs.
         """
         if self.variant is not None:
             return self.variant
         value, words = str(self.batch_size), list(self.command.arguments)
-        places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
+        places = [
+            number
+            for number, word in enumerate(words)
+            if word == value or word.endswith(f"={value}")
+        ]
         for number in [number for number in places if _says_batch(words, number)] or places:
             words[number] = words[number][: -len(value)] + "{batch}"
         return " ".join(words) or None
 
 
 def is_script(arguments: Sequence[str]) -> bool:
-    """Whether there is a ``--`` without the name of a workload before it, so that a user's program follows."""
+    """Whether there is a ``--`` without the name of a workload before it, so that a user's
+    program follows."""
     own = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
     return arguments[0].startswith("-") and not {"-h", "--help"} & own
 
@@ -137,7 +166,8 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
 
 
 def read_command(words: Sequence[str]) -> Command:
-    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``. Raises SpecError."""
+    """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``.
+    Raises SpecError."""
     flags: tuple[str, ...] = ()
     if words and is_python(words[0]):
         count = spec.count_python_options(words[1:])
@@ -146,11 +176,15 @@ def read_command(words: Sequence[str]) -> Command:
         raise SpecError(f"no script was given after --: {USAGE}")
     first = words[0]
     if first.startswith("-m"):
-        module, rest = (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
+        module, rest = (
+            (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
+        )
         if not module:
             raise SpecError("no module was given after -m")
         if module == "torch.distributed.launch":
-            raise SpecError("torch.distributed.launch is deprecated: start the script with torchrun")
+            raise SpecError(
+                "torch.distributed.launch is deprecated: start the script with torchrun"
+            )
         kind = LAUNCHERS[module][0] if module in LAUNCHERS else "module"
         return Command(kind, module if kind == "module" else "", tuple(rest), flags)
     launcher = Path(first).name
@@ -166,7 +200,13 @@ def read_command(words: Sequence[str]) -> Command:
 
 
 def _says_batch(words: Sequence[str], number: int) -> bool:
-    option = words[number].partition("=")[0] if "=" in words[number] else words[number - 1] if number else ""
+    option = (
+        words[number].partition("=")[0]
+        if "=" in words[number]
+        else words[number - 1]
+        if number
+        else ""
+    )
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
 
 
@@ -196,15 +236,12 @@ def _parser() -> spec.Parser:
     return parser
 
 
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.05
-
-
 def launch(options: ScriptOptions) -> None:
-    """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the launcher raises.
+    """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the
+    launcher raises.
 
-    The launcher's parser finds the script among its arguments; in its place the launcher starts perfctl with the same
-    options, ``--``, the script and its arguments.
+    The launcher's parser finds the script among its arguments; in its place the launcher starts
+    perfctl with the same options, ``--``, the script and its arguments.
     """
     start: Callable[[Any], object]
     kind = options.command.kind
@@ -219,13 +256,19 @@ def launch(options: ScriptOptions) -> None:
             parser, start = accelerate.launch_command_parser(), accelerate.launch_command
     except ImportError as error:
         if kind == "torchrun":
-            raise WorkloadError(f"torchrun: torch cannot be imported ({error}): pip install torch") from error
+            raise WorkloadError(
+                f"torchrun: torch cannot be imported ({error}): pip install torch"
+            ) from error
         other = "pip install accelerate, or start the script with torchrun"
         raise WorkloadError(f"accelerate cannot be imported ({error}): {other}") from error
     arguments = parser.parse_args(list(options.command.arguments))
     if arguments.training_script is None:
         raise SpecError(f"no script was given for {kind} to start")
-    words = [*(["-m"] if arguments.module else []), arguments.training_script, *arguments.training_script_args]
+    words = [
+        *(["-m"] if arguments.module else []),
+        arguments.training_script,
+        *arguments.training_script_args,
+    ]
     *module, arguments.training_script = start_words()
     arguments.module, arguments.no_python = bool(module), False
     arguments.training_script_args = [*options.own_words, "--", *words]
@@ -235,10 +278,11 @@ def launch(options: ScriptOptions) -> None:
 
 
 def start_under(options: ScriptOptions, rank: int) -> None:
-    """Replace this process by the rank's profiler, which starts the script. Raises WorkloadError when it cannot start.
+    """Replace this process by the rank's profiler, which starts the script. Raises WorkloadError
+    when it cannot start.
 
-    Ranks start one after the other: nsys fails while another nsys starts on the machine (2022.4). A rank has started when
-    its record exists.
+    Ranks start one after the other: nsys fails while another nsys starts on the machine (2022.4). A
+    rank has started when its record exists.
     """
     local = os.environ.get("LOCAL_RANK", "0")
     if local.isdecimal() and int(local) > 0 and options.record is not None:
@@ -250,4 +294,6 @@ def start_under(options: ScriptOptions, rank: int) -> None:
     try:
         os.execvp(words[0], words)  # noqa: S606  # nosec B606
     except OSError as error:
-        raise WorkloadError(f"rank {rank}: cannot start {words[0]}: {error.strerror or error}") from error
+        raise WorkloadError(
+            f"rank {rank}: cannot start {words[0]}: {error.strerror or error}"
+        ) from error

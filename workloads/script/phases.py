@@ -29,7 +29,8 @@ _COPIES = ("to", "cuda", "copy_")
 
 
 class Phases:
-    """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself counts once."""
+    """Ranges "perfctl:phase:NAME" and times of the phases of each step; a phase nested in itself
+    counts once."""
 
     def __init__(self, ranges: Backend, clock: Clock) -> None:
         self._ranges, self._clock = ranges, clock
@@ -39,7 +40,8 @@ class Phases:
         self.number = 0
 
     def begin(self, name: str) -> None:
-        """A phase that is captured into a CUDA graph has no time: its events would become nodes of the graph."""
+        """A phase that is captured into a CUDA graph has no time: its events would become nodes of
+        the graph."""
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
         self._open.append((name, self.number, None if is_capturing() else self._clock.mark()))
 
@@ -48,7 +50,11 @@ class Phases:
             return  # already closed with its step
         name, number, start = self._open.pop()
         self._ranges.pop()
-        if start is not None and not is_capturing() and all(name != around for around, _, _ in self._open):
+        if (
+            start is not None
+            and not is_capturing()
+            and all(name != around for around, _, _ in self._open)
+        ):
             self._spans.append((number, name, start, self._clock.mark()))
 
     def add_step(self, start: Any, end: Any) -> None:
@@ -78,7 +84,9 @@ class Phases:
         while self._undo:
             self._undo.pop()()
 
-    def _wrapper(self, function: Callable[..., Any], phase: str, mine: Callable[[], bool]) -> Callable[..., Any]:
+    def _wrapper(
+        self, function: Callable[..., Any], phase: str, mine: Callable[[], bool]
+    ) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or not mine() or (phase == "copy" and not _to_device(args, kwargs)):
@@ -98,7 +106,8 @@ def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
     first, rest = args[0], args[1:]
     if first.device.type == "cuda":
-        return bool(rest) and isinstance(rest[0], torch.Tensor) and rest[0].device.type == "cpu"  # copy_
+        # copy_
+        return bool(rest) and isinstance(rest[0], torch.Tensor) and rest[0].device.type == "cpu"
     target = kwargs.get("device", rest[0] if rest else "cuda")
     if isinstance(target, torch.Tensor):
         target = target.device
@@ -112,19 +121,24 @@ class _Depth(threading.local):
 class Optimizers:
     """Watches all optimizers, including later ones.
 
-    torch wraps the step of each class once, when the first instance is created; this adds a wrapper around it. torch's
-    step hooks do not work here: perfctl removes hooks at the end of a step, which torch forbids while it calls them.
+    torch wraps the step of each class once, when the first instance is created; this adds a wrapper
+    around it. torch's step hooks do not work here: perfctl removes hooks at the end of a step,
+    which torch forbids while it calls them.
     """
 
-    def __init__(self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]) -> None:
-        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with the optimizer's id and class."""
+    def __init__(
+        self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]
+    ) -> None:
+        """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with
+        the optimizer's id and class."""
         self._began, self._left, self._ended = began, left, ended
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
         self._depth = _Depth()
         self._captured: list[str] = []
-        """Classes of those that stepped during the capture of a CUDA graph, whose replays call no Python code."""
+        """Classes of those that stepped during the capture of a CUDA graph, whose replays call no
+        Python code."""
         self._active = False
         self._undo: list[Callable[[], None]] = []
 
@@ -139,7 +153,8 @@ class Optimizers:
     def _note_made(self, made: Optimizer, *_: object) -> None:
         self._made.add(made)
         kind: Any = type(made)
-        if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):  # before torch 2.0
+        # before torch 2.0
+        if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):
             step = self._around(kind.step)
             step.perfctl = True  # type: ignore[attr-defined]
             self._undo.append(replace(kind, "step", step))
@@ -182,14 +197,17 @@ class Optimizers:
             return
         if not self._captured:
             replayed = call_after(
-                torch.cuda.CUDAGraph, "replay", lambda graph: self._ended(id(graph), self._captured[0])
+                torch.cuda.CUDAGraph,
+                "replay",
+                lambda graph: self._ended(id(graph), self._captured[0]),
             )
             self._undo.append(replayed)
         self._captured.append(name)
 
 
 def replace(owner: Any, name: str, function: Any) -> Callable[[], None]:
-    """Set an attribute of a class or module. The returned function undoes it, unless it was replaced again."""
+    """Set an attribute of a class or module. The returned function undoes it, unless it was
+    replaced again."""
     before = vars(owner).get(name)
 
     def undo() -> None:
@@ -203,7 +221,8 @@ def replace(owner: Any, name: str, function: Any) -> Callable[[], None]:
 
 
 def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
-    """Call ``then`` with the same arguments after every call of a function. The returned function undoes it."""
+    """Call ``then`` with the same arguments after every call of a function. The returned function
+    undoes it."""
     before = getattr(owner, name)
 
     @functools.wraps(before)

@@ -15,25 +15,37 @@ from perfctl.workloads.script.counting import StepMarker
 from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.spec import WorkloadError, first_line, utf8
 
-OTHER_LOOPS = "If it trains in other processes, start it with torchrun; if its steps end differently, set --step-marker"
+OTHER_LOOPS = (
+    "If it trains in other processes, start it with torchrun; if its steps end differently, set "
+    "--step-marker"
+)
 
 
 def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) -> str:
-    """Why ``done`` measured steps are fewer than requested; "" when they are not. Names options of this process."""
+    """Why ``done`` measured steps are fewer than requested; "" when they are not. Names options of
+    this process."""
     if done >= options.steps:
         return ""
     if not marker.optimizer_steps and not marker.calls and not marker.steps:
         return f"{name}: no optimizer stepped and no module was called. {OTHER_LOOPS}"
     if done:
-        return f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or reduce --steps"
+        return (
+            f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or "
+            "reduce --steps"
+        )
     seen = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
     if not marker.steps and (marker.kind, marker.named) != ("auto", None):
         asked = marker.kind if marker.named is None else f"{marker.kind}:{marker.named}"
-        return f"{name}: {seen}, but --step-marker {asked} found no end of a step. Use another marker, or omit it"
+        return (
+            f"{name}: {seen}, but --step-marker {asked} found no end of a step. Use another "
+            "marker, or omit it"
+        )
     if not marker.steps:
         return f"{name}: {seen}, but no end of a step. Set --step-marker to what ends one"
     few = f"{marker.steps} steps (each ends with {marker.in_words()}; {seen})"
-    return f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
+    return (
+        f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
+    )
 
 
 class Keeper:
@@ -44,9 +56,14 @@ class Keeper:
         self.name = utf8(options.command.name)
         template = options.template()
         given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
-        given.update((field, getattr(options, field)) for field in ("steps", "warmup", "batch_env", "batch_size"))
+        given.update(
+            (field, getattr(options, field))
+            for field in ("steps", "warmup", "batch_env", "batch_size")
+        )
         variant = None if template is None else utf8(template)
-        self.record = Record(self.name, options.batch_size, None, None, None, variant=variant, options=given)
+        self.record = Record(
+            self.name, options.batch_size, None, None, None, variant=variant, options=given
+        )
         self._process = os.getpid()
         self._ended = False
         self.before_end: Callable[[], str] | None = None
@@ -66,7 +83,10 @@ class Keeper:
             try:
                 lack = self.before_end()
             except Exception as own:
-                lack = f"perfctl could not finish its record of {self.name} ({type(own).__name__}: {first_line(own)})"
+                lack = (
+                    f"perfctl could not finish its record of {self.name} ({type(own).__name__}: "
+                    f"{first_line(own)})"
+                )
         self.judge(error, lack)
         try:
             self.write()
@@ -81,7 +101,8 @@ class Keeper:
     def judge(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
 
-        A script that ended well after fewer measured steps than requested did not fail; a gap says so.
+        A script that ended well after fewer measured steps than requested did not fail; a gap
+        says so.
         """
         why = _how_it_ended(self.name, error)
         some = any(row.phase == "step" for row in self.record.steps)
@@ -119,7 +140,8 @@ _STDERR = _stderr()
 
 
 def say(text: str) -> None:
-    """Print a line to stderr, unless the script closed it: its descriptor may since be a file of the script's."""
+    """Print a line to stderr, unless the script closed it: its descriptor may since be a file of
+    the script's."""
     with suppress(OSError, ValueError):
         if _stderr() == _STDERR:
             print(f"perfctl: {text}", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""Run a user's script in this process as ``python train.py`` would, and start watching it when it imports torch.
+"""Run a user's script in this process as ``python train.py`` would, and start watching it when it
+imports torch.
 
-The script sees a process of its own: ``sys.argv``, ``__main__``, ``sys.path``, streams and random state are unchanged.
-torch is imported by the script, which may set variables first.
+The script sees a process of its own: ``sys.argv``, ``__main__``, ``sys.path``, streams and random
+state are unchanged. torch is imported by the script, which may set variables first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _OWN = "perfctl.workloads."
 _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 """The function behind ``python -m``."""
 
+_interrupted: list[bool] = []
+
 
 def set_up(command: Command) -> None:
     """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
@@ -45,7 +48,11 @@ def set_up(command: Command) -> None:
     sys.argv = [command.target, *command.arguments]
     whole = _holds_main(command.target)
     # Like the interpreter, follow links of a script's folder.
-    first = os.path.abspath(command.target) if whole else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH100, PTH120
+    first = (
+        os.path.abspath(command.target)  # noqa: PTH100
+        if whole
+        else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH120
+    )
     if not getattr(sys.flags, "safe_path", False):  # Python 3.11 and later
         sys.path[0] = first
     elif whole:
@@ -60,7 +67,11 @@ def execute(command: Command) -> None:
         _run_as_main("__main__", alter_argv=False)
     else:
         # Made absolute like the interpreter does: joined, not normalised.
-        path = command.target if Path(command.target).is_absolute() else f"{os.getcwd()}{os.sep}{command.target}"  # noqa: PTH109
+        path = (
+            command.target
+            if Path(command.target).is_absolute()
+            else f"{os.getcwd()}{os.sep}{command.target}"  # noqa: PTH109
+        )
         main = sys.modules["__main__"].__dict__
         main.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
@@ -95,16 +106,14 @@ def end_as_interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-_interrupted: list[bool] = []
-
-
 def _holds_main(path: str) -> bool:
     """Whether it is a folder or zip file, which Python runs through its ``__main__``."""
     return Path(path).is_dir() or is_zipfile(path)
 
 
 class _Finder:
-    """First on ``sys.meta_path`` until the module is imported; finds it through the other finders."""
+    """First on ``sys.meta_path`` until the module is imported; finds it through the
+    other finders."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
@@ -114,7 +123,9 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        others = (
+            finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self
+        )
         spec = next((found for found in others if found is not None), None)
         if spec is not None and spec.loader is not None:
             self._watch(spec.loader)
@@ -135,7 +146,8 @@ class _Finder:
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once, after the import of the top-level module ``name``; at once if it is imported already."""
+    """Call ``then`` once, after the import of the top-level module ``name``; at once if it is
+    imported already."""
     if name in sys.modules:
         then()
     else:
@@ -143,7 +155,8 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 
 def run_script(arguments: Sequence[str]) -> int:
-    """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too, pass through."""
+    """The exit code: 0, or 2 when nothing was started. Exceptions of the script, SystemExit too,
+    pass through."""
     try:
         options = parse(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
@@ -174,12 +187,16 @@ def run_script(arguments: Sequence[str]) -> int:
             keeper.before_end = watch.end
         except Exception as error:  # the script runs on
             version = getattr(sys.modules["torch"], "__version__", "of unknown version")
-            why = f"perfctl cannot watch a script with torch {version} ({type(error).__name__}: {first_line(error)})"
+            why = (
+                f"perfctl cannot watch a script with torch {version} ({type(error).__name__}: "
+                f"{first_line(error)})"
+            )
             keeper.before_end = lambda: why
 
     after_import("torch", arm)
     _watch_exit(keeper)
-    atexit.register(end_as_interrupted)  # before the script registers handlers, so that those run first
+    # before the script registers handlers, so that those run first
+    atexit.register(end_as_interrupted)
     set_up(options.command)
     try:
         execute(options.command)
@@ -194,7 +211,8 @@ def run_script(arguments: Sequence[str]) -> int:
 
 
 def _watch_exit(keeper: Keeper) -> None:
-    """Finish the record where the script ends itself with ``os._exit``, which runs no exit handlers."""
+    """Finish the record where the script ends itself with ``os._exit``, which runs no
+    exit handlers."""
     exit_at_once = os._exit
 
     @functools.wraps(exit_at_once)

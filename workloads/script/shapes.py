@@ -1,6 +1,8 @@
-"""Record the layers of a script: one complete step per shape of its models' inputs, outside the measured steps.
+"""Record the layers of a script: one complete step per shape of its models' inputs, outside the
+measured steps.
 
-Inside the measured steps only the shapes of the models' inputs are noted, in a few microseconds per call. Imports torch.
+Inside the measured steps only the shapes of the models' inputs are noted, in a few microseconds per
+call. Imports torch.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class StepRecorder:
         self._kept: dict[Step, tuple[tuple[OpShape, ...], list[Gap]]] = {}
         """Operations and gaps of the recorded steps."""
         self._passed_by: set[Shapes | None] = set()
-        """First calls of steps with new shapes that were not recorded, because that was noticed too late."""
+        """First calls of steps with new shapes that were not recorded, because that was noticed
+        too late."""
         self._calls: list[Shapes] = []
         self._measured: list[Step] = []
         self._waited = 0
@@ -70,7 +73,9 @@ class StepRecorder:
         first = tuple(shapes_in(arguments))
         if self._measured:
             return any(step[:1] and step[0][: len(first)] == first for step in self._missing())
-        return first in self._passed_by or all(not step or step[0][: len(first)] != first for step in self._kept)
+        return first in self._passed_by or all(
+            not step or step[0][: len(first)] != first for step in self._kept
+        )
 
     def start(self, module: nn.Module | None = None, arguments: Any = ()) -> None:
         """``module``: is being called already, so its pre-hook is called by hand."""
@@ -85,7 +90,8 @@ class StepRecorder:
         self._calls.append(shapes)
 
     def step_ended(self, whole: bool, measured: bool) -> None:
-        """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step, which is not recorded."""
+        """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step,
+        which is not recorded."""
         step, self._calls = tuple(self._calls), []
         if measured:
             self._measured.append(step)
@@ -99,7 +105,9 @@ class StepRecorder:
                 gaps = running.gaps
                 if running.data_dependent:
                     names = ", ".join(running.data_dependent)
-                    reason = f"sizes depend on the data ({names}): other steps may compute more or less"
+                    reason = (
+                        f"sizes depend on the data ({names}): other steps may compute more or less"
+                    )
                     gaps.append(Gap("layer_call", "ambiguous", reason))
                 self._kept.setdefault(step, (running.ops, gaps))
         elif step and step not in self._kept:
@@ -113,24 +121,34 @@ class StepRecorder:
             running.__exit__(None, None, None)
 
     def is_waiting(self) -> bool:
-        """Whether a shape of the measured steps is still to be recorded; called at the end of each later step."""
+        """Whether a shape of the measured steps is still to be recorded; called at the end of each
+        later step."""
         self._waited += 1
-        return self.wanted or (bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST)
+        return self.wanted or (
+            bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST
+        )
 
     def _missing(self) -> list[Step]:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
     def fill(self, record: Record) -> None:
-        """Add the layers for the most frequent shape of the measured steps, and a gap about the other steps."""
+        """Add the layers for the most frequent shape of the measured steps, and a gap about the
+        other steps."""
         if Recorder is None:
             reason = f"shapes of layers need torch 2.1 or later; this is {torch.__version__}"
             record.gaps.append(Gap("layer_call", "not_available", reason))
             return
         if not self._kept:
-            reason = "there was no complete step outside of the measured ones (--warmup 1 or more records one)"
+            reason = (
+                "there was no complete step outside of the measured ones (--warmup 1 or more "
+                "records one)"
+            )
             record.gaps.append(Gap("layer_call", "not_collected", reason))
             return
-        steps = {step: [n for n, other in enumerate(self._measured) if other == step] for step in self._kept}
+        steps = {
+            step: [n for n, other in enumerate(self._measured) if other == step]
+            for step in self._kept
+        }
         best = max(steps, key=lambda step: len(steps[step]))
         ops, gaps = self._kept[best]
         record.ops = list(ops)
@@ -146,12 +164,22 @@ class StepRecorder:
             f"{_ranges([n for n in others if self._measured[n] == step])}: {_in_words(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]
         )
-        never = " (they first occurred in the measured steps, and not after them)" if self._missing() else ""
+        never = (
+            " (they first occurred in the measured steps, and not after them)"
+            if self._missing()
+            else ""
+        )
         inputs = f"with inputs {_in_words(best)}"
         if own:
-            return f"the estimate is for measured steps {_ranges(own)} {inputs}; others had other inputs{never}: {seen}"
+            return (
+                f"the estimate is for measured steps {_ranges(own)} {inputs}; others had other "
+                f"inputs{never}: {seen}"
+            )
         more = "A larger --warmup may record one of these"
-        return f"the estimate is for a step {inputs}, which no measured step had{never}: {seen}. {more}"
+        return (
+            f"the estimate is for a step {inputs}, which no measured step had{never}: {seen}. "
+            f"{more}"
+        )
 
 
 def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
@@ -161,11 +189,17 @@ def shapes_in(value: Any) -> Iterator[tuple[int, ...]]:
 
 def _in_words(step: Step) -> str:
     """Text such as "8x3x32x32"; several calls are joined by "then"."""
-    calls = [", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor" for shapes in step]
+    calls = [
+        ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "no tensor"
+        for shapes in step
+    ]
     return " then ".join(calls[:4]) + (" then more" if len(calls) > 4 else "") or "of no model"
 
 
 def _ranges(numbers: list[int]) -> str:
     """Text such as "0-3, 5"."""
-    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])]
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])
+    ]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,6 +1,7 @@
 """Watch a user's script: count its steps, record one during the warm-up, open and close the window.
 
-Before the window only the code that counts steps is active; after the window nothing is. Imports torch.
+Before the window only the code that counts steps is active; after the window nothing is.
+Imports torch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from torch import nn
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend, CpuWait, OwnRanges, make_backend, make_clock, make_window, window_gaps
+from perfctl.workloads.run.clock import (
+    Backend,
+    CpuWait,
+    OwnRanges,
+    make_backend,
+    make_clock,
+    make_window,
+    window_gaps,
+)
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
@@ -29,19 +38,34 @@ from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
 from perfctl.workloads.spec import Options, WorkloadError, first_line
-from perfctl.workloads.tracing.composites import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
+from perfctl.workloads.tracing.composites import (
+    ModuleHooks,
+    Region,
+    is_wrapper,
+    prepare_for_compiled,
+    watch_compile,
+)
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Names
-from perfctl.workloads.tracing.versions import current_task, is_capturing, is_compiling, watch_backward
+from perfctl.workloads.tracing.versions import (
+    current_task,
+    is_capturing,
+    is_compiling,
+    watch_backward,
+)
 
 
 class MeasuredSteps:
     """The window; opened and closed at ends of steps, by the thread that runs them."""
 
-    def __init__(self, options: ScriptOptions, ranges: Backend, names: Names, lead: Lead, device: str) -> None:
+    def __init__(
+        self, options: ScriptOptions, ranges: Backend, names: Names, lead: Lead, device: str
+    ) -> None:
         self._ranges, self._lead, self._device = OwnRanges(ranges), lead, device
         self._all_threads = lead.is_one_of_several
-        self._options = Options(options.batch_size or 1, window=options.window, trace=options.trace, device=device)
+        self._options = Options(
+            options.batch_size or 1, window=options.window, trace=options.trace, device=device
+        )
         self._memory = MemoryWatch(device)
         self._memory.take("before")
         self._clock = make_clock(device)
@@ -54,7 +78,8 @@ class MeasuredSteps:
         self.done = 0
 
     def open(self) -> None:
-        """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot be notified."""
+        """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot
+        be notified."""
         self._stack.enter_context(make_window(self._options, all_threads=self._all_threads))
         self._ranges.push(_WINDOW)
         self._stack.callback(self._ranges.pop)
@@ -67,7 +92,8 @@ class MeasuredSteps:
         self._begin_step()
 
     def go_on_here(self, was_idle: bool) -> None:
-        """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and begins anew in this one."""
+        """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and
+        begins anew in this one."""
         self.phases.close_all()
         self._ranges.push(_WINDOW)
         if was_idle:
@@ -82,7 +108,8 @@ class MeasuredSteps:
         self._begin_step()
 
     def close(self, record: Record, whole: bool) -> None:
-        """End measuring and fill in the record; ``whole``: the current step ended. Raises WorkloadError for the trace."""
+        """End measuring and fill in the record; ``whole``: the current step ended. Raises
+        WorkloadError for the trace."""
         self._close_ranges()
         if whole:
             end = self._end_step()
@@ -100,7 +127,9 @@ class MeasuredSteps:
             self._memory.take_peak()
             self._memory.fill(record)
             # Peaks are not reset: the script may print them.
-            record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = "whole process"
+            record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = (
+                "whole process"
+            )
             record.gaps += window_gaps(self._options)
             record.gaps += self.annotator.gaps if self.annotator is not None else []
 
@@ -128,7 +157,8 @@ UNRECORDED = 8
 
 
 def _spared(event: Callable[..., None]) -> Callable[..., None]:
-    """An event that never fails the script: after an error of perfctl's own, the script runs on unwatched."""
+    """An event that never fails the script: after an error of perfctl's own, the script runs
+    on unwatched."""
 
     @functools.wraps(event)
     def spared(watch: ScriptWatch, *args: Any) -> None:
@@ -160,7 +190,9 @@ class ScriptWatch:
         self._gave_way = False
         """Steps were not measured because the script was profiling."""
         self._ranges = Backend()
-        self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
+        self._hooks = ModuleHooks(
+            self._before_call, self._after_call, with_kwargs=True, outermost=True
+        )
         self._undo: list[Callable[[], None]] = []
         self._lead = Lead(self._taken_over)
         self._window: MeasuredSteps | None = None
@@ -184,13 +216,20 @@ class ScriptWatch:
         self._optimizers.start()
         self._hooks.install()
         self._captures = GraphCaptures(
-            self._options, self._ranges, self._names, lambda: self._window is not None or self._measured
+            self._options,
+            self._ranges,
+            self._names,
+            lambda: self._window is not None or self._measured,
         )
         self._captures.start()
         if self._options.window == "torch":
             self._others.start()
         watched = watch_backward()
-        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watched, watch_compile()]
+        self._undo = [
+            call_after(torch.autograd, "backward", self._backward_ended),
+            watched,
+            watch_compile(),
+        ]
         os.register_at_fork(after_in_child=self._forked)
 
     def end(self) -> str:
@@ -225,8 +264,13 @@ class ScriptWatch:
             if self._options.warmup == 0 and not self._measured:
                 self._open()
                 if self._window is not None and self._window.annotator is not None:
-                    self._window.annotator._before(module, arguments)  # torch collected this call's hooks before
-            elif _is_model(module) and not self._recorder.running and self._recorder.is_new(arguments):
+                    # torch collected this call's hooks before
+                    self._window.annotator._before(module, arguments)
+            elif (
+                _is_model(module)
+                and not self._recorder.running
+                and self._recorder.is_new(arguments)
+            ):
                 self._marker.listen()
                 self._recorder.start(module, arguments)
         if self._window is not None:
@@ -241,15 +285,23 @@ class ScriptWatch:
         while calls.pop() is not module:
             pass
         leads = self._lead.leads()
-        if not calls and _is_model(module) and (leads or (self._lead.fixed and self._is_own_call(module))):
-            self._samples.called(tensors_in((arguments, rest[0] if rest[0] else None)), torch.is_grad_enabled())
+        if (
+            not calls
+            and _is_model(module)
+            and (leads or (self._lead.fixed and self._is_own_call(module)))
+        ):
+            self._samples.called(
+                tensors_in((arguments, rest[0] if rest[0] else None)), torch.is_grad_enabled()
+            )
         if not leads:
             return
         if not calls:
             if self._window is not None:
                 self._window.phases.close_all()
             shapes = tuple(shapes_in((arguments, rest[0])))
-            self._facts.note_call(module, shapes, None if self._window is None else self._window.done)
+            self._facts.note_call(
+                module, shapes, None if self._window is None else self._window.done
+            )
             if _is_model(module):
                 self._recorder.note_call(shapes)
         ends = self._marker.module_called(type(module).__name__)
@@ -259,8 +311,13 @@ class ScriptWatch:
             self._step_ended()
 
     def _is_own_call(self, module: nn.Module) -> bool:
-        """Whether it is a call of a model, not of a part of one that a wrapper runs in threads of its own."""
-        return _is_model(module) and "_is_replica" not in module.__dict__ and not self._names.is_part(module)
+        """Whether it is a call of a model, not of a part of one that a wrapper runs in threads of
+        its own."""
+        return (
+            _is_model(module)
+            and "_is_replica" not in module.__dict__
+            and not self._names.is_part(module)
+        )
 
     @_spared
     def _in_window(self, then: Callable[[Phases], None]) -> None:
@@ -278,7 +335,8 @@ class ScriptWatch:
     @_spared
     def _backward_ended(self, *_: object) -> None:
         self._facts.trained = True
-        if current_task() != -1 or not self._lead.leads(trains=True):  # -1: not within another (checkpointing)
+        # -1: not within another (checkpointing)
+        if current_task() != -1 or not self._lead.leads(trains=True):
             return
         self._samples.passed_backward()
         if self._marker.ends_with_backward and self._window is not None:
@@ -293,7 +351,8 @@ class ScriptWatch:
             self._close(whole=False)
 
     def _taken_over(self, from_dead: bool) -> None:
-        """Another thread leads from now on. What a thread that still lives did was not the script's steps."""
+        """Another thread leads from now on. What a thread that still lives did was not the
+        script's steps."""
         if not from_dead:
             self._samples.forget()
         if self._window is not None:
@@ -319,7 +378,8 @@ class ScriptWatch:
             if late >= UNRECORDED or (late >= 0 and not self._recorder.wanted):
                 self._open()
             elif self._recorder.wanted and not self._marker.calls:
-                self._marker.listen()  # a script without modules: nothing else shows the start of a step
+                # a script without modules: nothing else shows the start of a step
+                self._marker.listen()
                 self._recorder.start()
         elif self._window.done + 1 < self._options.steps:
             self._window.next_step()
@@ -391,7 +451,10 @@ class ScriptWatch:
         if self._broken is not None:
             return
         what = f"{type(error).__name__}: {first_line(error)}"
-        self._broken = f"perfctl stopped watching {self._keeper.name}, which ran on: an error of perfctl's own ({what})"
+        self._broken = (
+            f"perfctl stopped watching {self._keeper.name}, which ran on: an error of perfctl's "
+            f"own ({what})"
+        )
         if self._window is not None:
             with suppress(Exception):
                 self._close(whole=False)
@@ -411,5 +474,6 @@ class ScriptWatch:
 
 
 def _is_model(module: nn.Module) -> bool:
-    """Whether its call counts as one of a model: not for a loss; yes for a compiled function, which may be one."""
+    """Whether its call counts as one of a model: not for a loss; yes for a compiled function, which
+    may be one."""
     return next(module.parameters(), None) is not None or isinstance(module, Region)

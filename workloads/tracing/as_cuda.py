@@ -1,8 +1,10 @@
-"""Run on any device what a CUDA GPU would run, as far as memory differs: attention, dropout, recurrent layers, optimizers.
+"""Run on any device what a CUDA GPU would run, as far as memory differs: attention, dropout,
+recurrent layers, optimizers.
 
-A kernel is replaced by the shapes of what it returns, keeps for backward and takes as scratch. Rules and sizes: PyTorch,
-aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (choice of the kernel), attention.cpp (padding, masks),
-attention_backward.cu and mem_eff_attention/kernel_backward.h (scratch), flash_attn/flash_api.cpp (scratch), Dropout.cpp,
+A kernel is replaced by the shapes of what it returns, keeps for backward and takes as scratch.
+Rules and sizes: PyTorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (choice of the
+kernel), attention.cpp (padding, masks), attention_backward.cu and
+mem_eff_attention/kernel_backward.h (scratch), flash_attn/flash_api.cpp (scratch), Dropout.cpp,
 cudnn/RNN.cpp, torch/optim/optimizer.py. Imports torch.
 """
 
@@ -23,7 +25,24 @@ from perfctl.records.paper import OnGpu, OpShape
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
-KINDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
+KINDS = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+}
+
+_SCRATCH = frozenset(
+    (
+        "aten._scaled_dot_product_flash_attention_backward",
+        "aten._scaled_dot_product_cudnn_attention_backward",
+        "aten._scaled_dot_product_efficient_attention_backward",
+    )
+)
+
+_GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
+"""Function -> values that are taken to be kept for backward, for each hidden unit and step: gates
+and states."""
 
 
 def type_name(tensor: torch.Tensor) -> str:
@@ -46,18 +65,23 @@ class Kernels:
     @property
     def assumed(self) -> tuple[str, ...]:
         """One line for each choice that the step met."""
-        lines = [f"attention: {text}, {calls:,} call{'s' * (calls > 1)}" for text, calls in self.attention.items()]
+        lines = [
+            f"attention: {text}, {calls:,} call{'s' * (calls > 1)}"
+            for text, calls in self.attention.items()
+        ]
         if self.dropouts:
             lines.append("dropout: CUDA's own kernel, which keeps a mask of 1 byte a value")
         if self.recurrent:
             lines.append(
-                "recurrent layers: cuDNN; what it keeps for backward is not published, taken as gates and states of every step"
+                "recurrent layers: cuDNN; what it keeps for backward is not published, taken as "
+                "gates and states of every step"
             )
         return (*lines, self.update) if self.update else tuple(lines)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Within, calls from Python to attention, dropout and recurrent layers take the GPU's kernels."""
+        """Within, calls from Python to attention, dropout and recurrent layers take the
+        GPU's kernels."""
         functional, vf = torch.nn.functional, torch._VF
         self.attention.clear()
         self.dropouts = self.recurrent = 0
@@ -82,9 +106,16 @@ class _Attention:
         self.kernels, self.before = kernels, before
 
     def __call__(
-        self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
         given = (query, key, value, attn_mask, dropout_p, is_causal)
         if any(isinstance(item, torch.Tensor) and item.is_nested for item in given[:4]):
             self.kernels.attention["of nested tensors, as this device runs it"] += 1
@@ -92,8 +123,19 @@ class _Attention:
         query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
         if not query.is_meta:
             self.kernels.attention["as this device runs it, because it has data"] += 1
-            return self.before(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        kernel, why = choose(self.kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+            return self.before(
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
+        kernel, why = choose(
+            self.kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
+        )
         said = f"{kernel} kernel{f' ({why})' if why else ''}, {type_name(query)}"
         self.kernels.attention[f"{said}, head size {query.shape[-1]}"] += 1
         scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -101,14 +143,29 @@ class _Attention:
         if kernel == "flash":
             size, padding = query.shape[-1], -query.shape[-1] % 8
             if padding:
-                query, key, value = (torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value))
-            found = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+                query, key, value = (
+                    torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value)
+                )
+            found = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, scale=scale
+            )[0]
             return found[..., :size] if padding else found
         if kernel == "math":
-            return self.before(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+            return self.before(
+                query,
+                key,
+                value,
+                attn_mask,
+                dropout_p,
+                is_causal,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
         mask = attn_mask
         if mask is not None and mask.dtype == torch.bool:
-            mask = torch.where(mask.logical_not(), float("-inf"), torch.zeros((), dtype=query.dtype, device="meta"))
+            mask = torch.where(
+                mask.logical_not(), float("-inf"), torch.zeros((), dtype=query.dtype, device="meta")
+            )
         if kernel == "cudnn":
             return aten._scaled_dot_product_cudnn_attention(
                 query, key, value, mask, grad, dropout_p, is_causal, False, scale=scale
@@ -123,22 +180,33 @@ class _Attention:
 
 
 def _autocast(*tensors: Any) -> list[Any]:
-    """CUDA's autocast runs attention and recurrent layers in its lower type; what is no number with a fraction stays."""
+    """CUDA's autocast runs attention and recurrent layers in its lower type; what is no number with
+    a fraction stays."""
     if not torch.is_autocast_enabled("cuda"):
         return list(tensors)
     to = torch.get_autocast_dtype("cuda")
     return [
         item.to(to)
-        if isinstance(item, torch.Tensor) and item.is_floating_point() and item.dtype != torch.float64
+        if isinstance(item, torch.Tensor)
+        and item.is_floating_point()
+        and item.dtype != torch.float64
         else item
         for item in tensors
     ]
 
 
 def choose(
-    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
+    gpu: OnGpu,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout: float,
+    causal: bool,
+    grouped: bool,
 ) -> tuple[str, str]:
-    """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that PyTorch tries)."""
+    """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that
+    PyTorch tries)."""
     refused = {
         "cudnn": _no_cudnn(gpu, query, key, value, mask, dropout, grouped),
         "flash": _no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
@@ -150,7 +218,11 @@ def choose(
             return "math", f"{gpu.attention} {why}"
         return gpu.attention, "as asked for"
     reasons: list[str] = []
-    order = ("cudnn", "flash", "efficient", "math") if gpu.capability[0] in (9, 10) else ("flash", "efficient", "math")
+    order = (
+        ("cudnn", "flash", "efficient", "math")
+        if gpu.capability[0] in (9, 10)
+        else ("flash", "efficient", "math")
+    )
     for name in order:
         if not refused[name]:
             return name, "; ".join(reasons)
@@ -177,7 +249,14 @@ def _shapes_refused(query: Any, key: Any, value: Any, grouped: bool, types: tupl
 
 
 def _no_flash(
-    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
+    gpu: OnGpu,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout: float,
+    causal: bool,
+    grouped: bool,
 ) -> str:
     size = query.shape[-1]
     if mask is not None:
@@ -192,7 +271,11 @@ def _no_flash(
     few = (8, 6) <= gpu.capability <= (8, 9) or gpu.capability[0] == 12
     if trained and few and size > 192 and not (size > 224 and not dropout):
         return f"has no backward for head size {size}"
-    return "takes no causal mask for unequal lengths" if causal and query.shape[2] != key.shape[2] else ""
+    return (
+        "takes no causal mask for unequal lengths"
+        if causal and query.shape[2] != key.shape[2]
+        else ""
+    )
 
 
 def _no_efficient(gpu: OnGpu, query: Any, key: Any, value: Any, grouped: bool) -> str:
@@ -210,7 +293,9 @@ def _no_efficient(gpu: OnGpu, query: Any, key: Any, value: Any, grouped: bool) -
     return ""
 
 
-def _no_cudnn(gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool) -> str:
+def _no_cudnn(
+    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool
+) -> str:
     if gpu.capability < (8, 0):
         return "needs sm_80"
     if refused := _shapes_refused(query, key, value, grouped, HALF):
@@ -225,13 +310,18 @@ def _no_cudnn(gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: 
     large = gpu.capability[0] in (9, 10) and sizes == (192, 128)
     if (max(sizes) > 128 and not large) or any(size % 8 for size in sizes):
         return f"takes no head size {max(sizes)}"
-    return "takes no sequence of length 1" if key.shape[2] == 1 or (dropout and query.shape[2] == 1) else ""
+    return (
+        "takes no sequence of length 1"
+        if key.shape[2] == 1 or (dropout and query.shape[2] == 1)
+        else ""
+    )
 
 
 def scratch(name: str, args: tuple[Any, ...]) -> int:
     """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
-    cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so flash's is taken.
+    cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so
+    flash's is taken.
     """
     if name not in _SCRATCH:
         return 0
@@ -239,25 +329,24 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
     batch, heads, length, size = map(int, query.shape)
     value_size = int(args[3].shape[-1])
     if name == "aten._scaled_dot_product_efficient_attention_backward":
-        # delta; the sum of the queries' gradient in tiles; before that, for fp32, the product of the output with its gradient
+        # delta; the sum of the queries' gradient in tiles; before that, for fp32, the product of
+        # the output with its gradient
         delta = 4 * batch * heads * length
         sums = 4 * batch * heads * round_up(length, 64) * round_up(size, 64)
         product = 0 if query.dtype in HALF else 4 * batch * heads * length * value_size
         return delta + max(sums, product)
     rows = round_up(length, 128)
     sums = 4 * batch * heads * rows * (1 + round_up(size, 32))
-    expanded = key.shape[1] != heads  # grouped queries: gradients of keys and values for every query head first
-    return sums + (2 * batch * heads * int(key.shape[2]) * size * int(query.element_size()) if expanded else 0)
-
-
-_SCRATCH = frozenset((
-    "aten._scaled_dot_product_flash_attention_backward", "aten._scaled_dot_product_cudnn_attention_backward",
-    "aten._scaled_dot_product_efficient_attention_backward",
-))  # fmt: skip
+    # grouped queries: gradients of keys and values for every query head first
+    expanded = key.shape[1] != heads
+    return sums + (
+        2 * batch * heads * int(key.shape[2]) * size * int(query.element_size()) if expanded else 0
+    )
 
 
 class _Dropout:
-    """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise as numbers."""
+    """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise
+    as numbers."""
 
     def __init__(self, kernels: Kernels, before: Any) -> None:
         self.kernels, self.before = kernels, before
@@ -270,7 +359,8 @@ class _Dropout:
 
 
 def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
-    """The operations with dropout as other devices run it: counts do not depend on whether memory was asked for."""
+    """The operations with dropout as other devices run it: counts do not depend on whether memory
+    was asked for."""
     made: list[OpShape] = []
     for op in ops:
         if op.op == "aten.native_dropout":
@@ -288,19 +378,31 @@ def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
 
 
 def _as(
-    op: OpShape, name: str, inputs: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], pointwise: bool
+    op: OpShape,
+    name: str,
+    inputs: tuple[tuple[int, ...] | None, ...],
+    dtypes: tuple[str, ...],
+    pointwise: bool,
 ) -> OpShape:
     first: dict[str, object] = {"pointwise": True} if pointwise else {}
-    rest = {key: name if key == "functional" else value for key, value in op.attributes.items() if key != "pointwise"}
-    return replace(op, op=name, inputs=inputs, outputs=op.outputs[:1], dtypes=dtypes, attributes={**first, **rest})
-
-
-_GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
-"""Function -> values that are taken to be kept for backward, for each hidden unit and step: gates and states."""
+    rest = {
+        key: name if key == "functional" else value
+        for key, value in op.attributes.items()
+        if key != "pointwise"
+    }
+    return replace(
+        op,
+        op=name,
+        inputs=inputs,
+        outputs=op.outputs[:1],
+        dtypes=dtypes,
+        attributes={**first, **rest},
+    )
 
 
 class _Recurrent:
-    """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve for backward."""
+    """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve
+    for backward."""
 
     def __init__(self, kernels: Kernels, mode: str, before: Any) -> None:
         self.kernels, self.mode, self.before = kernels, mode, before
@@ -314,7 +416,13 @@ class _Recurrent:
         hidden, weights, _, layers, _, _, both = args[2:9] if packed else args[1:8]
         states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
         width = states[0].shape[-1] * (2 if both else 1)
-        kept = _GATES[self.mode] * states[-1].shape[-1] * (2 if both else 1) * layers * prod(data.shape[:-1])
+        kept = (
+            _GATES[self.mode]
+            * states[-1].shape[-1]
+            * (2 if both else 1)
+            * layers
+            * prod(data.shape[:-1])
+        )
         return _Cudnn.apply(kept, width, len(states), *_autocast(data, *states, *weights))
 
 
@@ -337,10 +445,15 @@ class _Cudnn(torch.autograd.Function):
         return None, None, None, *made
 
 
-def update_settings(kind: type, settings: dict[str, Any], update: str) -> tuple[dict[str, Any], str]:
-    """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of UPDATES, as far as it has it."""
+def update_settings(
+    kind: type, settings: dict[str, Any], update: str
+) -> tuple[dict[str, Any], str]:
+    """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of
+    UPDATES, as far as it has it."""
     if settings.get("fused") or settings.get("foreach") is not None:
-        return settings, "fused" if settings.get("fused") else "foreach" if settings["foreach"] else "for-loop"
+        return settings, "fused" if settings.get("fused") else "foreach" if settings[
+            "foreach"
+        ] else "for-loop"
     has = signature(kind).parameters
     if update == "fused" and "fused" in has:
         return {**settings, "fused": True}, "fused"

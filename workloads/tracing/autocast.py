@@ -1,16 +1,20 @@
-"""What ``torch.autocast("cuda")`` does, on tensors of any device: a trace on meta sees the casts that a GPU would run.
+"""What ``torch.autocast("cuda")`` does, on tensors of any device: a trace on meta sees the casts
+that a GPU would run.
 
-torch's own CUDA autocast leaves tensors of other devices alone, and autocast for CPUs has other lists. So CUDA's lists are
-registered at a dispatch key of autocast that no device uses, and only while a :class:`Autocast` is entered. The key sits above
-autograd, as autocast does: casts have gradients, and composites written in C++ are cast where they are in torch.
+torch's own CUDA autocast leaves tensors of other devices alone, and autocast for CPUs has other
+lists. So CUDA's lists are registered at a dispatch key of autocast that no device uses, and only
+while a :class:`Autocast` is entered. The key sits above autograd, as autocast does: casts have
+gradients, and composites written in C++ are cast where they are in torch.
 
-Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of the lists, only what the
-installed torch registers for CUDA is used. Imports torch.
+Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of
+the lists, only what the installed torch registers for CUDA is used. Imports torch.
 
-Linear layers in FP8 are those of torchao (``Float8Linear``, one scale a tensor) and Transformer Engine (hybrid recipe): forward casts
-the input and the weight to e4m3, backward casts the gradient to e5m2. Products take two FP8 matrices and write the type of
-autocast. cuBLASLt wants sizes that are multiples of 16, and Hopper both matrices with the summed dimension contiguous: so every
-matrix is also cast transposed for backward, as Transformer Engine does. Scales are taken as known: finding them costs nothing here.
+Linear layers in FP8 are those of torchao (``Float8Linear``, one scale a tensor) and Transformer
+Engine (hybrid recipe): forward casts the input and the weight to e4m3, backward casts the gradient
+to e5m2. Products take two FP8 matrices and write the type of autocast. cuBLASLt wants sizes that
+are multiples of 16, and Hopper both matrices with the summed dimension contiguous: so every matrix
+is also cast transposed for backward, as Transformer Engine does. Scales are taken as known: finding
+them costs nothing here.
 """
 
 from __future__ import annotations
@@ -29,31 +33,43 @@ MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
 FORWARD, GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
 LOWER = (
-    "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input "
-    "conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
-    "linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell "
-    "gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention"
+    "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d "
+    "conv_transpose2d.input conv_transpose3d.input convolution cudnn_convolution "
+    "cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear "
+    "addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell "
+    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention "
+    "scaled_dot_product_attention"
 )
 """Run in the type of autocast."""
 FLOAT32 = (
-    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar "
-    "softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity "
-    "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss "
-    "mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss "
-    "binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp linalg_matrix_sqrth upsample_nearest1d "
-    "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d "
-    "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa"
+    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan "
+    "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm "
+    "group_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity "
+    "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div "
+    "l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss "
+    "soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist "
+    "pdist cdist renorm logsumexp linalg_matrix_sqrth upsample_nearest1d _upsample_nearest_exact1d "
+    "upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d "
+    "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d "
+    "upsample_bicubic2d _upsample_bicubic2d_aa"
 )
 """Run in float32."""
 FLOAT32_RESULT = (
-    "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm linalg_matrix_norm.str_ord "
-    "sum sum.dim_IntList norm.Scalar norm.ScalarOpt_dim"
+    "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm "
+    "linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList norm.Scalar "
+    "norm.ScalarOpt_dim"
 )
 """Get float32 as their ``dtype``, where none was asked for."""
-WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
+WIDEST = (
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
+)
 """Run in the widest type among their arguments."""
-RECURRENT = "lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data"
-"""Whole layers: CUDA runs them as ``_cudnn_rnn``, which runs in the type of autocast and casts its weights in each call."""
+RECURRENT = (
+    "lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input "
+    "rnn_relu.data"
+)
+"""Whole layers: CUDA runs them as ``_cudnn_rnn``, which runs in the type of autocast and casts its
+weights in each call."""
 REFUSED = "binary_cross_entropy"
 """Raises an error under autocast."""
 IN_FLOAT32_AND_BACK = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d"
@@ -78,14 +94,25 @@ def transposed(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Linear8(torch.autograd.Function):
-    """rows @ weight.T + bias; ``weight8``: the weight in e4m3, ``weight8_t``: also transposed, None where there is no backward."""
+    """rows @ weight.T + bias; ``weight8``: the weight in e4m3, ``weight8_t``: also transposed, None
+    where there is no backward."""
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, weight8: Tensor, weight8_t: Tensor | None, scale: Tensor
-    ) -> Tensor:  # fmt: skip
-        result: Tensor = torch._scaled_mm(rows.to(FORWARD), weight8.t(), scale, scale, bias, None, rows.dtype)
-        ctx.save_for_backward(transposed(rows, FORWARD) if ctx.needs_input_grad[1] else None, weight8_t, scale)
+        ctx: Any,
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        weight8: Tensor,
+        weight8_t: Tensor | None,
+        scale: Tensor,
+    ) -> Tensor:
+        result: Tensor = torch._scaled_mm(
+            rows.to(FORWARD), weight8.t(), scale, scale, bias, None, rows.dtype
+        )
+        ctx.save_for_backward(
+            transposed(rows, FORWARD) if ctx.needs_input_grad[1] else None, weight8_t, scale
+        )
         ctx.type = weight.dtype
         return result
 
@@ -94,9 +121,13 @@ class Linear8(torch.autograd.Function):
         rows8_t, weight8_t, scale = ctx.saved_tensors
         rows = weight = bias = None
         if ctx.needs_input_grad[0]:
-            rows = torch._scaled_mm(grad.to(GRADIENT), weight8_t.t(), scale, scale, None, None, grad.dtype)
+            rows = torch._scaled_mm(
+                grad.to(GRADIENT), weight8_t.t(), scale, scale, None, None, grad.dtype
+            )
         if ctx.needs_input_grad[1]:
-            product = torch._scaled_mm(transposed(grad, GRADIENT), rows8_t.t(), scale, scale, None, None, grad.dtype)
+            product = torch._scaled_mm(
+                transposed(grad, GRADIENT), rows8_t.t(), scale, scale, None, None, grad.dtype
+            )
             weight = product.to(ctx.type)
         if ctx.needs_input_grad[2]:
             bias = grad.sum(0)
@@ -108,13 +139,16 @@ class AutocastRefused(RuntimeError):
 
 
 class Autocast:
-    """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward and loss.
+    """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward
+    and loss.
 
-    Regions that the model opens itself (``torch.autocast(..., enabled=False)``), for whatever device, count as CUDA's.
+    Regions that the model opens itself (``torch.autocast(..., enabled=False)``), for whatever
+    device, count as CUDA's.
     """
 
     def __init__(self, device: str, dtype: torch.dtype, fp8: bool = False) -> None:
-        """``device``: type of the traced tensors' device, which stands for the GPU. ``fp8``: nn.Linear multiplies in FP8."""
+        """``device``: type of the traced tensors' device, which stands for the GPU. ``fp8``:
+        nn.Linear multiplies in FP8."""
         self.device, self.dtype = device, dtype
         self._scale = torch.ones((), device=device) if fp8 else None
         self.in_linear: Callable[[], bool] = lambda: False
@@ -122,7 +156,8 @@ class Autocast:
         self.casting = False
         """Whether a cast of autocast is running."""
         self._cache: dict[tuple[int, object], tuple[Tensor, Tensor]] = {}
-        """Id of a weight and kind of copy -> (the weight, its cast): alive until the region ends, as in torch."""
+        """Id of a weight and kind of copy -> (the weight, its cast): alive until the region ends,
+        as in torch."""
         self._open = ExitStack()
 
     def __enter__(self) -> Autocast:
@@ -147,21 +182,28 @@ class Autocast:
         return bool(torch.is_autocast_enabled("cuda"))
 
     def computed_in(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
-        """The types of the tensors of an operation that runs in the type of autocast, after the casts."""
+        """The types of the tensors of an operation that runs in the type of autocast, after
+        the casts."""
         if not self.on:
             return dtypes
         lower = str(self.dtype).removeprefix("torch.")
-        return tuple(lower if name in ("float32", "float16", "bfloat16") else name for name in dtypes)
+        return tuple(
+            lower if name in ("float32", "float16", "bfloat16") else name for name in dtypes
+        )
 
     def _register(self, stack: ExitStack) -> None:
         others = torch.library.Library("_", "IMPL", _KEY.name)
         stack.callback(others._destroy)
         others.fallback(torch.library.fallthrough_kernel)
         kernels: tuple[tuple[str, str, _Kernel], ...] = (
-            ("aten", LOWER, self._lower), ("aten", FLOAT32, self._float32), ("aten", FLOAT32_RESULT, self._float32_result),
-            ("aten", WIDEST, self._widest), ("aten", RECURRENT, self._recurrent), ("aten", REFUSED, self._refuse),
+            ("aten", LOWER, self._lower),
+            ("aten", FLOAT32, self._float32),
+            ("aten", FLOAT32_RESULT, self._float32_result),
+            ("aten", WIDEST, self._widest),
+            ("aten", RECURRENT, self._recurrent),
+            ("aten", REFUSED, self._refuse),
             ("torchvision", IN_FLOAT32_AND_BACK, self._and_back),
-        )  # fmt: skip
+        )
         for space, names, kernel in kernels:
             library = torch.library.Library(space, "IMPL", _KEY.name)
             stack.callback(library._destroy)
@@ -195,12 +237,21 @@ class Autocast:
         name = op.name()  # type: ignore[attr-defined]
         if name in ("aten::softmax.int", "aten::log_softmax.int"):
             wanted = kwargs.get("dtype") or (args[2] if len(args) > 2 else None)
-            if wanted in (None, torch.float32) and args[0].dtype == torch.float16 and self.device != "cpu":
-                half_to_float = getattr(torch.ops.aten, f"_{name[6:-4]}").default  # one kernel, no cast, on CUDA alone
+            if (
+                wanted in (None, torch.float32)
+                and args[0].dtype == torch.float16
+                and self.device != "cpu"
+            ):
+                # one kernel, no cast, on CUDA alone
+                half_to_float = getattr(torch.ops.aten, f"_{name[6:-4]}").default
                 return half_to_float(args[0], args[1] % max(args[0].dim(), 1), True)
         if name.startswith("aten::norm."):
             exponent, *rest = args[1:] or (2,)
-            typed = torch.ops.aten.norm.ScalarOpt_dim_dtype if rest else torch.ops.aten.norm.ScalarOpt_dtype
+            typed = (
+                torch.ops.aten.norm.ScalarOpt_dim_dtype
+                if rest
+                else torch.ops.aten.norm.ScalarOpt_dtype
+            )
             last = (*rest, *([False] if len(rest) == 1 else []))
             return typed(args[0], exponent, *last, dtype=torch.float32)
         at = [argument.name for argument in op._schema.arguments].index("dtype")  # type: ignore[attr-defined]
@@ -212,14 +263,19 @@ class Autocast:
 
     def _widest(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         lower = self._lowered()
-        types = {tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)}
+        types = {
+            tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)
+        }
         if types - {lower, torch.float32}:
             raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
         to = torch.float32 if torch.float32 in types else lower
         return op(*self._cast(args, to), **self._cast(kwargs, to))
 
     def _recurrent(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return op(*self._cast(args, self._lowered(), cache=False), **self._cast(kwargs, self._lowered(), cache=False))
+        return op(
+            *self._cast(args, self._lowered(), cache=False),
+            **self._cast(kwargs, self._lowered(), cache=False),
+        )
 
     def _and_back(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._one(self._float32(op, args, kwargs), args[0].dtype, cache=False)
@@ -235,7 +291,10 @@ class Autocast:
         rows = self._one(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
         bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
         backward = torch.is_grad_enabled() and rows.requires_grad
-        weight8, weight8_t = self._weight8(weight, False), self._weight8(weight, True) if backward else None
+        weight8, weight8_t = (
+            self._weight8(weight, False),
+            self._weight8(weight, True) if backward else None,
+        )
         made: Tensor = Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
         return made.reshape(*data.shape[:-1], weight.shape[0])
 
@@ -262,17 +321,25 @@ class Autocast:
         if isinstance(value, dict):
             return {name: self._cast(item, dtype, cache) for name, item in value.items()}
         return (
-            type(value)(self._cast(item, dtype, cache) for item in value) if isinstance(value, (tuple, list)) else value
+            type(value)(self._cast(item, dtype, cache) for item in value)
+            if isinstance(value, (tuple, list))
+            else value
         )
 
     def _one(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
-        """The tensor in this type. Weights that need a gradient are cast once in a region (``cached_cast`` of autocast_mode.cpp)."""
+        """The tensor in this type. Weights that need a gradient are cast once in a region
+        (``cached_cast`` of autocast_mode.cpp)."""
         if not self._eligible(tensor) or tensor.dtype == dtype:
             return tensor
         kept = (
-            cache and dtype == self._lowered() and tensor.dtype == torch.float32 and tensor.requires_grad
-            and tensor.is_leaf and not tensor._is_view() and torch.is_autocast_cache_enabled()
-        )  # fmt: skip
+            cache
+            and dtype == self._lowered()
+            and tensor.dtype == torch.float32
+            and tensor.requires_grad
+            and tensor.is_leaf
+            and not tensor._is_view()
+            and torch.is_autocast_cache_enabled()
+        )
         key = id(tensor), dtype
         if kept and key in self._cache:
             return self._cache[key][1]
@@ -286,19 +353,30 @@ class Autocast:
         return made
 
     def _patches(self) -> Iterator[tuple[str, Any, Any]]:
-        """(name, where, replacement): regions of every device are regions of CUDA, with or without a GPU."""
-        enter, enabled_on, dtype_on = torch.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
+        """(name, where, replacement): regions of every device are regions of CUDA, with or without
+        a GPU."""
+        enter, enabled_on, dtype_on = (
+            torch.autocast.__init__,
+            torch.is_autocast_enabled,
+            torch.get_autocast_dtype,
+        )
 
         def init(
-            region: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
-        ) -> None:  # fmt: skip
+            region: Any,
+            device_type: str,
+            dtype: torch.dtype | None = None,
+            enabled: bool = True,
+            cache_enabled: bool | None = None,
+        ) -> None:
             enter(region, "cuda", dtype, False, cache_enabled)
             region._enabled = enabled
 
         def state(device_type: str = "cuda") -> tuple[dict[str, Any] | None, dict[str, Any]]:
             found = {
-                "enabled": self.on, "dtype": self._lowered(), "cache_enabled": torch.is_autocast_cache_enabled(),
-            }  # fmt: skip
+                "enabled": self.on,
+                "dtype": self._lowered(),
+                "cache_enabled": torch.is_autocast_cache_enabled(),
+            }
             return found if torch.amp.is_autocast_available(device_type) else None, found
 
         def cleared() -> None:
@@ -308,12 +386,15 @@ class Autocast:
         yield "clear_autocast_cache", torch, cleared
         yield "is_autocast_enabled", torch, lambda device_type="cuda": enabled_on("cuda")
         yield "get_autocast_dtype", torch, lambda device_type="cuda": dtype_on("cuda")
-        if hasattr(torch.utils.checkpoint, "_get_autocast_kwargs"):  # a recomputation runs as the forward did
+        # a recomputation runs as the forward did
+        if hasattr(torch.utils.checkpoint, "_get_autocast_kwargs"):
             yield "_get_autocast_kwargs", torch.utils.checkpoint, state
         ours = getattr(sys.modules.get("transformers.utils.generic"), "maybe_autocast", None)
         if ours is not None:  # leaves autocast alone on meta
 
-            def maybe(device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> Any:
+            def maybe(
+                device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
+            ) -> Any:
                 return torch.autocast(device_type, dtype, enabled, cache_enabled)
 
             for module in list(sys.modules.values()):
@@ -324,7 +405,9 @@ class Autocast:
 def _cast_on_cuda(name: str) -> bool:
     """Whether the installed torch registers the operator for CUDA's autocast."""
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, torch._C.DispatchKey.AutocastCUDA))
+        return bool(
+            torch._C._dispatch_has_kernel_for_dispatch_key(name, torch._C.DispatchKey.AutocastCUDA)
+        )
     except RuntimeError:  # there is no such operator: torchvision is not loaded
         return False
 

@@ -1,8 +1,9 @@
-"""Describe recurrent layers and attention as one operation each, because devices compute them with different operators.
+"""Describe recurrent layers and attention as one operation each, because devices compute them with
+different operators.
 
-A CPU runs an LSTM as ``mkldnn_rnn_layer``, a GPU as ``_cudnn_rnn``, meta tensors as hundreds of small products; attention
-is one fused kernel or two products. The required work is the same, so the call itself is recorded and the operators below
-it are ignored. Imports torch.
+A CPU runs an LSTM as ``mkldnn_rnn_layer``, a GPU as ``_cudnn_rnn``, meta tensors as hundreds of
+small products; attention is one fused kernel or two products. The required work is the same, so the
+call itself is recorded and the operators below it are ignored. Imports torch.
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ if TYPE_CHECKING:
 
 _FUSED = ("flash", "efficient", "cudnn", "fused", "overrideable")
 
+COMPILED = (
+    "torch.compile or torch.jit runs it as one region, so its layers have no ranges. Run it "
+    "uncompiled to see them"
+)
+
+INSTALLED: list[ModuleHooks] = []
+"""All installed hooks, in order of installation."""
+
 
 @dataclass(slots=True)
 class Call:
-    """One composite call: its forward inputs and outputs, and the backward passes recorded for it."""
+    """One composite call: its forward inputs and outputs, and the backward passes recorded
+    for it."""
 
     op: str = ""
     inputs: tuple[tuple[int, ...] | None, ...] = ()
@@ -55,7 +65,9 @@ def is_recurrent(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.RNNBase)
 
 
-def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+def describe_rnn(
+    call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> None:
     """Fill ``call`` from one forward of an RNNBase: shapes as given, packed steps as their sum.
 
     ``output``: None when checkpointing cut the forward short; then the input's dtype is used.
@@ -78,17 +90,24 @@ def describe_rnn(call: Call, module: Any, args: tuple[Any, ...], kwargs: dict[st
     call.outputs = ((*data.shape[:-1], directions * (projected or module.hidden_size)),)
     call.take_shapes((data, *states), data if output is None else output[0].data)
     call.attributes = {
-        "input_size": module.input_size, "hidden_size": module.hidden_size, "proj_size": projected,
-        "num_layers": module.num_layers, "directions": directions, "bias": bool(module.bias),
-        "rows": rows, "first_rows": first, "packed": packed,
+        "input_size": module.input_size,
+        "hidden_size": module.hidden_size,
+        "proj_size": projected,
+        "num_layers": module.num_layers,
+        "directions": directions,
+        "bias": bool(module.bias),
+        "rows": rows,
+        "first_rows": first,
+        "packed": packed,
         "needs_input": grad and bool(data.requires_grad),
         "needs_weight": grad and any(weight.requires_grad for weight in module.parameters()),
         "needs_hidden": grad and any(state.requires_grad for state in states),
-    }  # fmt: skip
+    }
 
 
 def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
-    """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is a tensor.
+    """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is
+    a tensor.
 
     ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
@@ -97,17 +116,18 @@ def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
     query, key, value, _ = inputs
     grad = torch.is_grad_enabled()
     call.op = "perfctl.scaled_dot_product_attention"
-    call.outputs = ((*query.shape[:-1], value.shape[-1]),) if query is not None and value is not None else (None,)
+    call.outputs = (
+        ((*query.shape[:-1], value.shape[-1]),)
+        if query is not None and value is not None
+        else (None,)
+    )
     call.take_shapes(inputs, query if output is None else output)
     call.attributes = {
         "is_causal": bool(names.get("is_causal", False)),
-        "needs": tuple(grad and item is not None and item.requires_grad for item in (query, key, value)),
+        "needs": tuple(
+            grad and item is not None and item.requires_grad for item in (query, key, value)
+        ),
     }
-
-
-COMPILED = (
-    "torch.compile or torch.jit runs it as one region, so its layers have no ranges. Run it uncompiled to see them"
-)
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -129,11 +149,15 @@ def kind_of(module: nn.Module) -> str:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run what torch.compile or torch.jit made operator by operator, and FlexAttention on any device."""
+    """Run what torch.compile or torch.jit made operator by operator, and FlexAttention on
+    any device."""
     from torch.nn.attention import flex_attention
 
     stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
-    optimize, check = torch._C._get_graph_executor_optimize(), getattr(flex_attention, "_validate_device", None)
+    optimize, check = (
+        torch._C._get_graph_executor_optimize(),
+        getattr(flex_attention, "_validate_device", None),
+    )
     torch._C._set_graph_executor_optimize(False)
     if check is not None:
         flex_attention._validate_device = lambda *_: None
@@ -153,7 +177,8 @@ class Region(nn.Module):
 class ModuleHooks:
     """Global hooks before and after every module's forward, hidden while compiled code runs.
 
-    torch.compile would build visible hooks into the compiled code, and recompile when they are gone.
+    torch.compile would build visible hooks into the compiled code, and recompile when they
+    are gone.
     """
 
     def __init__(
@@ -163,7 +188,8 @@ class ModuleHooks:
         with_kwargs: bool = False,
         outermost: bool = False,
     ) -> None:
-        """``outermost``: called before perfctl's other hooks at the start of a forward, and after them at its end."""
+        """``outermost``: called before perfctl's other hooks at the start of a forward, and after
+        them at its end."""
         self.before, self.after = before, after
         self.with_kwargs, self._outermost = with_kwargs, outermost
         self._handles: list[RemovableHandle] = []
@@ -178,7 +204,9 @@ class ModuleHooks:
             return
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self.before),
-            module_hooks.register_module_forward_hook(self.after, with_kwargs=self.with_kwargs, always_call=True),
+            module_hooks.register_module_forward_hook(
+                self.after, with_kwargs=self.with_kwargs, always_call=True
+            ),
         ]
         INSTALLED.append(self)
         for hooks in INSTALLED:
@@ -191,7 +219,8 @@ class ModuleHooks:
         self._take_away()
 
     def hide(self, wrapper: nn.Module) -> None:
-        """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
+        """Remove the hooks until the end of the wrapper's forward, which is about to start;
+        ``after`` is still called."""
         self._take_away()
         if not HAS_ALWAYS:
             HIDDEN.setdefault(id(wrapper), []).append(self)
@@ -207,7 +236,8 @@ class ModuleHooks:
     def _take_away(self) -> None:
         for handle in (*self._handles, *self._end):
             handle.remove()
-            # torch 2.15 leaves this entry of a global hook behind, and would keep warning of global hooks.
+            # torch 2.15 leaves this entry of a global hook behind, and would keep warning of
+            # global hooks.
             module_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles, self._end = [], []
         if self in INSTALLED:
@@ -221,10 +251,6 @@ class ModuleHooks:
         self.after(module, *rest)
 
 
-INSTALLED: list[ModuleHooks] = []
-"""All installed hooks, in order of installation."""
-
-
 def _outermost_first() -> list[ModuleHooks]:
     return sorted(INSTALLED, key=lambda item: not item._outermost)
 
@@ -233,10 +259,12 @@ _PATCHED = PatchedCalls(_outermost_first)
 
 
 def watch_compile() -> Callable[[], None]:
-    """From now on, functions and modules in place that torch.compile compiles run as a region without visible hooks.
+    """From now on, functions and modules in place that torch.compile compiles run as a region
+    without visible hooks.
 
-    Wrappers of models need no such treatment, because they are modules. The returned function undoes it for functions
-    compiled later; those compiled before run unchanged once no hooks are installed.
+    Wrappers of models need no such treatment, because they are modules. The returned function
+    undoes it for functions compiled later; those compiled before run unchanged once no hooks
+    are installed.
     """
     if not hasattr(torch, "compile"):  # before torch 2.0
         return lambda: None
@@ -245,7 +273,12 @@ def watch_compile() -> Callable[[], None]:
     @functools.wraps(compile)
     def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         made = compile(model, *args, **kwargs)
-        unchanged = model is None or isinstance(model, type) or isinstance(made, (type, nn.Module)) or made is model
+        unchanged = (
+            model is None
+            or isinstance(model, type)
+            or isinstance(made, (type, nn.Module))
+            or made is model
+        )
         return made if unchanged else _as_region(model, made)
 
     def undo() -> None:
@@ -285,10 +318,15 @@ def _as_region(function: Any, made: Any) -> Any:
 
 
 def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
-    """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from warning of them."""
+    """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from
+    warning of them."""
     # The warning says that global hooks also run for the wrapper, which is intended here.
-    warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
-    skip = getattr(getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "skip_code", None)
+    warnings.filterwarnings(
+        "ignore", message="Using `torch.compile.module.` when there are global hooks"
+    )
+    skip = getattr(
+        getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "skip_code", None
+    )
     if skip is not None:
         for hook in hooks:
             skip(hook.__code__)

@@ -1,4 +1,5 @@
-"""Trace one step of generation: the prompt, or one more token after a cache of keys and values. Imports torch."""
+"""Trace one step of generation: the prompt, or one more token after a cache of keys and values.
+Imports torch."""
 
 from __future__ import annotations
 
@@ -38,14 +39,19 @@ class Stepper:
         """Prefill: the whole prompt in one call."""
         generator = self.generator
         tokens = generator.start(self.prompt)
-        return self._record(generator.arguments(self.batch, tokens, self.prompt, self.device, cached=self.cached))
+        return self._record(
+            generator.arguments(self.batch, tokens, self.prompt, self.device, cached=self.cached)
+        )
 
     def at(self, context: int) -> StepTrace:
-        """The step whose token is number ``context`` of the decoder: those before it are in the cache, or are run again."""
+        """The step whose token is number ``context`` of the decoder: those before it are in the
+        cache, or are run again."""
         generator, device = self.generator, self.device
         try:
             before = context - 1 if self.cached else 1
-            arguments = generator.arguments(self.batch, before, self.prompt, device, cached=self.cached)
+            arguments = generator.arguments(
+                self.batch, before, self.prompt, device, cached=self.cached
+            )
             arguments = recorder.cast_inputs(arguments, PRECISIONS[self.precision].weights)
             output = None
             if self.cached or generator.encoder:
@@ -55,7 +61,9 @@ class Stepper:
             return StepTrace(Traced((), (), recorder.explain(error, ""), None))
         tokens = 1 if self.cached else context
         return self._record(
-            generator.arguments(self.batch, tokens, self.prompt, device, after=output, cached=self.cached)
+            generator.arguments(
+                self.batch, tokens, self.prompt, device, after=output, cached=self.cached
+            )
         )
 
     def _record(self, arguments: dict[str, Any]) -> StepTrace:
@@ -67,9 +75,13 @@ class Stepper:
         watch = Watch()
         watch.add(generator.model.parameters(), False)
         watch.add(before.values(), True)
-        handle = generator.model.register_forward_hook(lambda module, args, output: outputs.append(output))
+        handle = generator.model.register_forward_hook(
+            lambda module, args, output: outputs.append(output)
+        )
         try:
-            traced = recorder.trace(generator.model, (arguments,), mode="infer", watch=watch, precision=self.precision)
+            traced = recorder.trace(
+                generator.model, (arguments,), mode="infer", watch=watch, precision=self.precision
+            )
         finally:
             handle.remove()
         if not outputs or not self.cached:
@@ -77,17 +89,21 @@ class Stepper:
         after = dict(cache_tensors(generator.cache_of(outputs[-1])))
         cache = tuple(
             CacheTensor(
-                name, watch.first(before[name]) if name in before else None, shapes.get(name), tuple(tensor.shape),
+                name,
+                watch.first(before[name]) if name in before else None,
+                shapes.get(name),
+                tuple(tensor.shape),
                 str(tensor.dtype).removeprefix("torch."),
                 before.get(name) is not tensor or versions[name] != tensor._version,
             )
             for name, tensor in after.items()
-        )  # fmt: skip
+        )
         return StepTrace(traced, watch.traffic, cache)
 
 
 class _Running(TorchDispatchMode):
-    """Runs operators as a trace does, on meta also those without a meta kernel, and records nothing."""
+    """Runs operators as a trace does, on meta also those without a meta kernel, and
+    records nothing."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = f"{func.namespace}.{func._schema.name.partition('::')[2]}"
@@ -95,7 +111,8 @@ class _Running(TorchDispatchMode):
 
 
 def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries and objects."""
+    """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries
+    and objects."""
     yield from _tensors(cache, "", set())
 
 
@@ -108,7 +125,11 @@ def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch
         parts = [(str(key), part) for key, part in value.items()]
     elif isinstance(value, (tuple, list)):
         parts = [(str(at), part) for at, part in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+    elif (
+        hasattr(value, "__dict__")
+        and not isinstance(value, (type, torch.nn.Module))
+        and not callable(value)
+    ):
         parts = list(vars(value).items())
     else:
         return

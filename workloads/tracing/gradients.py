@@ -1,7 +1,9 @@
-"""Find the autograd nodes that each module's forward created, and the gradients each computes. Imports torch.
+"""Find the autograd nodes that each module's forward created, and the gradients each computes.
+Imports torch.
 
-Seen with torch 2.4 to 2.15: sequence numbers, ``metadata`` and ``next_functions`` of a node. A node's number is larger
-than those of the nodes whose results it uses; every thread has its own count.
+Seen with torch 2.4 to 2.15: sequence numbers, ``metadata`` and ``next_functions`` of a node. A
+node's number is larger than those of the nodes whose results it uses; every thread has its
+own count.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LEAF = 2**64 - 1
 """Sequence number of AccumulateGrad, the node that adds to a parameter's gradient."""
 
 _MARK = "perfctl"
-"""Key in a node's metadata, set when a layer claimed the node; its value: whether the node leads only to parameters."""
+"""Key in a node's metadata, set when a layer claimed the node; its value: whether the node leads
+only to parameters."""
 _PRODUCTS = {
     "AddmmBackward0": (1, 2),
     "BaddbmmBackward0": (1, 2),
@@ -29,7 +32,8 @@ _PRODUCTS = {
     "MvBackward0": (0, 1),
     "ConvolutionBackward0": (0, 1),
 }
-"""Nodes of a matrix product or a convolution, and which of their inputs are multiplied with each other."""
+"""Nodes of a matrix product or a convolution, and which of their inputs are multiplied with
+each other."""
 _CHECKPOINT = "CheckpointFunctionBackward"
 """Runs part of the model forward and backward: both gradients, whatever its edges are."""
 
@@ -38,7 +42,8 @@ Hooks = Callable[[str, str], Tuple[Callable[..., None], Callable[..., None]]]
 
 
 class Makers:
-    """Maps a thread's nodes to layers: the layer that was running when a node got its number created it."""
+    """Maps a thread's nodes to layers: the layer that was running when a node got its number
+    created it."""
 
     __slots__ = ("layers", "starts")
 
@@ -58,11 +63,14 @@ class Makers:
         self.layers.clear()
 
 
-def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
-    """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that created each.
+def claim(
+    outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], str | None], hooks: Hooks
+) -> None:
+    """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that
+    created each.
 
-    A parameter's node belongs to the ``holder`` of the parameter. One flat loop: after a step on the CPU the caches are
-    cold, so the cost is the amount of code and memory touched.
+    A parameter's node belongs to the ``holder`` of the parameter. One flat loop: after a step on
+    the CPU the caches are cold, so the cost is the amount of code and memory touched.
     """
     starts, layers = makers.starts, makers.layers
     first = starts[0]
@@ -93,11 +101,17 @@ def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], 
 
 
 def claim_between(
-    outputs: Iterable[Tensor], inputs: set[Any], layer: str, holder: Callable[[Tensor], str | None], hooks: Hooks
+    outputs: Iterable[Tensor],
+    inputs: set[Any],
+    layer: str,
+    holder: Callable[[Tensor], str | None],
+    hooks: Hooks,
 ) -> None:
-    """Register hooks on the unclaimed nodes of ``outputs`` down to those in ``inputs``, all of which belong to ``layer``.
+    """Register hooks on the unclaimed nodes of ``outputs`` down to those in ``inputs``, all of
+    which belong to ``layer``.
 
-    For torch before 2.1, whose nodes have no numbers. Called when a layer ends, the innermost first.
+    For torch before 2.1, whose nodes have no numbers. Called when a layer ends, the
+    innermost first.
     """
     seen = set(inputs)
     waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
@@ -124,7 +138,9 @@ def _listen(node: Any, hooks: tuple[Callable[..., None], Callable[..., None]]) -
     node.register_hook(after)
 
 
-def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
+def _claim_leaf(
+    node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks
+) -> None:
     metadata = node.metadata
     if _MARK in metadata:
         return
@@ -138,8 +154,9 @@ def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str
 def _judge(node: Any, below: Any) -> tuple[str, bool]:
     """(direction, whether the node's result depends only on parameters).
 
-    grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A cast, viewed or normalised
-    parameter still counts as one. A missing edge is an input without gradient: data or a number.
+    grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A
+    cast, viewed or normalised parameter still counts as one. A missing edge is an input without
+    gradient: data or a number.
     """
     some, data, absent = False, False, False
     for edge, _ in below:
@@ -159,7 +176,8 @@ def _judge(node: Any, below: Any) -> tuple[str, bool]:
 
 
 def tensors(value: Any, deep: bool = True) -> Iterator[Tensor]:
-    """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and other objects."""
+    """The tensors in a module's output, inside tuples, lists, dictionaries, dataclasses and
+    other objects."""
     parts: Iterable[Any] = ()
     if isinstance(value, Tensor):
         yield value

@@ -1,7 +1,8 @@
 """Name each module by its dotted path, for ranges and recorded shapes. Imports torch.
 
-A workload passes its model, and paths start below it ("conv1"). In a user's script, every module called outside of other
-modules is a root, and its name comes first: "model.layer2.0.conv1", "netD.main.0".
+A workload passes its model, and paths start below it ("conv1"). In a user's script, every module
+called outside of other modules is a root, and its name comes first: "model.layer2.0.conv1",
+"netD.main.0".
 """
 
 from __future__ import annotations
@@ -28,12 +29,26 @@ from perfctl.workloads.tracing.versions import current_task, next_number
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
 _GENERIC = frozenset({"fn", "func", "function", "f", "callable", "forward"})
 """Parameter names that say nothing about the module."""
-_BETWEEN = ("torch.nn.modules.module", "torch._dynamo", "torch.utils._contextlib", "perfctl.workloads")
+_BETWEEN = (
+    "torch.nn.modules.module",
+    "torch._dynamo",
+    "torch.utils._contextlib",
+    "perfctl.workloads",
+)
 """Modules with frames between the script and the hook."""
+
+WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+"""Path elements of wrappers (torch.compile, activation checkpointing, FSDP), which are
+not layers."""
+Listener = Callable[[str, nn.Module], None]
+
+# torch 2.1 and later; recording needs it
+current_node: Any = getattr(torch._C, "_current_autograd_node", None)
 
 
 def called_as(module: object) -> str | None:
-    """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot be determined."""
+    """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot
+    be determined."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN):
         frame = frame.f_back
@@ -45,7 +60,11 @@ def called_as(module: object) -> str | None:
         found = _CALLED.match(_source(frame))
         parts = _parts(found[1]) if found is not None else []
         code = frame.f_code
-        is_local = parts[:1] and parts[0] in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+        is_local = parts[:1] and parts[0] in (
+            *code.co_varnames,
+            *code.co_cellvars,
+            *code.co_freevars,
+        )
         if parts and not is_local and _resolve(frame.f_globals, parts) is not module:
             return None
     if not parts:
@@ -60,7 +79,8 @@ def _parts(name: str) -> list[str]:
 
 
 def _parts_in_line(frame: FrameType, module: object) -> list[str]:
-    """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its line, but not its column."""
+    """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its
+    line, but not its column."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
     for found in _CALLED.finditer(line):
         parts = _parts(found[1])
@@ -86,11 +106,6 @@ def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
         own = getattr(found, "__dict__", {})
         found = own[part] if part in own else (own.get("_modules") or {}).get(part)
     return found
-
-
-WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
-"""Path elements of wrappers (torch.compile, activation checkpointing, FSDP), which are not layers."""
-Listener = Callable[[str, nn.Module], None]
 
 
 class _Known(NamedTuple):
@@ -131,15 +146,17 @@ class Names:
         self._listeners.remove(listener)
 
     def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
-        """Name of a module that is being called; ``around``: the innermost running module with a name.
+        """Name of a module that is being called; ``around``: the innermost running module with
+        a name.
 
-        None for a module that is not registered below ``around``: its work counts for ``around``. ``roots``: whether a
-        module outside of others becomes a root (not during backward).
+        None for a module that is not registered below ``around``: its work counts for ``around``.
+        ``roots``: whether a module outside of others becomes a root (not during backward).
         """
         known = self.known(module)
         if known is not None:
             return known
-        if "_is_replica" in module.__dict__:  # DataParallel: shares its hooks' dictionary with the original
+        # DataParallel: shares its hooks' dictionary with the original
+        if "_is_replica" in module.__dict__:
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
             if name is not None:
                 return name
@@ -167,18 +184,25 @@ class Names:
         module = found[0]()
         if module is None:
             return None
-        own = module.__dict__.get("_parameters")  # faster than getattr; a scripted module has no dictionary
+        # faster than getattr; a scripted module has no dictionary
+        own = module.__dict__.get("_parameters")
         held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
         return found[2] if held is parameter else None
 
     def _free_name(self, module: nn.Module) -> str:
         """The name in the script, else the class; numbered when another model has it.
 
-        Modules without parameters (losses) share the name of their class: some scripts create one per step.
+        Modules without parameters (losses) share the name of their class: some scripts create one
+        per step.
         """
         weightless = next(module.parameters(), None) is None
-        own_torch = type(module).__module__.startswith("torch.nn.modules.") and next(module.children(), None) is None
-        wanted = (None if weightless and own_torch else called_as(module)) or type(_unwrapped(module)).__name__
+        own_torch = (
+            type(module).__module__.startswith("torch.nn.modules.")
+            and next(module.children(), None) is None
+        )
+        wanted = (None if weightless and own_torch else called_as(module)) or type(
+            _unwrapped(module)
+        ).__name__
         token: object = type(module) if weightless else object()
         name, number = wanted, 1
         while self._roots.setdefault(name, token) is not token:
@@ -189,7 +213,11 @@ class Names:
     def _late_name(self, module: nn.Module, around: nn.Module) -> str | None:
         """The name of a module that was registered after its root got its name."""
         above = self._known.get(id(around))
-        path = next((path for path, below in around.named_modules() if below is module), None) if above else None
+        path = (
+            next((path for path, below in around.named_modules() if below is module), None)
+            if above
+            else None
+        )
         return above.below + printable(_without_wrappers(path)) if above and path else None
 
     def _learn(self, top: nn.Module, own: str, below: str) -> None:
@@ -202,7 +230,9 @@ class Names:
             name = below + inner if inner else own
             if self.known(module) is not None:
                 continue
-            self._known[id(module)] = _Known(weakref.ref(module), name, f"{name}." if inner else below)
+            self._known[id(module)] = _Known(
+                weakref.ref(module), name, f"{name}." if inner else below
+            )
             self._replicated[id(getattr(module, "_forward_hooks", None))] = name
             for key, parameter in module.named_parameters(recurse=False):
                 if self.holder(parameter) is None:
@@ -214,7 +244,9 @@ class Names:
 def _unwrapped(module: nn.Module) -> nn.Module:
     """The model inside torch.compile's or a multi-device wrapper."""
     while (
-        inner := module.__dict__.get("_modules", {}).get("module" if is_parallel(module) else "_orig_mod")
+        inner := module.__dict__.get("_modules", {}).get(
+            "module" if is_parallel(module) else "_orig_mod"
+        )
     ) is not None:
         module = inner
     return module
@@ -223,7 +255,8 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 def printable(path: str) -> str:
     """A path that every profiler records unchanged; other characters become their number (U+00E9).
 
-    The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change double quotes to single.
+    The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change
+    double quotes to single.
     """
     return re.sub(r'[^ -~]|["\\]', lambda found: f"U+{ord(found[0]):04X}", path)
 
@@ -234,14 +267,14 @@ def is_parallel(module: nn.Module) -> bool:
 
 
 def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
-    """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel wrapper's ``module``."""
+    """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel
+    wrapper's ``module``."""
     parts = path.split(".")
     above = accumulate(parts, "{}.{}".format)
     both = zip(parts, above)
-    return ".".join(part for part, so_far in both if part not in WRAPPERS and so_far not in parallel)
-
-
-current_node: Any = getattr(torch._C, "_current_autograd_node", None)  # torch 2.1 and later; recording needs it
+    return ".".join(
+        part for part, so_far in both if part not in WRAPPERS and so_far not in parallel
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -305,10 +338,19 @@ class Places:
         if above.call is not None:
             return above
         recompute = current_task() != -1
-        name = self.names.find(module, above.module, self.roots and above is self.outside and not recompute)
+        name = self.names.find(
+            module, above.module, self.roots and above is self.outside and not recompute
+        )
         if name is None:
             kind = type(module).__name__ if above is self.outside else above.kind
-            frame = Frame(above.layer, kind, above.leaf or above is self.outside, recompute, None, above.module)
+            frame = Frame(
+                above.layer,
+                kind,
+                above.leaf or above is self.outside,
+                recompute,
+                None,
+                above.module,
+            )
         elif above.leaf and above is not self.outside:
             frame = Frame(above.layer, above.kind, True, recompute, None, above.module)
         else:
@@ -329,7 +371,11 @@ class Places:
             layer = self.names.holder(node.variable) or ""
             return self.frames_of.get(layer, self.outside), "backward", None
         frame = self.made_by[bisect_right(self.starts, number) - 1]
-        return (replace(frame, recompute=True), "forward", None) if again else (frame, "backward", number)
+        return (
+            (replace(frame, recompute=True), "forward", None)
+            if again
+            else (frame, "backward", number)
+        )
 
 
 def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
@@ -337,7 +383,8 @@ def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame
 
 
 def is_leaf(module: torch.nn.Module) -> bool:
-    """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
+    """Whether it is a single layer: torch's own forward, without submodules (attention may have its
+    projections)."""
     if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for
         return False
     forward = getattr(type(module).forward, "__module__", "") or ""

@@ -1,7 +1,7 @@
 """Trace the lifetimes of tensor storages during one step, for memory estimates. Imports torch.
 
-A storage is born when an operation first returns a tensor of it, and dies when Python and autograd release it, as noticed
-by a weak reference. A caching allocator sees the same.
+A storage is born when an operation first returns a tensor of it, and dies when Python and autograd
+release it, as noticed by a weak reference. A caching allocator sees the same.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Slot:
 
 
 class Live:
-    """Follows the storages of one device. ``begin`` starts a step: storages alive then existed before it."""
+    """Follows the storages of one device. ``begin`` starts a step: storages alive then existed
+    before it."""
 
     def __init__(self, device: str) -> None:
-        """``device``: its type. Storages of other devices are ignored (Adam counts its steps on the CPU)."""
+        """``device``: its type. Storages of other devices are ignored (Adam counts its steps on
+        the CPU)."""
         self.device = device
         self.clock = 0
         self.slots: list[Slot] = []
@@ -69,10 +71,18 @@ class Live:
         """``size`` bytes that the operation took beside its results and gave back at its end."""
         if size:
             self.clock += 2
-            self.slots.append(Slot(size, "temporary", self.clock - 1, layer, direction, op, died=self.clock))
+            self.slots.append(
+                Slot(size, "temporary", self.clock - 1, layer, direction, op, died=self.clock)
+            )
 
     def _meet(
-        self, tensor: torch.Tensor, category: str, moment: int, layer: str = "", direction: str = "", op: str = ""
+        self,
+        tensor: torch.Tensor,
+        category: str,
+        moment: int,
+        layer: str = "",
+        direction: str = "",
+        op: str = "",
     ) -> None:
         if tensor.device.type != self.device:
             return
@@ -119,11 +129,20 @@ class Live:
             if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 
-    def trace(self, whole: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()) -> MemoryTrace:
+    def trace(
+        self, whole: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()
+    ) -> MemoryTrace:
         allocations = tuple(map(_record, self.slots))
-        forward_ends, backward_ends = self.forward_ends or self.clock, self.backward_ends or self.clock
-        return MemoryTrace(allocations, forward_ends, backward_ends, self.clock, whole, on_gpu, assumed, self.first)
+        forward_ends, backward_ends = (
+            self.forward_ends or self.clock,
+            self.backward_ends or self.clock,
+        )
+        return MemoryTrace(
+            allocations, forward_ends, backward_ends, self.clock, whole, on_gpu, assumed, self.first
+        )
 
 
 def _record(slot: Slot) -> Allocation:
-    return Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)
+    return Allocation(
+        slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op
+    )

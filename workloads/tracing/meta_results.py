@@ -1,8 +1,10 @@
-"""Results of operators on meta tensors, kept: torch works most of them out in Python, 0.1 to 5 ms each.
+"""Results of operators on meta tensors, kept: torch works most of them out in Python, 0.1 to 5
+ms each.
 
-What an operator gives on meta follows from the sizes, strides and types of its tensors and from its other arguments. An
-operator of the same ones again gets new tensors like those of the first time. Views, tensors of other layouts or devices,
-subclasses and results that share memory with an argument are computed each time.
+What an operator gives on meta follows from the sizes, strides and types of its tensors and from its
+other arguments. An operator of the same ones again gets new tensors like those of the first time.
+Views, tensors of other layouts or devices, subclasses and results that share memory with an
+argument are computed each time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ KEPT = 50_000
 FRESH, IN_PLACE = "fresh", "in place"
 _DEPENDS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_SAME = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_SAME = (
+    int,
+    float,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 
 
 class Like(NamedTuple):
@@ -29,7 +41,8 @@ class Like(NamedTuple):
 
 
 class Again(NamedTuple):
-    """A result: "fresh", its tensors (None where there is none) and their sequence's type; "in place", the place of its argument."""
+    """A result: "fresh", its tensors (None where there is none) and their sequence's type; "in
+    place", the place of its argument."""
 
     parts: tuple[Like | None, ...]
     made: type | None
@@ -86,7 +99,10 @@ def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable |
             described: Hashable = _described(value)
             met = True
         elif isinstance(value, (list, tuple)):
-            items = [_described(item) if isinstance(item, torch.Tensor) else _scalar(item) for item in value]
+            items = [
+                _described(item) if isinstance(item, torch.Tensor) else _scalar(item)
+                for item in value
+            ]
             described = None if None in items else tuple(items)
             met = met or any(isinstance(item, torch.Tensor) for item in value)
         else:
@@ -112,16 +128,29 @@ def _scalar(value: Any) -> tuple[Any, ...] | None:
 def _fresh(result: Any, args: tuple[Any, ...]) -> Again | None:
     parts = list(result) if type(result) in (tuple, list) else [result]
     tensors = [one for one in parts if one is not None]
-    if not tensors or not all(isinstance(one, torch.Tensor) and _described(one) is not None for one in tensors):
+    if not tensors or not all(
+        isinstance(one, torch.Tensor) and _described(one) is not None for one in tensors
+    ):
         return None
-    of_args = [one for value in args for one in (value if isinstance(value, (list, tuple)) else (value,))]
-    owners = [one.untyped_storage()._cdata for one in (*tensors, *of_args) if isinstance(one, torch.Tensor)]
-    likes = tuple(None if one is None else Like(one.shape, one.stride(), one.dtype) for one in parts)
-    sizes = [one.untyped_storage().nbytes() for one in tensors]
-    own = len(set(owners[: len(tensors)])) == len(tensors) and not set(owners[: len(tensors)]) & set(
-        owners[len(tensors) :]
+    of_args = [
+        one for value in args for one in (value if isinstance(value, (list, tuple)) else (value,))
+    ]
+    owners = [
+        one.untyped_storage()._cdata
+        for one in (*tensors, *of_args)
+        if isinstance(one, torch.Tensor)
+    ]
+    likes = tuple(
+        None if one is None else Like(one.shape, one.stride(), one.dtype) for one in parts
     )
-    if not own or [_tensor(one).untyped_storage().nbytes() for one in likes if one is not None] != sizes:
+    sizes = [one.untyped_storage().nbytes() for one in tensors]
+    own = len(set(owners[: len(tensors)])) == len(tensors) and not set(
+        owners[: len(tensors)]
+    ) & set(owners[len(tensors) :])
+    if (
+        not own
+        or [_tensor(one).untyped_storage().nbytes() for one in likes if one is not None] != sizes
+    ):
         return None
     return Again(likes, type(result) if type(result) in (tuple, list) else None)
 

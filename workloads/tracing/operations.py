@@ -1,4 +1,5 @@
-"""Select the dispatcher operations that matter, and extract what formulas need beyond shapes. Imports torch."""
+"""Select the dispatcher operations that matter, and extract what formulas need beyond shapes.
+Imports torch."""
 
 from __future__ import annotations
 
@@ -20,20 +21,80 @@ Extractor = Callable[[Tuple[Any, ...], Dict[str, Any]], Attributes]
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
 """Namespaces without arithmetic."""
 
-FREE = frozenset((
-    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
-    "aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh", "aten.detach_", "aten.resize_", "aten.set_",
-    "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
-    "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
-    "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
-    "aten._linalg_check_errors", "aten._nested_tensor_size", "aten._nested_tensor_strides", "torchvision._cuda_version",
-    "aten._nested_tensor_storage_offsets",
-))  # fmt: skip
+FREE = frozenset(
+    (
+        "aten.empty",
+        "aten.empty_like",
+        "aten.empty_strided",
+        "aten.new_empty",
+        "aten.new_empty_strided",
+        "aten._unsafe_view",
+        "aten._reshape_alias",
+        "aten.lift_fresh",
+        "aten.detach_",
+        "aten.resize_",
+        "aten.set_",
+        "aten.sym_size",
+        "aten.sym_stride",
+        "aten.sym_numel",
+        "aten.is_same_size",
+        "aten.result_type",
+        "aten.view",
+        "aten.record_stream",
+        "aten._has_same_storage_numel",
+        "aten.expand",
+        "aten.as_strided_",
+        "aten.t_",
+        "aten.transpose_",
+        "aten.clone",
+        "aten.squeeze_",
+        "aten.unsqueeze_",
+        "aten.requires_grad_",
+        "aten._nested_tensor_from_mask",
+        "aten._linalg_check_errors",
+        "aten._nested_tensor_size",
+        "aten._nested_tensor_strides",
+        "torchvision._cuda_version",
+        "aten._nested_tensor_storage_offsets",
+    )
+)
 """Operations that compute nothing, besides those that the dispatcher marks as views.
 
-clone is one of them: reshape and contiguous call it depending on the memory layout that a device's kernels prefer, not on
-the model.
+clone is one of them: reshape and contiguous call it depending on the memory layout that a device's
+kernels prefer, not on the model.
 """
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+_JAGGED = getattr(torch, "jagged", None)  # torch 2.2 and later
+
+_PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
+"""Products of which each part of one nested tensor meets its own of the other; backward the
+gradient's part as well."""
+_Shapes = Tuple[Optional[Tuple[int, ...]], ...]
+
+_DENSE = (torch.strided, _JAGGED, torch._mkldnn)  # type: ignore[attr-defined]
+
+_TAYLOR = {
+    torch.float32: (
+        1.192092800768788e-07,
+        5.978858893805233e-04,
+        5.116619363445086e-02,
+        5.800524627688768e-01,
+        1.461661507209034,
+        3.010066362817634,
+    ),
+    torch.float64: (
+        2.220446049250313e-16,
+        2.580956802971767e-08,
+        3.397168839976962e-04,
+        4.991228871115323e-02,
+        2.996158913811580e-01,
+        1.090863719290036,
+    ),
+}
+"""Largest 1-norm for which 0, 1, ... 5 products are enough; above the last, the matrix is halved
+until it is."""
 
 
 class OpPlan(NamedTuple):
@@ -42,7 +103,8 @@ class OpPlan(NamedTuple):
     free: bool
     """Not recorded: a view or an allocation."""
     composite: bool
-    """Consists of other operators, which are recorded instead (it appears like this under inference_mode)."""
+    """Consists of other operators, which are recorded instead (it appears like this under
+    inference_mode)."""
     attributes: Extractor | None
     dynamic: bool
     """Its result (a size, a number on the host) depends on data, not only on shapes."""
@@ -63,28 +125,34 @@ def plan_for(func: Any) -> OpPlan:
     composite = (
         name not in _OWN_KERNEL
         and _decomposes(func)
-        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        )
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
         attributes = _pointwise
-    return OpPlan(name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name in _BY_VALUES)
+    return OpPlan(
+        name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name in _BY_VALUES
+    )
 
 
 def _decomposes(func: Any) -> bool:
     try:
         if not hasattr(func, "_can_decompose"):  # before torch 2.6
-            return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+            return bool(
+                torch._C._dispatch_has_kernel_for_dispatch_key(
+                    func.name(), "CompositeImplicitAutograd"
+                )
+            )
         return bool(func._can_decompose())
     except RuntimeError:  # prim::layout is in no table
         return False
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
 def computes_itself(types: Iterable[Any]) -> bool:
-    """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor, quantized weights)."""
+    """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor,
+    quantized weights)."""
     disabled = torch._C._disabled_torch_dispatch_impl
     return any(kind not in _PLAIN and kind.__torch_dispatch__ is not disabled for kind in types)
 
@@ -98,11 +166,9 @@ def _sizes(value: torch.Tensor) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
-_JAGGED = getattr(torch, "jagged", None)  # torch 2.2 and later
-
-
 def shape_of(value: torch.Tensor) -> tuple[int, ...]:
-    """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the rest is equal."""
+    """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the
+    rest is equal."""
     if not value.is_nested:
         return tuple(value.shape)
     if value.layout is _JAGGED:
@@ -116,32 +182,37 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     return (total // (width := last.pop()), width) if len(last) == 1 and 0 not in last else (total,)
 
 
-_PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
-"""Products of which each part of one nested tensor meets its own of the other; backward the gradient's part as well."""
-_Shapes = Tuple[Optional[Tuple[int, ...]], ...]
-
-
 def components(
     name: str, args: tuple[Any, ...], result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
-    """(inputs, outputs) of each product that one operator runs: several for two nested tensors, else one."""
+    """(inputs, outputs) of each product that one operator runs: several for two nested tensors,
+    else one."""
     backward = name == "aten.matmul_backward"
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
     if backward:
         known = zip(*(_sizes(value) for value in args[:3]))
         wanted = [gradient is not None for gradient in result]
-        return [(sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted))) for sizes in known]
+        return [
+            (sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted)))
+            for sizes in known
+        ]
     parts = zip(*(_sizes(value) for value in (*args[:2], result)))
     return [((left, right), (product,)) for left, right, product in parts]
 
 
 def stored_values(args: tuple[Any, ...]) -> Attributes:
-    """How many values each sparse tensor stores, and of two, how many pairs of them meet; () without a sparse tensor."""
-    tensors = [value if isinstance(value, torch.Tensor) and value.layout not in _DENSE else None for value in args]
+    """How many values each sparse tensor stores, and of two, how many pairs of them meet; ()
+    without a sparse tensor."""
+    tensors = [
+        value if isinstance(value, torch.Tensor) and value.layout not in _DENSE else None
+        for value in args
+    ]
     if not any(value is not None for value in tensors):
         return ()
-    stored: Attributes = (("nnz", tuple(None if value is None else _stored(value) for value in tensors)),)
+    stored: Attributes = (
+        ("nnz", tuple(None if value is None else _stored(value) for value in tensors)),
+    )
     known = [value for value in tensors if value is not None]
     if len(known) == 2 and all(value.dim() == 2 for value in known):
         left, right = (value.detach().to_sparse_coo().coalesce().indices() for value in known)
@@ -151,11 +222,12 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-_DENSE = (torch.strided, _JAGGED, torch._mkldnn)  # type: ignore[attr-defined]
-
-
 def _stored(value: torch.Tensor) -> int:
-    return int(value.values().numel()) if value.layout is not torch.sparse_coo else int(value._values().numel())
+    return (
+        int(value.values().numel())
+        if value.layout is not torch.sparse_coo
+        else int(value._values().numel())
+    )
 
 
 def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -167,7 +239,8 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one that refuses types.
+    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one
+    that refuses types.
 
     A tensor that the model made on the CPU is taken for one on meta where it meets others there.
     """
@@ -183,7 +256,11 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _to_meta(value: Any) -> Any:
-    return value.to("meta") if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
+    return (
+        value.to("meta")
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu"
+        else value
+    )
 
 
 def _is_on_meta(value: Any) -> bool:
@@ -191,30 +268,41 @@ def _is_on_meta(value: Any) -> bool:
     return isinstance(first, torch.Tensor) and first.is_meta
 
 
-def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _ctc(
+    log_probs: torch.Tensor, targets: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     steps, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
     longest = targets.shape[-1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
-def _least_squares(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, ...]:
-    """Solution, residuals, rank, singular values; of the last three the sizes are not known without a driver."""
+def _least_squares(
+    left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, ...]:
+    """Solution, residuals, rank, singular values; of the last three the sizes are not known without
+    a driver."""
     rows = right.shape[len(left.shape) - 1 :] if right.dim() == left.dim() else ()
     rest = [left.new_empty(0, dtype=kind) for kind in (left.dtype, torch.int64, left.dtype)]
     return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *rest
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere (torch 2.14): they do not."""
+    """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere
+    (torch 2.14): they do not."""
     if left.dim() or left.dtype is not torch.bool:
         return bool(torch.ops.aten.equal.default(left, right))
     return False
 
 
 def _grouped(
-    left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: Any = None,
+    out_dtype: Any = None,
 ) -> torch.Tensor:
-    """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel takes 16-bit types only."""
+    """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel
+    takes 16-bit types only."""
     ends = 0 if offs is None else offs.numel()
     if left.dim() == right.dim() == 2:
         shape: tuple[int, ...] = (ends, left.shape[0], right.shape[1])
@@ -231,7 +319,10 @@ _SHAPED: dict[str, Callable[..., Any]] = {
     "aten._grouped_mm": _grouped,
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
-    "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (torch.empty_like(v), torch.empty_like(g)),
+    "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (
+        torch.empty_like(v),
+        torch.empty_like(g),
+    ),
     "aten._fused_sgd_": lambda *_, **__: None,
 }
 
@@ -241,37 +332,39 @@ def _at(args: tuple[Any, ...], index: int) -> Any:
 
 
 def _exponential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and CUDA kernels do.
+    """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and
+    CUDA kernels do.
 
-    Seen in torch 2.14 (aten/src/ATen/native/LinearAlgebra.cpp, mexp): a Taylor polynomial with 0 to 5 products, always the largest
-    for several matrices, and of a matrix halved s times s squarings more. Source: Bader, Blanes, Casas, "Computing the matrix
-    exponential with an optimized Taylor polynomial approximation", 2019.
+    Seen in torch 2.14 (aten/src/ATen/native/LinearAlgebra.cpp, mexp): a Taylor polynomial with 0 to
+    5 products, always the largest for several matrices, and of a matrix halved s times s squarings
+    more. Source: Bader, Blanes, Casas, "Computing the matrix exponential with an optimized Taylor
+    polynomial approximation", 2019.
     """
     given = args[0]
     limits = _TAYLOR.get(given.dtype.to_real())
     if given.is_meta or limits is None:
         return (("missed", "the number of its products depends on the values"),)
     norms = [float(norm) for norm in torch.linalg.matrix_norm(given.detach(), 1).reshape(-1)]
-    degree = next((place for place, limit in enumerate(limits) if max(norms, default=0.0) <= limit), len(limits) - 1)
+    degree = next(
+        (place for place, limit in enumerate(limits) if max(norms, default=0.0) <= limit),
+        len(limits) - 1,
+    )
     squarings = sum(max(0, ceil(log2(norm / limits[-1]))) for norm in norms if norm > 0)
-    return (("products", (degree if len(norms) == 1 else len(limits) - 1) * len(norms) + squarings),)
-
-
-_TAYLOR = {
-    torch.float32: (1.192092800768788e-07, 5.978858893805233e-04, 5.116619363445086e-02, 5.800524627688768e-01,
-                    1.461661507209034, 3.010066362817634),
-    torch.float64: (2.220446049250313e-16, 2.580956802971767e-08, 3.397168839976962e-04, 4.991228871115323e-02,
-                    2.996158913811580e-01, 1.090863719290036),
-}  # fmt: skip
-"""Largest 1-norm for which 0, 1, ... 5 products are enough; above the last, the matrix is halved until it is."""
+    return (
+        ("products", (degree if len(norms) == 1 else len(limits) - 1) * len(norms) + squarings),
+    )
 
 
 def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether the size of the result depends on values: of indexing only where an index is a mask."""
+    """Whether the size of the result depends on values: of indexing only where an index is
+    a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
     indices = _at(args, 1) or ()
-    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
+    return any(
+        isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+        for index in indices
+    )
 
 
 def _hashable(value: Any) -> Any:
@@ -289,7 +382,9 @@ def _named(*names: str) -> Extractor:
     """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-        found = ((name, kwargs.get(name, _at(args, index))) for index, name in enumerate(names) if name)
+        found = (
+            (name, kwargs.get(name, _at(args, index))) for index, name in enumerate(names) if name
+        )
         return tuple((name, _hashable(value)) for name, value in found if value is not None)
 
     return extract
@@ -315,10 +410,19 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
         ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
         ("avg_pool2d avg_pool3d", _named("", "kernel_size", "stride", "padding", "ceil_mode")),
-        ("avg_pool2d_backward avg_pool3d_backward", _named("", "", "kernel_size", "stride", "padding")),
-        ("native_batch_norm cudnn_batch_norm miopen_batch_norm", _named("", "", "", "", "", "training")),
+        (
+            "avg_pool2d_backward avg_pool3d_backward",
+            _named("", "", "kernel_size", "stride", "padding"),
+        ),
+        (
+            "native_batch_norm cudnn_batch_norm miopen_batch_norm",
+            _named("", "", "", "", "", "training"),
+        ),
         ("_batch_norm_with_update", _named()),
-        ("native_batch_norm_backward", _named("", "", "", "", "", "", "", "train", "eps", "output_mask")),
+        (
+            "native_batch_norm_backward",
+            _named("", "", "", "", "", "", "", "train", "eps", "output_mask"),
+        ),
         ("native_layer_norm", _named("", "normalized_shape")),
         ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
         ("embedding_dense_backward", _named("", "", "num_weights")),
@@ -347,11 +451,13 @@ ATTRIBUTES.update(
 )
 
 Note = Tuple[Any, ...]
-"""layer, kind, functional, op, direction, role, recompute, inputs, outputs, dtypes, attributes: hashable."""
+"""layer, kind, functional, op, direction, role, recompute, inputs, outputs, dtypes,
+attributes: hashable."""
 
 
 def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> tuple[OpShape, ...]:
-    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of its own.
+    """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
+    its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
     """
@@ -365,15 +471,26 @@ def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> 
 
 
 def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
-    layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = note
+    layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = (
+        note
+    )
     marks = {"functional": functional, "role": role, "recompute": recompute or None}
     extra: dict[str, object] = {name: _json(value) for name, value in attributes}
     extra.update((name, value) for name, value in marks.items() if value is not None)
     dtypes = tuple(str(dtype).replace("torch.", "") for dtype in types)
     return OpShape(
-        layer, kind, op, direction, inputs, outputs, dtypes, extra,
-        parameters=own.get(layer, 0) if kind else 0, calls=entry[1], position=entry[0],
-    )  # fmt: skip
+        layer,
+        kind,
+        op,
+        direction,
+        inputs,
+        outputs,
+        dtypes,
+        extra,
+        parameters=own.get(layer, 0) if kind else 0,
+        calls=entry[1],
+        position=entry[0],
+    )
 
 
 def _json(value: Any) -> Any:
@@ -390,12 +507,17 @@ def modules_seen(
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
         seen.update(map(id, own))
         row = ModuleSeen(
-            path, kind_of(module), depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
+            path,
+            kind_of(module),
+            depth=path.count(".") + 1 if path else 0,
+            output=outputs.get(path),
             parameters=sum(tensor.numel() for tensor in own),
             trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
             parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),
-            buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in module.buffers(recurse=False)),
+            buffer_bytes=sum(
+                tensor.numel() * tensor.element_size() for tensor in module.buffers(recurse=False)
+            ),
             called=path in outputs,
-        )  # fmt: skip
+        )
         found.append(row)
     return tuple(found)

@@ -1,4 +1,5 @@
-"""Trace one step of a model: its operations per layer, with their shapes, and on request the memory it needs.
+"""Trace one step of a model: its operations per layer, with their shapes, and on request the memory
+it needs.
 
 ::
 
@@ -8,9 +9,10 @@
         optimizer.step()
     recorder.ops
 
-Operations are observed at the dispatcher, without editing the model, and include functional calls. An operation belongs
-to the innermost running module of ``model``; in backward, to the module whose forward created the running autograd node
-(by sequence number), which works for the first layer too. Imports torch.
+Operations are observed at the dispatcher, without editing the model, and include functional calls.
+An operation belongs to the innermost running module of ``model``; in backward, to the module whose
+forward created the running autograd node (by sequence number), which works for the first layer too.
+Imports torch.
 """
 
 from __future__ import annotations
@@ -36,7 +38,15 @@ from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.traffic import Watch
 from perfctl.workloads.tracing.watch import Recorder
 
-__all__ = ["Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
+__all__ = [
+    "Recorder",
+    "Traced",
+    "as_inputs",
+    "make_inputs",
+    "make_optimizer",
+    "trace",
+    "without_data",
+]
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"lr": 0.1}),
@@ -46,7 +56,11 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adadelta": ("Adadelta", {"lr": 1.0}),
     "rmsprop": ("RMSprop", {"lr": 0.01}),
 }
-"""Name of an optimizer -> class in torch.optim and settings; learning rates do not affect counts."""
+"""Name of an optimizer -> class in torch.optim and settings; learning rates do not
+affect counts."""
+
+_PASSED_ON = ("_attend", "flex_attend", "run")
+"""Functions of this package that call what the model called: its errors are the model's."""
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
@@ -59,14 +73,18 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
     made = copy.deepcopy(model, memo)
     for module in made.modules():
         if isinstance(module, torch.jit.ScriptModule):  # it copied its tensors itself
-            for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            for name, tensor in (
+                *module.named_parameters(recurse=False),
+                *module.named_buffers(recurse=False),
+            ):
                 empty = torch.empty_like(tensor.detach(), device="meta")
                 module._c.setattr(name, empty.requires_grad_(tensor.requires_grad))
     return made
 
 
 def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
-    """Whether something given has no form without values: sparse and strided nested tensors, quantized layers."""
+    """Whether something given has no form without values: sparse and strided nested tensors,
+    quantized layers."""
     held = (vars(module).values() for module in model.modules())
     tensors = [
         *model.parameters(),
@@ -75,29 +93,46 @@ def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
         *(value for group in held for value in group),
     ]
     odd = any(
-        isinstance(tensor, torch.Tensor) and (tensor.is_nested or tensor.layout is not torch.strided)
+        isinstance(tensor, torch.Tensor)
+        and (tensor.is_nested or tensor.layout is not torch.strided)
         and tensor.layout is not torch.jagged
         for tensor in tensors
-    )  # fmt: skip
-    return odd or any(type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules())
+    )
+    return odd or any(
+        type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules()
+    )
 
 
 def holds_jagged(inputs: Any) -> bool:
-    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist with values only."""
-    return any(tensor.layout is torch.jagged and tensor.device.type != "meta" for tensor in tensors_in(inputs))
+    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist
+    with values only."""
+    return any(
+        tensor.layout is torch.jagged and tensor.device.type != "meta"
+        for tensor in tensors_in(inputs)
+    )
 
 
-def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
+def make_inputs(
+    shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str
+) -> tuple[Any, ...]:
     """Tensors of zeros (without data on meta); ``shapes`` include the batch dimension."""
     both = zip(shapes, dtypes, strict=True)
-    return tuple(torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in both)
+    return tuple(
+        torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in both
+    )
 
 
 def as_inputs(given: Any, device: str) -> tuple[Any, ...]:
-    """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input becomes a tuple."""
-    if isinstance(given, torch.Tensor) or (given and isinstance(given, (tuple, list)) and isinstance(given[0], int)):
+    """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input
+    becomes a tuple."""
+    if isinstance(given, torch.Tensor) or (
+        given and isinstance(given, (tuple, list)) and isinstance(given[0], int)
+    ):
         given = (given,)
-    return tuple(torch.zeros(tuple(item), device=device) if _is_shape(item) else _moved(item, device) for item in given)
+    return tuple(
+        torch.zeros(tuple(item), device=device) if _is_shape(item) else _moved(item, device)
+        for item in given
+    )
 
 
 def _is_shape(item: Any) -> bool:
@@ -107,19 +142,27 @@ def _is_shape(item: Any) -> bool:
 def _moved(item: Any, device: str) -> Any:
     if isinstance(item, torch.Tensor) and item.is_meta and device != "meta":
         return torch.zeros_like(item, device=device, requires_grad=item.requires_grad)
-    if isinstance(item, torch.Tensor) and item.requires_grad:  # a copy would lead back to the tensor that was given
+    # a copy would lead back to the tensor that was given
+    if isinstance(item, torch.Tensor) and item.requires_grad:
         return item.detach().to(device).requires_grad_()
     if hasattr(item, "to"):
         return item.to(device)
     if isinstance(item, (tuple, list)):
         return type(item)([_moved(piece, device) for piece in item])
-    return {name: _moved(piece, device) for name, piece in item.items()} if isinstance(item, dict) else item
+    return (
+        {name: _moved(piece, device) for name, piece in item.items()}
+        if isinstance(item, dict)
+        else item
+    )
 
 
 def make_optimizer(
-    model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None, kernels: Kernels | None = None
+    model: torch.nn.Module,
+    optimizer: str | tuple[str, dict[str, Any]] | None,
+    kernels: Kernels | None = None,
 ) -> Any:
-    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates them as this GPU does."""
+    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates
+    them as this GPU does."""
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
@@ -133,19 +176,30 @@ def make_optimizer(
 
 
 def trace(
-    model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
-    optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32", gpu: OnGpu | None = None,
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    *,
+    mode: str = "train",
+    grad: bool | None = None,
+    optimizer: str | tuple[str, dict[str, Any]] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    held: tuple[Any, ...] = (),
+    memory: bool = False,
+    precision: str = "fp32",
+    gpu: OnGpu | None = None,
     watch: Watch | None = None,
-) -> Traced:  # fmt: skip
-    """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
+) -> Traced:
+    """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is
+    a backward.
 
-    ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
-    inputs (the loss's targets), for the memory trace. ``watch``: also counts what is read of weights and a cache.
+    ``loss`` computes a loss from the output; without it backward starts at the output. ``held``:
+    tensors besides the inputs (the loss's targets), for the memory trace. ``watch``: also counts
+    what is read of weights and a cache.
 
-    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. ``gpu``: memory as
-    the kernels of this GPU need it; None: as those of the device that the tensors are on. An exception of the model ends the
-    trace: the operations before it are kept, and ``problem`` describes it.
+    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later
+    steps. ``gpu``: memory as the kernels of this GPU need it; None: as those of the device that the
+    tensors are on. An exception of the model ends the trace: the operations before it are kept, and
+    ``problem`` describes it.
     """
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
@@ -156,7 +210,9 @@ def trace(
         model.to(getattr(torch, chosen.weights))
     autocast = None
     if chosen.autocast is not None:
-        autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8")
+        autocast = Autocast(
+            _device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8"
+        )
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
@@ -168,19 +224,23 @@ def trace(
     assumed = kernels.assumed if kernels is not None else ()
     lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    ops = as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+    ops = (
+        as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+    )
     return Traced(ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
-    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them as they are."""
+    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them
+    as they are."""
     if dtype is None:
         return inputs
     if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
         return type(inputs)([cast_inputs(item, dtype) for item in inputs])
-    if type(inputs) is not dict:  # an object of a library is more than its items; what it holds, the model made
+    # an object of a library is more than its items; what it holds, the model made
+    if type(inputs) is not dict:
         return inputs
     return {name: cast_inputs(item, dtype) for name, item in inputs.items()}
 
@@ -192,7 +252,11 @@ def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
 
 def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, ...]) -> Live:
     live = Live(_device_of(model, inputs))
-    existing = (("parameter", model.parameters()), ("buffer", model.buffers()), ("input", (*inputs, *held)))
+    existing = (
+        ("parameter", model.parameters()),
+        ("buffer", model.buffers()),
+        ("input", (*inputs, *held)),
+    )
     for category, tensors in existing:
         for tensor in tensors:
             if hasattr(tensor, "untyped_storage"):
@@ -201,9 +265,14 @@ def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, 
 
 
 def _step(
-    model: torch.nn.Module, inputs: tuple[Any, ...], backward: bool, stepper: Any,
-    loss: Callable[[Any], Any] | None, live: Live | None, autocast: Autocast | None,
-) -> None:  # fmt: skip
+    model: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    backward: bool,
+    stepper: Any,
+    loss: Callable[[Any], Any] | None,
+    live: Live | None,
+    autocast: Autocast | None,
+) -> None:
     if stepper is not None:
         stepper.zero_grad()
     ends: list[Any] = []
@@ -227,32 +296,50 @@ def _step(
 
 
 def _attempt(
-    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None,
-    kernels: Kernels | None, watch: Watch | None = None,
-) -> tuple[Recorder, str | None]:  # fmt: skip
+    model: torch.nn.Module,
+    live: Live | None,
+    step: Callable[[], None],
+    autocast: Autocast | None,
+    kernels: Kernels | None,
+    watch: Watch | None = None,
+) -> tuple[Recorder, str | None]:
     """(recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     recorder.watch = watch
     try:
         as_gpu = kernels.installed() if kernels is not None else nullcontext()
-        with composites.uncompiled(), as_cuda.fused_anywhere(), as_gpu, recorder, autocast or nullcontext():
+        with (
+            composites.uncompiled(),
+            as_cuda.fused_anywhere(),
+            as_gpu,
+            recorder,
+            autocast or nullcontext(),
+        ):
             step()
     except MODEL_ERRORS as error:
-        # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
+        # A frame kept in a variable would be a reference cycle, and keep the tensors of the
+        # step alive.
         places = [
-            (frame.f_globals.get("__name__", ""), frame.f_code.co_name) for frame, _ in walk_tb(error.__traceback__)
+            (frame.f_globals.get("__name__", ""), frame.f_code.co_name)
+            for frame, _ in walk_tb(error.__traceback__)
         ]
         module, function = places[-1]
-        ours = module.startswith(f"{__package__}.") and module != __name__ and function not in _PASSED_ON
+        ours = (
+            module.startswith(f"{__package__}.")
+            and module != __name__
+            and function not in _PASSED_ON
+        )
         if ours and not isinstance(error, AutocastRefused):
             place = recorder.failed_in or "the model"
-            return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
+            return (
+                recorder,
+                (
+                    f"{place}: perfctl could not follow it ({type(error).__name__}: "
+                    f"{first_line(error)})"
+                ),
+            )
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
-
-
-_PASSED_ON = ("_attend", "flex_attend", "run")
-"""Functions of this package that call what the model called: its errors are the model's."""
 
 
 def explain(error: BaseException, path: str | None) -> str:
@@ -260,8 +347,20 @@ def explain(error: BaseException, path: str | None) -> str:
     place = "the model" if path == "" else path or "after the model"
     text = first_line(error)
     text = (text.partition(". ")[0] if len(text) > 100 else text).rstrip(". ")
-    if "meta" in text.lower() and any(word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")):
-        return f"{place}: needs actual data ({text}), and so does everything after it. Set `device` to cpu to run it"
-    if isinstance(error, NotImplementedError) or "is not registered" in text or "meta" in text.lower():
-        return f"{place}: an operator without a meta implementation ({text}). Set `device` to cpu to run it"
+    if "meta" in text.lower() and any(
+        word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")
+    ):
+        return (
+            f"{place}: needs actual data ({text}), and so does everything after it. Set `device` "
+            "to cpu to run it"
+        )
+    if (
+        isinstance(error, NotImplementedError)
+        or "is not registered" in text
+        or "meta" in text.lower()
+    ):
+        return (
+            f"{place}: an operator without a meta implementation ({text}). Set `device` to cpu to "
+            "run it"
+        )
     return f"{place}: {type(error).__name__}: {text}"

@@ -1,4 +1,5 @@
-"""What a step reads of the tensors that were there before it: weights and the cache of keys and values. Imports torch."""
+"""What a step reads of the tensors that were there before it: weights and the cache of keys and
+values. Imports torch."""
 
 from __future__ import annotations
 
@@ -12,11 +13,20 @@ from perfctl.records.paper import Traffic
 from perfctl.workloads.tracing.memory import storage_of
 from perfctl.workloads.tracing.operations import OpPlan
 
-_GATHERS = frozenset({"aten.embedding", "aten.index_select", "aten.index", "aten.gather", "aten.take"})
+_GATHERS = frozenset(
+    {"aten.embedding", "aten.index_select", "aten.index", "aten.gather", "aten.take"}
+)
 """Read as many values of their first tensor as they give."""
 
 _OVERWRITES = frozenset(
-    {"aten.copy_", "aten.fill_", "aten.zero_", "aten.index_copy_", "aten.index_put_", "aten.scatter_"}
+    {
+        "aten.copy_",
+        "aten.fill_",
+        "aten.zero_",
+        "aten.index_copy_",
+        "aten.index_put_",
+        "aten.scatter_",
+    }
 )
 """Write their first tensor without reading it."""
 
@@ -32,9 +42,11 @@ class _Known:
 
 @dataclass(slots=True)
 class Watch:
-    """Counts, for each layer, the values that it reads of parameters and of the cache; in one step each counts once.
+    """Counts, for each layer, the values that it reads of parameters and of the cache; in one step
+    each counts once.
 
-    A layer that reads a part (a row of a table, a view) reads that part. Views and allocations read nothing.
+    A layer that reads a part (a row of a table, a view) reads that part. Views and allocations
+    read nothing.
     """
 
     _known: dict[int, _Known] = field(default_factory=dict)

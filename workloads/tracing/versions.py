@@ -1,4 +1,5 @@
-"""What differs between versions of torch, under one name each: torch 1.8 (with Python 3.8) and later. Imports torch."""
+"""What differs between versions of torch, under one name each: torch 1.8 (with Python 3.8) and
+later. Imports torch."""
 
 from __future__ import annotations
 
@@ -15,6 +16,15 @@ from torch.nn.modules import module as module_hooks
 
 NEEDED = "1.8"
 """The oldest torch that layers can be marked in."""
+
+_autograd: Any = torch._C._autograd
+HAS_ALWAYS = (
+    "with_kwargs" in inspect.signature(module_hooks.register_module_forward_hook).parameters
+)
+"""Whether torch can call global hooks after a forward that raised, and with keyword arguments."""
+
+HIDDEN: dict[int, list[Any]] = {}
+"""Hooks that are hidden while the module with this id runs."""
 
 
 def _never() -> bool:
@@ -36,21 +46,20 @@ def _no_number() -> int:
     return 0
 
 
-_autograd: Any = torch._C._autograd
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
 """Whether torch.compile is tracing the caller (torch 2.1 and later can tell)."""
 current_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _own_task)
-"""Number of this thread's current backward pass; -1 outside of backward. Before torch 2.0: see ``watch_backward``."""
+"""Number of this thread's current backward pass; -1 outside of backward. Before torch 2.0: see
+``watch_backward``."""
 next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _no_number)
 """The sequence number of this thread's next autograd node; always 0 before torch 2.1."""
 HAS_NUMBERS = next_number is not _no_number
 """Whether autograd nodes tell their sequence numbers."""
-HAS_ALWAYS = "with_kwargs" in inspect.signature(module_hooks.register_module_forward_hook).parameters
-"""Whether torch can call global hooks after a forward that raised, and with keyword arguments."""
 
 
 def watch_backward() -> Callable[[], None]:
-    """Before torch 2.0, let ``current_task`` know when a thread is inside a backward pass. The returned function undoes it.
+    """Before torch 2.0, let ``current_task`` know when a thread is inside a backward pass. The
+    returned function undoes it.
 
     Autograd's own threads for GPUs are not known.
     """
@@ -83,7 +92,8 @@ def register_prehook(node: Any, hook: Callable[[Any], None]) -> None:
     if hasattr(node, "register_prehook"):  # torch 1.13 and later
         node.register_prehook(hook)
         return
-    # A tensor's hooks are hooks of the node that made it; these belong to a tensor that no node made.
+    # A tensor's hooks are hooks of the node that made it; these belong to a tensor that no
+    # node made.
     carrier: Any = torch.empty(0)
     carrier._backward_hooks = OrderedDict([(0, hook)])
     node._register_hook_dict(carrier)
@@ -102,26 +112,32 @@ def autocast_dtype(device: str) -> Any:
 
 def is_capturing() -> bool:
     """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
-    return torch.cuda.is_initialized() and getattr(torch.cuda, "is_current_stream_capturing", _never)()
+    return (
+        torch.cuda.is_initialized() and getattr(torch.cuda, "is_current_stream_capturing", _never)()
+    )
 
 
 def free_and_total() -> tuple[int | None, int | None]:
-    """Bytes of the current GPU that are free, and all of them; None where torch cannot tell (before 1.11)."""
+    """Bytes of the current GPU that are free, and all of them; None where torch cannot tell
+    (before 1.11)."""
     return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 
 
 def range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
-    """Functions that begin and end a range of torch.profiler. Newer versions have some that bypass the dispatcher."""
+    """Functions that begin and end a range of torch.profiler. Newer versions have some that bypass
+    the dispatcher."""
     if hasattr(_autograd, "_record_function_with_args_enter"):
         return _autograd._record_function_with_args_enter, _autograd._record_function_with_args_exit
     return torch.ops.profiler._record_function_enter, torch.ops.profiler._record_function_exit
 
 
 class PatchedCalls:
-    """Calls ``before`` and ``after`` around every ``nn.Module.__call__``, for versions without ``HAS_ALWAYS``."""
+    """Calls ``before`` and ``after`` around every ``nn.Module.__call__``, for versions without
+    ``HAS_ALWAYS``."""
 
     def __init__(self, hooks: Callable[[], list[Any]]) -> None:
-        """``hooks``: those installed now, the outermost first; each has ``before``, ``after`` and ``with_kwargs``."""
+        """``hooks``: those installed now, the outermost first; each has ``before``, ``after`` and
+        ``with_kwargs``."""
         self._hooks = hooks
         self._inner: Any = None
         self._made: Any = None
@@ -156,7 +172,3 @@ class PatchedCalls:
                     item.after(module, args, *(rest if item.with_kwargs else rest[-1:]))
 
         return __call__
-
-
-HIDDEN: dict[int, list[Any]] = {}
-"""Hooks that are hidden while the module with this id runs."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # of estimates alone: not in what runs inside a profiled proc
     from perfctl.workloads.tracing.autocast import Autocast
     from perfctl.workloads.tracing.traffic import Watch
 
-with suppress(ImportError):  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
+# attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
+with suppress(ImportError):
     import torch.utils.flop_counter
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -41,16 +42,23 @@ _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dam
 _ADDS = ("aten.add", "aten.addmm", "aten._scaled_mm", "aten.baddbmm", "aten.add_", "aten.sub")
 _CAST = "aten._to_copy"
 _VALUES_ONLY = ("svdvals", "eigvalsh", "matrix_norm", "norm", "cond", "matrix_rank")
-"""Functions of torch.linalg that take singular values or eigenvalues, and vectors only for a gradient.
+"""Functions of torch.linalg that take singular values or eigenvalues, and vectors only for
+a gradient.
 
-torch 2.14 makes the vectors in any dispatch mode (_may_require_fw_or_bw_grad), so a trace would see work that no run does.
+torch 2.14 makes the vectors in any dispatch mode (_may_require_fw_or_bw_grad), so a trace would see
+work that no run does.
 """
 COPIES = frozenset({"aten.copy_", "aten.detach"})
-"""Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
+"""Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the
+device only."""
 
 
-_tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)  # another name before torch 2.2
-ELSEWHERE = "another thread runs its forward, as DataParallel does, and operators of one thread are recorded"
+# another name before torch 2.2
+_tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)
+ELSEWHERE = (
+    "another thread runs its forward, as DataParallel does, and operators of one thread are "
+    "recorded"
+)
 
 
 class _Thread(threading.local):
@@ -73,20 +81,24 @@ class Dispatch(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Lets torch.compile work in this mode; otherwise it would give up on the function for good."""
+        """Lets torch.compile work in this mode; otherwise it would give up on the function
+        for good."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.ended or _tracing_context() is not None:  # torch.compile is tracing: nothing is computed
+        # torch.compile is tracing: nothing is computed
+        if self.ended or _tracing_context() is not None:
             return func(*args, **kwargs)
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
             recorder.dispatched += 1
             return self._higher_order(func, args, kwargs)
-        if FakeTensor in types:  # shapes that DTensor works out before it computes: the next mode answers
+        # shapes that DTensor works out before it computes: the next mode answers
+        if FakeTensor in types:
             return func(*args, **kwargs)
-        if operations.computes_itself(types):  # a tensor made of tensors: the operators on those come here
+        # a tensor made of tensors: the operators on those come here
+        if operations.computes_itself(types):
             return NotImplemented
         plan = self.plans.get(func)
         if plan is None:
@@ -105,13 +117,16 @@ class Dispatch(TorchDispatchMode):
             recorder.live.see(result, *recorder.place(), plan.name)
             from perfctl.workloads.tracing import as_cuda
 
-            recorder.live.see_scratch(as_cuda.scratch(plan.name, args), *recorder.place(), plan.name)
+            recorder.live.see_scratch(
+                as_cuda.scratch(plan.name, args), *recorder.place(), plan.name
+            )
         if recorder.watch is not None:
             recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """FlexAttention is one operation, as attention is; of the others, the operators inside count."""
+        """FlexAttention is one operation, as attention is; of the others, the operators
+        inside count."""
         if func.name() in ("flex_attention", "flex_attention_backward"):
             return self.recorder.flex_attend(func, args, kwargs)
         kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
@@ -126,19 +141,25 @@ class Dispatch(TorchDispatchMode):
 class Recorder:
     """Context manager that records the operations inside it. Does not change results.
 
-    Works with tensors of any device, in train or eval, with or without gradients. Attention and nn.LSTM, GRU, RNN
-    are recorded as one operation each, the same on every device. Use it for a single step: identical calls add up.
+    Works with tensors of any device, in train or eval, with or without gradients. Attention and
+    nn.LSTM, GRU, RNN are recorded as one operation each, the same on every device. Use it for a
+    single step: identical calls add up.
     """
 
     def __init__(
-        self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None,
-        uncompiled: bool = False, autocast: Autocast | None = None,
-    ) -> None:  # fmt: skip
-        """``model``: layers are named by their path below it; without it, modules are named when they are called.
+        self,
+        model: torch.nn.Module | None = None,
+        live: Live | None = None,
+        names: Names | None = None,
+        uncompiled: bool = False,
+        autocast: Autocast | None = None,
+    ) -> None:
+        """``model``: layers are named by their path below it; without it, modules are named when
+        they are called.
 
-        ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for equal names.
-        ``uncompiled``: what torch.compile or torch.jit made runs operator by operator, and so is recorded.
-        ``autocast``: casts as on a GPU, entered by the caller.
+        ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for
+        equal names. ``uncompiled``: what torch.compile or torch.jit made runs operator by operator,
+        and so is recorded. ``autocast``: casts as on a GPU, entered by the caller.
         """
         self._uncompiled = uncompiled
         self._autocast = autocast
@@ -178,7 +199,8 @@ class Recorder:
         """The newest node's number of a torch.autograd.Function."""
         self._dispatch = Dispatch(self)
         self._thread = _Thread()
-        """Whether this is the thread that is recorded: modes and the stack of modules belong to one."""
+        """Whether this is the thread that is recorded: modes and the stack of modules belong
+        to one."""
         self._elsewhere: dict[str, None] = {}
         """Parts of the running model whose forward another thread runs."""
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
@@ -190,23 +212,32 @@ class Recorder:
 
     @property
     def ops(self) -> tuple[OpShape, ...]:
-        """The recorded operations, in order of first call; identical calls are one record with a count."""
+        """The recorded operations, in order of first call; identical calls are one record with
+        a count."""
         return operations.op_shapes(self._seen, self._parameters)
 
     @property
     def modules(self) -> tuple[ModuleSeen, ...]:
-        """Every module of the model, in the model's order; without a model, every module that was called."""
+        """Every module of the model, in the model's order; without a model, every module that
+        was called."""
         return operations.modules_seen(self._named, self._outputs)
 
     @property
     def gaps(self) -> list[Gap]:
-        """One gap per part whose operations cannot be recorded: compiled regions, and what other threads run."""
-        reasons = {**dict.fromkeys(self._regions, composites.COMPILED), **dict.fromkeys(self._elsewhere, ELSEWHERE)}
-        return [Gap("layer shapes", "not_available", reason, name) for name, reason in reasons.items()]
+        """One gap per part whose operations cannot be recorded: compiled regions, and what other
+        threads run."""
+        reasons = {
+            **dict.fromkeys(self._regions, composites.COMPILED),
+            **dict.fromkeys(self._elsewhere, ELSEWHERE),
+        }
+        return [
+            Gap("layer shapes", "not_available", reason, name) for name, reason in reasons.items()
+        ]
 
     @property
     def data_dependent(self) -> tuple[str, ...]:
-        """Operations whose output sizes depend on the data: later records are valid for this input only."""
+        """Operations whose output sizes depend on the data: later records are valid for this
+        input only."""
         return tuple(self._dynamic)
 
     def __enter__(self) -> Recorder:
@@ -218,7 +249,8 @@ class Recorder:
             optimizers.register_optimizer_step_pre_hook(self._before_step),
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
-        # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices run the same operators.
+        # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices
+        # run the same operators.
         if hasattr(torch.backends, "mha"):  # torch 2.2 and later
             self._fast_path = torch.backends.mha.get_fastpath_enabled()
         if self.model is not None and hasattr(
@@ -230,7 +262,9 @@ class Recorder:
         if self._uncompiled:  # torch.compile looks up the functions of torch.linalg
             self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
         for name, function in self._linalg.items():
-            setattr(torch.linalg, name, update_wrapper(partial(self._values_of, function), function))
+            setattr(
+                torch.linalg, name, update_wrapper(partial(self._values_of, function), function)
+            )
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         self._thread.entered = True
         return self
@@ -267,8 +301,9 @@ class Recorder:
             output = self._attention(*args, **kwargs)
         finally:
             self.places.pop()
-            # Checkpointing ends a recomputation once everything saved exists again: on the math path in the middle of
-            # attention, on a fused path after it. Attention is one operation, so it counts as a whole.
+            # Checkpointing ends a recomputation once everything saved exists again: on the math
+            # path in the middle of attention, on a fused path after it. Attention is one operation,
+            # so it counts as a whole.
             if output is not None or recompute:
                 given = {**dict(zip(_ATTENTION, args)), **kwargs}
                 composites.describe_attention(call, given, output)
@@ -276,7 +311,8 @@ class Recorder:
         return output
 
     def _values_of(self, function: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a trace, without vectors."""
+        """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a
+        trace, without vectors."""
         self._values_only = not (torch.is_grad_enabled() and given.requires_grad)
         try:
             return function(given, *args, **kwargs)
@@ -284,7 +320,8 @@ class Recorder:
             self._values_only = False
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """FlexAttention: the whole square of scores, whatever the block mask says; its own operators are not recorded."""
+        """FlexAttention: the whole square of scores, whatever the block mask says; its own
+        operators are not recorded."""
         query, key, value = args[:3]
         above, call = self.places.top, Call()
         if above.call is None:
@@ -314,18 +351,36 @@ class Recorder:
             for tensor in group["params"]:
                 if tensor.grad is not None:
                     layer, shape = self.names.holder(tensor) or "", tuple(tensor.shape)
-                    kind = self.places.frames_of[layer].kind if layer in self.places.frames_of else ""
+                    kind = (
+                        self.places.frames_of[layer].kind if layer in self.places.frames_of else ""
+                    )
                     types = (tensor.dtype, tensor.dtype)
-                    self._add(layer, kind, None, op, "optimizer", None, False, (shape,), (shape,), types, settings)
+                    self._add(
+                        layer,
+                        kind,
+                        None,
+                        op,
+                        "optimizer",
+                        None,
+                        False,
+                        (shape,),
+                        (shape,),
+                        types,
+                        settings,
+                    )
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
         self.places.learn(name, module)
         if not composites.is_wrapper(module):  # the module inside has the same name
             self._named.append((name, module))
-        own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted]
+        own = [
+            tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted
+        ]
         self._counted.update(map(id, own))
         known = [tensor for tensor in own if not is_lazy(tensor)]
-        self._parameters[name] = self._parameters.get(name, 0) + sum(tensor.numel() for tensor in known)
+        self._parameters[name] = self._parameters.get(name, 0) + sum(
+            tensor.numel() for tensor in known
+        )
         storages = filter(None, map(storage_of, known))
         self._weights.update((storage._cdata, None) for storage in storages)
 
@@ -334,8 +389,12 @@ class Recorder:
             return
         if not self._is_recorded_here():
             self._thread.depth += 1
-            if self._thread.depth == 1 and ("_is_replica" in module.__dict__ or self.names.is_part(module)):
-                self._elsewhere[self.names.find(module, None, roots=False) or type(module).__name__] = None
+            if self._thread.depth == 1 and (
+                "_is_replica" in module.__dict__ or self.names.is_part(module)
+            ):
+                self._elsewhere[
+                    self.names.find(module, None, roots=False) or type(module).__name__
+                ] = None
             return
         self.places.push(self.places.frame_for(module))
         self._before.append(self.dispatched)
@@ -367,24 +426,38 @@ class Recorder:
         elif self.failed_in is None:
             self.failed_in = path if path is not None else self.places.top.layer
         frame = self.places.pop()
-        if self._before and self._before.pop() == self.dispatched and not frame.recompute and not self._optimizing:
+        if (
+            self._before
+            and self._before.pop() == self.dispatched
+            and not frame.recompute
+            and not self._optimizing
+        ):
             self._ran_unseen(module, frame, args, output)
         described = output is not None or (raised and frame.recompute)
-        if frame.call is not None and self.places.top is not frame and is_recurrent(module) and described:
+        if (
+            frame.call is not None
+            and self.places.top is not frame
+            and is_recurrent(module)
+            and described
+        ):
             composites.describe_rnn(frame.call, module, args, kwargs, output)
             self._note_cast_call(frame, frame.call)
         if path is not None and path not in self._outputs:
             self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
 
     def _is_recorded_here(self) -> bool:
-        """Whether this is the recorded thread, or autograd's, which repeats forward work of checkpointing."""
+        """Whether this is the recorded thread, or autograd's, which repeats forward work of
+        checkpointing."""
         return self._thread.entered or current_task() != -1
 
     def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
-        """A module that gave a new tensor without any operator that could be seen: its work is unknown, not 0."""
+        """A module that gave a new tensor without any operator that could be seen: its work is
+        unknown, not 0."""
         if frame.call is not None or self._region is not None:
             return
-        given = {id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())}
+        given = {
+            id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())
+        }
         if (
             any(id(tensor) not in given for tensor in tensors_in(output))
             and next(module.parameters(), None) is not None
@@ -395,16 +468,22 @@ class Recorder:
         """Count an operation about which nothing is known but its name."""
         here, direction, _ = self.places.now() if frame is None else (frame, "forward", None)
         again = here.recompute and direction == "forward"
-        self._add(here.layer, here.kind, op, op, direction, None, again, (), (), (), (("missed", why),))
+        self._add(
+            here.layer, here.kind, op, op, direction, None, again, (), (), (), (("missed", why),)
+        )
 
-    def note_safely(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def note_safely(
+        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """``note``; an operation that it cannot read is counted by name only."""
         try:
             self.note(plan, args, kwargs, result)
         except Exception as error:
             self.miss(plan.name, f"{type(error).__name__}: {first_line(error)}")
 
-    def note(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def note(
+        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Record one operator, unless it is part of a composite call."""
         if self._optimizing:
             return
@@ -416,7 +495,11 @@ class Recorder:
                 call.tasks.add(task)
                 self._note_call(frame, call, "backward")
             return
-        if direction == "backward" and key is None and (plan.name in COPIES or frame.layer in self.places.recurrent):
+        if (
+            direction == "backward"
+            and key is None
+            and (plan.name in COPIES or frame.layer in self.places.recurrent)
+        ):
             return
         if plan.dynamic and operations.picks_by_mask(plan.name, args):
             self._dynamic[plan.name] = None
@@ -428,7 +511,12 @@ class Recorder:
         types: list[Any] = []
         weights = self._read(args, shapes, types)
         outputs: list[tuple[int, ...] | None] = []
-        self._read(result if isinstance(result, (tuple, list)) else (result,), outputs, types, count_weights=False)
+        self._read(
+            result if isinstance(result, (tuple, list)) else (result,),
+            outputs,
+            types,
+            count_weights=False,
+        )
         forward, role = plan.name, None
         if direction == "forward":
             self._claim(plan.name, weights > 0)
@@ -446,9 +534,17 @@ class Recorder:
             self._dynamic[plan.name] = None
         for each in operations.components(plan.name, args, result, shapes, outputs):
             self._add(
-                frame.layer, frame.kind, None if frame.leaf else forward, plan.name, direction, role,
-                frame.recompute and direction == "forward", *each, tuple(types), attributes,
-            )  # fmt: skip
+                frame.layer,
+                frame.kind,
+                None if frame.leaf else forward,
+                plan.name,
+                direction,
+                role,
+                frame.recompute and direction == "forward",
+                *each,
+                tuple(types),
+                attributes,
+            )
 
     def _is_zero(self, value: Any) -> bool:
         storage = storage_of(value) if isinstance(value, torch.Tensor) else None
@@ -457,14 +553,16 @@ class Recorder:
     def _claim(self, name: str, weights: bool) -> None:
         """Note which operator created the newest autograd node: the one that increased the number.
 
-        Operators without gradients right after a new node are the forward of a torch.autograd.Function; the first of them
-        with a parameter represents it.
+        Operators without gradients right after a new node are the forward of a
+        torch.autograd.Function; the first of them with a parameter represents it.
         """
         number = next_number() - 1
         if torch.is_grad_enabled():
             if number >= self.numbered:
                 self._nodes.setdefault(number, (name, weights))
-        elif number >= self.numbered or (number == self._own and weights and not self._nodes[number][1]):
+        elif number >= self.numbered or (
+            number == self._own and weights and not self._nodes[number][1]
+        ):
             self._own = number
             self._nodes[number] = (name, weights)
 
@@ -487,10 +585,18 @@ class Recorder:
         forward = direction == "forward"
         attributes = tuple(sorted(call.attributes.items()))
         self._add(
-            frame.layer, frame.kind, None if frame.leaf else call.op, call.op if forward else f"{call.op}_backward",
-            direction, None, frame.recompute and forward, call.inputs, call.outputs, call.dtypes,
+            frame.layer,
+            frame.kind,
+            None if frame.leaf else call.op,
+            call.op if forward else f"{call.op}_backward",
+            direction,
+            None,
+            frame.recompute and forward,
+            call.inputs,
+            call.outputs,
+            call.dtypes,
             attributes if forward else (*attributes, ("backend", call.backend)),
-        )  # fmt: skip
+        )
 
     def _note_cast_call(self, frame: Frame, call: Call) -> None:
         """A forward call that autocast runs in its own type; the casts are operations before it."""
@@ -499,13 +605,19 @@ class Recorder:
         self._note_call(frame, call)
 
     def _casts(self, name: str, key: int | None) -> bool:
-        """Whether the operator is a cast of autocast, or its gradient, and so no part of a composite call."""
+        """Whether the operator is a cast of autocast, or its gradient, and so no part of a
+        composite call."""
         if self._autocast is None or name != _CAST:
             return False
-        return self._autocast.casting or (key is not None and self._nodes.get(key, ("", False))[0] == _CAST)
+        return self._autocast.casting or (
+            key is not None and self._nodes.get(key, ("", False))[0] == _CAST
+        )
 
-    def _read(self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True) -> int:
-        """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from parameters only."""
+    def _read(
+        self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True
+    ) -> int:
+        """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from
+        parameters only."""
         weights = 0
         for value in values:
             if isinstance(value, torch.Tensor):
@@ -521,7 +633,8 @@ class Recorder:
         return weights
 
     def _derive(self, result: Any) -> None:
-        """Count a tensor derived from parameters only (a cast under autocast, weight norm) as a parameter."""
+        """Count a tensor derived from parameters only (a cast under autocast, weight norm) as
+        a parameter."""
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, torch.Tensor):
                 self._remember(self._weights, value)
@@ -533,7 +646,8 @@ class Recorder:
             known[storage._cdata] = weakref.ref(storage, partial(_forget, known, storage._cdata))
 
     def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
-        """(forward operator, direction) of a backward operator, from the operator that created its autograd node."""
+        """(forward operator, direction) of a backward operator, from the operator that created its
+        autograd node."""
         if key is None:
             return name, "grad_weight"
         forward, had_weight = self._nodes.get(key, (name, False))

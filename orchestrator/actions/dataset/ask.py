@@ -1,7 +1,8 @@
 """One SELECT over a dataset, run by DuckDB: by all cores, on disk where memory does not suffice.
 
-The SQL is the user's, or of somebody who gave it to him: it reads the files of the dataset and nothing else. DuckDB may
-open no other file, load no extension, and change no setting; anything but a SELECT is refused before it runs.
+The SQL is the user's, or of somebody who gave it to him: it reads the files of the dataset and
+nothing else. DuckDB may open no other file, load no extension, and change no setting; anything but
+a SELECT is refused before it runs.
 """
 
 from __future__ import annotations
@@ -23,18 +24,24 @@ _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "V
 
 
 @contextmanager
-def answers(folder: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+def answers(
+    folder: Path, sql: str, seconds: float
+) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
 
-    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for what DuckDB refuses, and for a
-    query that takes longer than ``seconds``; ToolMissing without DuckDB.
+    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for what DuckDB
+    refuses, and for a query that takes longer than ``seconds``; ToolMissing without DuckDB.
     """
     try:
         import duckdb
     except ImportError as error:
-        raise ToolMissing("this needs DuckDB, which is not installed", "pip install 'perfctl[duckdb]'") from error
+        raise ToolMissing(
+            "this needs DuckDB, which is not installed", "pip install 'perfctl[duckdb]'"
+        ) from error
     if not any((folder / "run").glob("*.parquet")):
-        raise UsageError(f"`dataset`: {folder} is no dataset", f"Make one: perfctl export --dataset {folder}")
+        raise UsageError(
+            f"`dataset`: {folder} is no dataset", f"Make one: perfctl export --dataset {folder}"
+        )
     too_long = threading.Event()
     with tempfile.TemporaryDirectory(prefix="perfctl-query-") as temporary:
         connection = duckdb.connect(":memory:")
@@ -50,7 +57,10 @@ def answers(folder: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str,
             if len(statements) != 1:
                 said = "there is more than one statement" if statements else "the query is empty"
                 raise UsageError(said, "Give one SELECT at a time")
-            if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+            if statements[0].type not in (
+                duckdb.StatementType.SELECT,
+                duckdb.StatementType.EXPLAIN,
+            ):
                 raise UsageError("the query may only read", "Use SELECT")
             _prepare(connection, folder, Path(temporary), sql)
             timer.start()
@@ -60,9 +70,12 @@ def answers(folder: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str,
             first = str(error).splitlines()[0]
             if too_long.is_set():
                 raise UsageError(
-                    f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
+                    f"the query took longer than {seconds:g} s",
+                    "Narrow it, or give it more `seconds`",
                 ) from error
-            raise UsageError(f"DuckDB refuses the query: {first}", "docs/schema.md names tables and columns") from error
+            raise UsageError(
+                f"DuckDB refuses the query: {first}", "docs/schema.md names tables and columns"
+            ) from error
         finally:
             timer.cancel()
             connection.close()
@@ -74,7 +87,8 @@ def _rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
-    """The views that the query may name, and the fence around them. To make one reads the end of each of its files."""
+    """The views that the query may name, and the fence around them. To make one reads the end of
+    each of its files."""
     home = str(folder.resolve())
     settings = {
         "memory_limit": MEMORY,
@@ -87,16 +101,26 @@ def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
         connection.execute(f"SET {name} = {_literal(value)}")
     for table in (name for name in query.table_names() if name in sql.lower()):
         files = any((folder / table).rglob("*.parquet"))
-        source = f"read_parquet({_literal(f'{_plain(home)}/{table}/**/*.parquet')}, union_by_name = true)"
-        none = ", ".join(f'CAST(NULL AS {_TYPES[kind]}) AS "{one.name}"' for one, kind in query.columns_of(table))
-        connection.execute(f'CREATE VIEW "{table}" AS SELECT {"* FROM " + source if files else none + " WHERE FALSE"}')
+        source = (
+            f"read_parquet({_literal(f'{_plain(home)}/{table}/**/*.parquet')}, union_by_name = "
+            "true)"
+        )
+        none = ", ".join(
+            f'CAST(NULL AS {_TYPES[kind]}) AS "{one.name}"' for one, kind in query.columns_of(table)
+        )
+        connection.execute(
+            f'CREATE VIEW "{table}" AS SELECT '
+            f"{'* FROM ' + source if files else none + ' WHERE FALSE'}"
+        )
     connection.execute(f"SET allowed_directories = [{_literal(home + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def _literal(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "'" + str(value).replace("'", "''") + "'"
+    return (
+        str(value).lower() if isinstance(value, bool) else "'" + str(value).replace("'", "''") + "'"
+    )
 
 
 def _plain(path: str) -> str:

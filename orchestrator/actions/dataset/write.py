@@ -4,8 +4,9 @@
     DIR/kernel/sweep=3/profiler=nsys/part-0.parquet          so with every other table
     DIR/columns/part-0.parquet                               meaning, unit and NULL of every column
 
-A later export adds the runs that are new as part-1, part-2, ...; no file is written twice. The runs' own file is the last
-that comes into place: an export that was killed left none, and the next one takes its number and puts its files right.
+A later export adds the runs that are new as part-1, part-2, ...; no file is written twice. The
+runs' own file is the last that comes into place: an export that was killed left none, and the next
+one takes its number and puts its files right.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.files.tables import Table
 
 WHOLE = ("run", "sweep", "device")
-"""Tables without partitions: small, and asked for as a whole. ``run`` has a column ``profiler`` of its own."""
+"""Tables without partitions: small, and asked for as a whole. ``run`` has a column ``profiler`` of
+its own."""
 _NEW = ".perfctl-new"
 _IDENTITY = ("id", "artifact_sha256", "started_at", "profiler")
 """Columns by which a run is known to be the same."""
@@ -48,23 +50,35 @@ class Dataset:
 
 
 def export_dataset(folder: Path, store: Path = DEFAULT) -> Dataset:
-    """Write the runs of ``store`` that ``folder`` does not have; with memory for a few ten thousand rows.
+    """Write the runs of ``store`` that ``folder`` does not have; with memory for a few ten
+    thousand rows.
 
-    Raises UsageError for a folder that is none of perfctl's, or that has runs which the store no longer has; ToolMissing
-    without pyarrow; StoreError when there is no store.
+    Raises UsageError for a folder that is none of perfctl's, or that has runs which the store no
+    longer has; ToolMissing without pyarrow; StoreError when there is no store.
     """
     from perfctl.orchestrator.report.files import tables as files_tables
 
     files_tables.need("parquet")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "run").is_dir())):
-        raise UsageError(f"`dataset`: {folder} is there, and no dataset of perfctl's", "Name a new folder")
+    if folder.exists() and (
+        not folder.is_dir() or (any(folder.iterdir()) and not (folder / "run").is_dir())
+    ):
+        raise UsageError(
+            f"`dataset`: {folder} is there, and no dataset of perfctl's", "Name a new folder"
+        )
     with database.reading(store) as connection, _only_one(folder):
         number, known = _known(folder)
-        rows = connection.execute(f"SELECT sweep_id, {', '.join(_IDENTITY)} FROM run ORDER BY sweep_id, profiler, id")
+        rows = connection.execute(
+            f"SELECT sweep_id, {', '.join(_IDENTITY)} FROM run ORDER BY sweep_id, profiler, id"
+        )
         runs = rows.fetchall()
         if gone := known - {tuple(row[1:]) for row in runs}:
-            problem = f"`dataset`: run {min(gone)[0]} in {folder} is not the run {min(gone)[0]} of {store}"
-            raise UsageError(problem, "Runs were deleted, or this is another store: export into a new folder")
+            problem = (
+                f"`dataset`: run {min(gone)[0]} in {folder} is not the run {min(gone)[0]} of "
+                f"{store}"
+            )
+            raise UsageError(
+                problem, "Runs were deleted, or this is another store: export into a new folder"
+            )
         new = [row for row in runs if tuple(row[1:]) not in known]
         if not new:
             return Dataset(folder, 0, 0, 0)
@@ -78,12 +92,16 @@ def _only_one(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise PerfctlError(f"{folder}: cannot be written ({error.strerror})", "Choose another folder") from error
+        raise PerfctlError(
+            f"{folder}: cannot be written ({error.strerror})", "Choose another folder"
+        ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise PerfctlError(f"{folder}: another export is writing to it", "Wait until it has ended") from error
+        raise PerfctlError(
+            f"{folder}: another export is writing to it", "Wait until it has ended"
+        ) from error
     finally:
         os.close(handle)
 
@@ -100,11 +118,15 @@ def _column_values(file: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ..
     try:
         table = parquet.ParquetFile(file).read(columns=list(columns))
     except (OSError, ValueError) as error:
-        raise UsageError(f"`dataset`: {file} cannot be read ({error})", "Export into a new folder") from error
+        raise UsageError(
+            f"`dataset`: {file} cannot be read ({error})", "Export into a new folder"
+        ) from error
     return zip(*(table.column(column).to_pylist() for column in columns), strict=True)
 
 
-def _write(connection: sqlite3.Connection, folder: Path, number: int, runs: Sequence[tuple[Any, ...]]) -> Dataset:
+def _write(
+    connection: sqlite3.Connection, folder: Path, number: int, runs: Sequence[tuple[Any, ...]]
+) -> Dataset:
     """``runs``: sweep, then ``_IDENTITY``; ordered by sweep and profiler."""
     from perfctl.orchestrator.report.files import tables as files_tables
 
@@ -132,14 +154,18 @@ def _write(connection: sqlite3.Connection, folder: Path, number: int, runs: Sequ
                 rows += files_tables.write_parquet(target, _table(table, chain([first], found)))
                 written += 1
         (partial / "columns").mkdir()
-        files_tables.write_parquet(partial / "columns" / "part-0.parquet", files_tables.described(empty))
+        files_tables.write_parquet(
+            partial / "columns" / "part-0.parquet", files_tables.described(empty)
+        )
         made = sorted(partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run")
         for file in made:
             target = folder / file.relative_to(partial)
             target.parent.mkdir(parents=True, exist_ok=True)
             file.replace(target)
     except OSError as error:
-        raise PerfctlError(f"{folder}: cannot be written ({error.strerror})", "Check free disk space") from error
+        raise PerfctlError(
+            f"{folder}: cannot be written ({error.strerror})", "Check free disk space"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Dataset(folder, len(runs), written, rows)
@@ -151,7 +177,10 @@ def _partitions(
     """(folder, rows) of each sweep and profiler; rows run by run, so that SQLite sorts nothing."""
     for (sweep, profiler), some in groupby(runs, key=lambda row: (row[0], row[-1])):
         place = f"{table}/sweep={sweep}/profiler={quote(str(profiler), safe=' ')}"
-        yield place, chain.from_iterable(query.rows_of_run(connection, table, run[1]) for run in some)
+        yield (
+            place,
+            chain.from_iterable(query.rows_of_run(connection, table, run[1]) for run in some),
+        )
 
 
 def _of_all(
@@ -170,5 +199,8 @@ def _of_all(
 def _table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
     from perfctl.orchestrator.report.files.tables import Column, Table
 
-    columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
+    columns = (
+        Column(one.name, kind, one.meaning, one.unit, one.null)
+        for one, kind in query.columns_of(name)
+    )
     return Table(name, tuple(columns), rows)

@@ -1,4 +1,5 @@
-"""The committed baseline: a small JSON file, with one line for each place, so that a review shows what changed.
+"""The committed baseline: a small JSON file, with one line for each place, so that a review shows
+what changed.
 
 ::
 
@@ -36,7 +37,8 @@ class Entry:
 
     name: str
     subject: Mapping[str, Any]
-    """What to measure again: {"model": ...} or {"runs": ...}; paths are relative to the baseline."""
+    """What to measure again: {"model": ...} or {"runs": ...}; paths are relative to
+    the baseline."""
     measured: Measured
 
 
@@ -53,7 +55,9 @@ class Baseline:
         names = [one.name for one in self.entries]
         if entry.name not in names:
             return replace(self, entries=(*self.entries, entry))
-        return replace(self, entries=tuple(entry if one.name == entry.name else one for one in self.entries))
+        return replace(
+            self, entries=tuple(entry if one.name == entry.name else one for one in self.entries)
+        )
 
 
 def read(path: Path) -> Baseline:
@@ -63,14 +67,17 @@ def read(path: Path) -> Baseline:
             raise PerfctlError(f"{path} is larger than a baseline is", _REMEDY)
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"there is no baseline {path}", "Make it with `update`, and commit it") from None
+        raise UsageError(
+            f"there is no baseline {path}", "Make it with `update`, and commit it"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise PerfctlError(f"{path} cannot be read: {error}", _REMEDY) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise PerfctlError(f"{path} is not a baseline of perfctl gate", _REMEDY)
     if found.get("version") != VERSION:
         raise PerfctlError(
-            f"{path} is version {found.get('version')!r} of a baseline, and this perfctl reads {VERSION}",
+            f"{path} is version {found.get('version')!r} of a baseline, and this perfctl reads "
+            f"{VERSION}",
             "Use the perfctl that wrote it, or make it anew with `update`",
         )
     try:
@@ -79,7 +86,9 @@ def read(path: Path) -> Baseline:
             raise ValueError("two entries have one name" if entries else "it has no entries")
         return Baseline(entries, _tolerances(found.get("tolerances", {})))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
-        raise PerfctlError(f"{path} is damaged: {type(error).__name__}: {error!s:.200}", _REMEDY) from error
+        raise PerfctlError(
+            f"{path} is damaged: {type(error).__name__}: {error!s:.200}", _REMEDY
+        ) from error
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:
@@ -89,7 +98,9 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         place = _where(line)
         if place in places:
             raise ValueError(f"{place.name} is there twice")
-        places[place] = {name: _value(name, value) for name, value in line.items() if name not in _FIELDS}
+        places[place] = {
+            name: _value(name, value) for name, value in line.items() if name not in _FIELDS
+        }
     environment = {
         str(study): {str(fact): str(said) for fact, said in facts.items()}
         for study, facts in given.get("environment", {}).items()
@@ -102,17 +113,28 @@ def _entry(given: Mapping[str, Any]) -> Entry:
 def _where(line: Mapping[str, Any]) -> Place:
     found = {name: line[name] for name in _FIELDS if name in line}
     batch = found.pop("batch", None)
-    if not all(isinstance(one, str) for one in found.values()) or type(batch) not in (int, type(None)):
+    if not all(isinstance(one, str) for one in found.values()) or type(batch) not in (
+        int,
+        type(None),
+    ):
         raise ValueError(f"{line!r:.80} is not a place")
     return Place(batch=batch, **found)
 
 
 def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
-    named = [given[kind] for kind in ("model", "runs") if kind in given] if isinstance(given, dict) else []
+    named = (
+        [given[kind] for kind in ("model", "runs") if kind in given]
+        if isinstance(given, dict)
+        else []
+    )
     if not named or not all(isinstance(one, str) for one in named):
         raise ValueError("an entry names neither a model nor runs")
     batches = given.get("batches", [1])
-    if not isinstance(batches, list) or not batches or not all(type(one) is int and one > 0 for one in batches):
+    if (
+        not isinstance(batches, list)
+        or not batches
+        or not all(type(one) is int and one > 0 for one in batches)
+    ):
         raise ValueError(f"{batches!r:.80} are not batch sizes")
     return dict(given)
 
@@ -143,7 +165,9 @@ def _tolerances(given: Mapping[str, Any]) -> dict[str, float]:
 def check_tolerance(quantity: str, share: float) -> float:
     """Raises UsageError for a quantity that no gate has, or a share below 0."""
     if quantity not in KINDS:
-        raise UsageError(f"`tolerances`: there is no quantity '{quantity}'", f"There are {', '.join(KINDS)}")
+        raise UsageError(
+            f"`tolerances`: there is no quantity '{quantity}'", f"There are {', '.join(KINDS)}"
+        )
     if not (math.isfinite(share) and share >= 0):
         raise UsageError(f"`tolerances`: {quantity} must be 0 or more, got {share}", "0.05 is 5 %")
     return share
@@ -162,7 +186,10 @@ def _lines(baseline: Baseline) -> Iterator[str]:
     for at, entry in enumerate(baseline.entries):
         yield f'  {{"name": {_json(entry.name)},'
         yield f'   "subject": {_json(dict(entry.subject))},'
-        yield f'   "environment": {_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},'
+        yield (
+            '   "environment": '
+            f"{_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
+        )
         yield '   "places": ['
         places = [_place(place, values) for place, values in entry.measured.places.items()]
         yield from (f"    {one}," for one in places[:-1])
@@ -174,7 +201,10 @@ def _lines(baseline: Baseline) -> Iterator[str]:
 
 def _place(place: Place, values: Mapping[str, Value]) -> str:
     where = {name: value for name, value in place._asdict().items() if value not in ("", None)}
-    return _json(where | {name: dict(one) if isinstance(one, Mapping) else one for name, one in values.items()})
+    return _json(
+        where
+        | {name: dict(one) if isinstance(one, Mapping) else one for name, one in values.items()}
+    )
 
 
 def _json(value: Any) -> str:

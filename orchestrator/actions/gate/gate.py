@@ -1,6 +1,7 @@
 """The gate: measure each entry of a committed baseline again, and judge what changed.
 
-``perfctl.gate(baseline)`` is this module's :func:`gate`. Counts do not jitter, so most of it needs no GPU.
+``perfctl.gate(baseline)`` is this module's :func:`gate`. Counts do not jitter, so most of it needs
+no GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.files import write_text
-from perfctl.orchestrator.actions.gate.baseline import FILE, Baseline, Entry, check_tolerance, read, text_of
+from perfctl.orchestrator.actions.gate.baseline import (
+    FILE,
+    Baseline,
+    Entry,
+    check_tolerance,
+    read,
+    text_of,
+)
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.analyse.gate.records import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -32,7 +40,9 @@ class Subject:
 def model(request: Request, batches: Sequence[int], name: str | None = None) -> Subject:
     """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace."""
     plain = {key: value for key, value in asdict(request).items() if value not in (None, (), "")}
-    return Subject(name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain})
+    return Subject(
+        name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain}
+    )
 
 
 def runs(side: Path | str, name: str | None = None) -> Subject:
@@ -41,44 +51,62 @@ def runs(side: Path | str, name: str | None = None) -> Subject:
 
 
 def gate(
-    baseline: Path | str = FILE, subjects: Sequence[Subject] = (), *,
-    tolerances: Mapping[str, float] | None = None, messages: Messages = SILENT, memory_limit: str | int | None = None,
-) -> tuple[Outcome, ...]:  # fmt: skip
+    baseline: Path | str = FILE,
+    subjects: Sequence[Subject] = (),
+    *,
+    tolerances: Mapping[str, float] | None = None,
+    messages: Messages = SILENT,
+    memory_limit: str | int | None = None,
+) -> tuple[Outcome, ...]:
     """Each entry of the baseline against what its subject is now.
 
-    subjects: only the entries of these names, and these in the place of what the baseline says of them; none: all entries
-        as they are. tolerances: quantity -> share (0.05 is 5 %), before the baseline's and those of ``KINDS``.
+    subjects: only the entries of these names, and these in the place of what the baseline says of
+        them; none: all entries as they are. tolerances: quantity -> share (0.05 is 5 %), before the
+        baseline's and those of ``KINDS``.
     memory_limit: how much memory the reading of a report may take.
 
-    Raises UsageError where there is no baseline, no entry of a name, or no such quantity; PerfctlError for a damaged
-    baseline. What cannot be measured is a problem of its outcome, and raises nothing. Nothing is written.
+    Raises UsageError where there is no baseline, no entry of a name, or no such quantity;
+    PerfctlError for a damaged baseline. What cannot be measured is a problem of its outcome, and
+    raises nothing. Nothing is written.
     """
     path = Path(baseline)
     held = read(path)
-    chosen = {**held.tolerances, **{key: check_tolerance(key, one) for key, one in (tolerances or {}).items()}}
+    chosen = {
+        **held.tolerances,
+        **{key: check_tolerance(key, one) for key, one in (tolerances or {}).items()},
+    }
     known = {entry.name: entry for entry in held.entries}
     for subject in subjects:
         if subject.name not in known:
             names = ", ".join(known) or "nothing"
-            raise UsageError(f"{path} has no entry '{subject.name}'", f"It has {names}; `update` takes a new one in")
+            raise UsageError(
+                f"{path} has no entry '{subject.name}'",
+                f"It has {names}; `update` takes a new one in",
+            )
     asked = [(known[one.name], one.given, Path()) for one in subjects]
     asked = asked or [(entry, entry.subject, path.parent) for entry in held.entries]
     return tuple(
-        _judged(entry, given, beside, chosen, messages, memory_limit) for entry, given, beside in asked
-    )  # fmt: skip
+        _judged(entry, given, beside, chosen, messages, memory_limit)
+        for entry, given, beside in asked
+    )
 
 
 def update(
-    baseline: Path | str = FILE, subjects: Sequence[Subject] = (), *,
-    tolerances: Mapping[str, float] | None = None, messages: Messages = SILENT, memory_limit: str | int | None = None,
-) -> Baseline:  # fmt: skip
-    """Measure, and write what is into the baseline: of ``subjects``, else of all its entries. Makes the file where there is none.
+    baseline: Path | str = FILE,
+    subjects: Sequence[Subject] = (),
+    *,
+    tolerances: Mapping[str, float] | None = None,
+    messages: Messages = SILENT,
+    memory_limit: str | int | None = None,
+) -> Baseline:
+    """Measure, and write what is into the baseline: of ``subjects``, else of all its entries. Makes
+    the file where there is none.
 
-    Arguments as in :func:`gate`; tolerances are kept in the file. Raises what :func:`gate` raises, and PerfctlError where a
-    subject cannot be measured: the file is then left as it was.
+    Arguments as in :func:`gate`; tolerances are kept in the file. Raises what :func:`gate` raises,
+    and PerfctlError where a subject cannot be measured: the file is then left as it was.
 
-    Times of an entry whose other quantities are as they were join the sessions that the baseline has, so that it learns how much
-    a time varies; otherwise they begin anew.
+    Times of an entry whose other quantities are as they were join the sessions that the baseline
+    has, so that it learns how much a time varies; otherwise they begin anew.
     """
     from perfctl.orchestrator.analyse.gate.judge import with_sessions
 
@@ -95,7 +123,9 @@ def update(
     for subject in kept or [Subject(entry.name, entry.subject) for entry in held.entries]:
         measured = measure(subject.given, path.parent, messages, memory_limit)
         if not measured.places:
-            raise PerfctlError(f"{subject.name}: nothing is known of it that a gate could hold", _why(measured))
+            raise PerfctlError(
+                f"{subject.name}: nothing is known of it that a gate could hold", _why(measured)
+            )
         older = next((entry.measured for entry in held.entries if entry.name == subject.name), None)
         if older is not None:
             measured = with_sessions(older, measured, held.tolerances)
@@ -113,17 +143,25 @@ def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     kept = dict(given)
     for kind in ("runs", "model"):
         in_file = kind == "model"
-        place, colon, rest = str(kept.get(kind, "")).rpartition(":") if in_file else (kept.get(kind), "", "")
+        place, colon, rest = (
+            str(kept.get(kind, "")).rpartition(":") if in_file else (kept.get(kind), "", "")
+        )
         if place and Path(place).exists() and (not in_file or place.endswith(".py")):
             path, home = Path(place).resolve(), folder.resolve()
-            kept[kind] = f"{path.relative_to(home) if path.is_relative_to(home) else path}{colon}{rest}"
+            kept[kind] = (
+                f"{path.relative_to(home) if path.is_relative_to(home) else path}{colon}{rest}"
+            )
     return kept
 
 
 def _judged(
-    entry: Entry, given: Mapping[str, Any], folder: Path, tolerances: Mapping[str, float], messages: Messages,
+    entry: Entry,
+    given: Mapping[str, Any],
+    folder: Path,
+    tolerances: Mapping[str, float],
+    messages: Messages,
     memory_limit: str | int | None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     from perfctl.orchestrator.analyse.gate.judge import judge
     from perfctl.parsers import ReportError
 
@@ -135,10 +173,18 @@ def _judged(
 
 
 def measure(
-    given: Mapping[str, Any], folder: Path = Path(), messages: Messages = SILENT, memory_limit: str | int | None = None
+    given: Mapping[str, Any],
+    folder: Path = Path(),
+    messages: Messages = SILENT,
+    memory_limit: str | int | None = None,
 ) -> Measured:
-    """A subject as it is now; paths are relative to ``folder``. Raises PerfctlError and ReportError where it cannot be had."""
-    return _of_model(given, folder) if "model" in given else _of_runs(given, folder, messages, memory_limit)
+    """A subject as it is now; paths are relative to ``folder``. Raises PerfctlError and ReportError
+    where it cannot be had."""
+    return (
+        _of_model(given, folder)
+        if "model" in given
+        else _of_runs(given, folder, messages, memory_limit)
+    )
 
 
 def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
@@ -146,7 +192,9 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.analyse.gate.quantities import of_model
 
-    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    facts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+    }
     batches = facts.pop("batches", (1,))
     place, colon, factory = str(facts.get("model", "")).rpartition(":")
     if place.endswith(".py") and (folder / place).exists():
@@ -154,12 +202,16 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     try:
         request = Request(**facts)
     except TypeError as error:
-        raise PerfctlError(f"the baseline asks for a model in a way that is not known: {error}") from error
+        raise PerfctlError(
+            f"the baseline asks for a model in a way that is not known: {error}"
+        ) from error
     found = estimate_model(request, batches)
     return replace(of_model(found.batches), problems=found.problems)
 
 
-def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None) -> Measured:
+def _of_runs(
+    given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None
+) -> Measured:
     from perfctl.orchestrator.actions.compare import side
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.actions.wall import memory
@@ -168,5 +220,7 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
 
     named = str(given["runs"])
     path = folder / named
-    found = side(path if path.exists() else named, folder / DEFAULT, messages, memory.bytes_of(limit))
+    found = side(
+        path if path.exists() else named, folder / DEFAULT, messages, memory.bytes_of(limit)
+    )
     return analysed(found.runs, of_runs)

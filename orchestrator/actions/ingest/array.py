@@ -1,7 +1,8 @@
-"""Many reports as an array of Slurm jobs: each task takes a part of the files into a store of its own, gather merges them.
+"""Many reports as an array of Slurm jobs: each task takes a part of the files into a store of its
+own, gather merges them.
 
-The folder holds array.sbatch, gather.sbatch, ingest.json, and for each task files-N.txt, task-N.db, task-N.log, and
-task-N.code when it has ended.
+The folder holds array.sbatch, gather.sbatch, ingest.json, and for each task files-N.txt, task-N.db,
+task-N.log, and task-N.code when it has ended.
 """
 
 from __future__ import annotations
@@ -47,27 +48,44 @@ class Rendered:
 
 
 def render(
-    paths: Sequence[Path], store: Path, site: Site, command: str, messages: Messages, *,
-    tasks: int | None = None, options: Sequence[str] = (), batch: int | None = None, pattern: str | None = None,
-) -> Rendered:  # fmt: skip
+    paths: Sequence[Path],
+    store: Path,
+    site: Site,
+    command: str,
+    messages: Messages,
+    *,
+    tasks: int | None = None,
+    options: Sequence[str] = (),
+    batch: int | None = None,
+    pattern: str | None = None,
+) -> Rendered:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
 
-    ``options`` are words for each ``perfctl ingest``. Raises UsageError where no report is found, where a name may say
-    several batch sizes, and for an option of ``site`` that an ingest cannot have.
+    ``options`` are words for each ``perfctl ingest``. Raises UsageError where no report is found,
+    where a name may say several batch sizes, and for an option of ``site`` that an ingest
+    cannot have.
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` are for arrays of profilers", "Leave them out")
     with ExitStack() as stack:
-        found = collect([one for path in paths for one in expanded(path)], stack, memory.bytes_of(None))
+        found = collect(
+            [one for path in paths for one in expanded(path)], stack, memory.bytes_of(None)
+        )
         for entry in found.entries:
             if isinstance(entry, str):
                 messages.warning(entry)
         names = [source.shown for source in found.sources()]
         if batch is None:
-            batches_in_names([source.shown for source in found.sources() if not source.path.is_dir()], pattern, None)
+            batches_in_names(
+                [source.shown for source in found.sources() if not source.path.is_dir()],
+                pattern,
+                None,
+            )
     files = list(dict.fromkeys(_packed(name).absolute() for name in names))
     if not files:
-        raise UsageError("no report was found", "Name report files, or folders and archives that hold some")
+        raise UsageError(
+            "no report was found", "Name report files, or folders and archives that hold some"
+        )
     if strange := [file for file in files if "\n" in str(file)]:
         raise UsageError(f"the name of {strange[0].name!r} has a line end", "Rename it")
     parts = _parts(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
@@ -75,30 +93,46 @@ def render(
     digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + now)).hexdigest()[:8]
     folder = Path("perfctl-runs").absolute() / f"ingest-{digest}"
     numbered = tuple(
-        Task(number, f"{len(part)} reports", ("ingest", "--files-from", str(folder / f"files-{number}.txt"), *options))
+        Task(
+            number,
+            f"{len(part)} reports",
+            ("ingest", "--files-from", str(folder / f"files-{number}.txt"), *options),
+        )
         for number, part in enumerate(parts)
     )
     plan = Plan(folder, f"{len(files)} reports", numbered, command, host)
     own = [sys.executable, "-m", "perfctl"]
     facts = {
-        "version": __version__, "cwd": Path.cwd(), "device": "cpu", "options": tuple(options),
-        "store": store.absolute(), "page": store.absolute().with_name("perfctl-report.html"),
+        "version": __version__,
+        "cwd": Path.cwd(),
+        "device": "cpu",
+        "options": tuple(options),
+        "store": store.absolute(),
+        "page": store.absolute().with_name("perfctl-report.html"),
         "perfctl": shlex.split(site.perfctl) if site.perfctl else own,
-    }  # fmt: skip
-    texts = {plan.array: script.ingest_script(plan, site, facts), plan.gather: script.gather_script(plan, site, facts)}
+    }
+    texts = {
+        plan.array: script.ingest_script(plan, site, facts),
+        plan.gather: script.gather_script(plan, site, facts),
+    }
     folder.mkdir(parents=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         path.chmod(0o755)
     for number, part in enumerate(parts):
-        (folder / f"files-{number}.txt").write_bytes(b"".join(os.fsencode(file) + b"\n" for file in part))
+        (folder / f"files-{number}.txt").write_bytes(
+            b"".join(os.fsencode(file) + b"\n" for file in part)
+        )
     sweep = SweepFacts(f"ingest {now} {digest}", "ingest", command, host, now)
-    write_json(folder / _RECORD, {"perfctl_ingest": _VERSION, "tasks": len(parts), "sweep": asdict(sweep)})
+    write_json(
+        folder / _RECORD, {"perfctl_ingest": _VERSION, "tasks": len(parts), "sweep": asdict(sweep)}
+    )
     return Rendered(plan, len(files))
 
 
 def submit(plan: Plan) -> tuple[str, str]:
-    """Submit the array and the gather job after it; numbers of both. Raises ToolMissing without Slurm."""
+    """Submit the array and the gather job after it; numbers of both. Raises ToolMissing
+    without Slurm."""
     return status.submit(plan)
 
 
@@ -110,9 +144,13 @@ def _packed(name: Path) -> Path:
 
 
 def _parts(files: Sequence[Path], tasks: int) -> list[list[Path]]:
-    """Consecutive files, so that the parts in their order are all files in theirs; about equal in bytes."""
+    """Consecutive files, so that the parts in their order are all files in theirs; about equal
+    in bytes."""
     sizes = [
-        sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size for path in files
+        sum(file.stat().st_size for file in path.rglob("*"))
+        if path.is_dir()
+        else path.stat().st_size
+        for path in files
     ]
     total, done = sum(sizes) + len(files), 0
     parts: list[list[Path]] = [[] for _ in range(min(tasks, len(files)))]
@@ -127,23 +165,36 @@ def is_array(folder: Path) -> bool:
     return (folder / _RECORD).is_file()
 
 
-def merge_parts(connection: sqlite3.Connection, folder: Path, store: Path) -> tuple[int, int, list[str]]:
-    """Merge the stores of all tasks that have ended; (new runs, runs that were there, what is missing).
+def merge_parts(
+    connection: sqlite3.Connection, folder: Path, store: Path
+) -> tuple[int, int, list[str]]:
+    """Merge the stores of all tasks that have ended; (new runs, runs that were there, what
+    is missing).
 
-    Each run is one transaction, and is recognised: a merge that was killed, or runs twice, gives the same rows.
+    Each run is one transaction, and is recognised: a merge that was killed, or runs twice, gives
+    the same rows.
     """
     record = read_json(folder / _RECORD)
     if record is None or record.get("perfctl_ingest") != _VERSION:
-        raise UsageError(f"{folder / _RECORD} is damaged, or of another version of perfctl", "Render it again")
+        raise UsageError(
+            f"{folder / _RECORD} is damaged, or of another version of perfctl", "Render it again"
+        )
     sweep, new, known, wrong = SweepFacts(**record["sweep"]), 0, 0, []
     for task in range(int(record["tasks"])):
         part, code, log = (folder / f"task-{task}.{end}" for end in ("db", "code", "log"))
         said = code.read_text().strip() if code.is_file() else None
         if said is None or not part.is_file():
-            wrong.append(f"task {task} has not ended, or was ended from outside: its reports are missing. See {log}")
+            wrong.append(
+                f"task {task} has not ended, or was ended from outside: its reports are missing. "
+                f"See {log}"
+            )
             continue
         if said != "0":
-            some = "some of its reports could not be read" if said == "4" else f"it ended with exit code {said}"
+            some = (
+                "some of its reports could not be read"
+                if said == "4"
+                else f"it ended with exit code {said}"
+            )
             wrong.append(f"task {task}: {some}. See {log}")
         try:
             with database.writing(part):  # of an older version, or not closed properly
@@ -155,7 +206,11 @@ def merge_parts(connection: sqlite3.Connection, folder: Path, store: Path) -> tu
         with alone(part, wrong.append, is_of_store=damaged), merge.attached(connection, part):
             for run in merge.run_numbers(connection):
                 _, is_new = merge.copy_run(
-                    connection, run, sweep, beside=True, artifact=lambda name: relative(folder / name, store)
+                    connection,
+                    run,
+                    sweep,
+                    beside=True,
+                    artifact=lambda name: relative(folder / name, store),
                 )
                 new, known = new + is_new, known + (not is_new)
     return new, known, wrong

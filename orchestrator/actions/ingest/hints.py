@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class UserHints:
-    """What the user says about reports that do not say it themselves; None where nothing was said."""
+    """What the user says about reports that do not say it themselves; None where nothing
+    was said."""
 
     batch_size: int | None = None
     workload: str | None = None
@@ -21,11 +22,14 @@ class UserHints:
     source: bool = False
     """Store what each machine instruction did, too, where the report holds it (.ncu-rep)."""
     guess_layers: bool = False
-    """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
+    """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and
+    shape. Needs torch."""
     batch_pattern: str | None = None
-    """A regular expression whose first group is the batch size in a report's file name, else in its folder's."""
+    """A regular expression whose first group is the batch size in a report's file name, else in
+    its folder's."""
     op_calls: bool = True
-    """Take in each operator of a trace by itself, which takes 15 % more time; the sums stay without."""
+    """Take in each operator of a trace by itself, which takes 15 % more time; the sums
+    stay without."""
     capture: str | None = None
     """Path of the Kineto trace in which the graphs were captured that the reports launch."""
 

@@ -50,7 +50,8 @@ def take(
     done: Done,
     limit: int,
 ) -> None:
-    """Take all entries into the store. ``make(connection=, listener=, done=)`` gives what takes one.
+    """Take all entries into the store. ``make(connection=, listener=, done=)`` gives what
+    takes one.
 
     Raises what ends an ingest: StoreError, ToolMissing and their like.
     """
@@ -110,9 +111,11 @@ def outcomes(
     name: Callable[[T], object],
     messages: Messages = SILENT,
 ) -> list[Outcome[T]]:
-    """What ``take_one`` makes of each item, in a child where one is possible, else in this process with the same limit.
+    """What ``take_one`` makes of each item, in a child where one is possible, else in this process
+    with the same limit.
 
-    No connection to ``store`` may be open here. An item that fails costs itself; raises StoreError where the store does.
+    No connection to ``store`` may be open here. An item that fails costs itself; raises StoreError
+    where the store does.
     """
     had = memory.shown(limit) if limit and memory.is_kept() else None
     found: list[Outcome[T]] = []
@@ -121,7 +124,9 @@ def outcomes(
         reasons: list[str] = []
         try:
             damaged = partial(database.is_damaged, connection)
-            with alone(name(item), reasons.append, limit=had, is_of_store=damaged, passing=(OSError,)):
+            with alone(
+                name(item), reasons.append, limit=had, is_of_store=damaged, passing=(OSError,)
+            ):
                 return Outcome(item, take_one(connection, item, messages))
         except (ReportError, OSError) as error:
             return Outcome(item, None, str(error))
@@ -144,12 +149,16 @@ def outcomes(
     def hear(kind: str, *said: Any) -> None:
         if kind == "done":
             written, why, is_expected = said
-            found.append(Outcome(items[len(found)], written and Written(**written), why, is_expected))
+            found.append(
+                Outcome(items[len(found)], written and Written(**written), why, is_expected)
+            )
         elif kind == "say":
             getattr(messages, said[0])(*said[1:])
 
     def ended(item: T, end: Ended) -> None:
-        found.append(Outcome(item, None, f"{name(item)}: {end}. It was left out", is_expected=False))
+        found.append(
+            Outcome(item, None, f"{name(item)}: {end}. It was left out", is_expected=False)
+        )
 
     each(items, opened, hear, ended, limit)
     return found

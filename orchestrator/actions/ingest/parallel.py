@@ -1,8 +1,8 @@
 """Reports read in several processes at once, and written by this one.
 
-Each report is read by a process of its own kind (``reader.py``) into a small store beside the real one. From there its
-runs are copied by SQL, in the order of the files: what the store holds and what is said does not depend on timing, nor
-on the number of processes.
+Each report is read by a process of its own kind (``reader.py``) into a small store beside the real
+one. From there its runs are copied by SQL, in the order of the files: what the store holds and what
+is said does not depend on timing, nor on the number of processes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from perfctl.orchestrator.store.write import SweepFacts, Written
 
 READER = "perfctl.orchestrator.actions.ingest.reader"
 TOGETHER, TOGETHER_BYTES = 16, 4 << 20
-"""Small reports that share a store on their way: to open, attach and delete one takes as long as to copy a small run."""
+"""Small reports that share a store on their way: to open, attach and delete one takes as long as to
+copy a small run."""
 AHEAD = 8
-"""Stores of small reports that may wait per process: while one large file is read, other processes go on."""
+"""Stores of small reports that may wait per process: while one large file is read, other processes
+go on."""
 PAGE_BYTES = 4096
 WORTH_BYTES = 16 << 20
-"""Large files are worth a process each, and smaller ones several where they are as large together: each process loads all
-modules anew, and its runs are copied."""
+"""Large files are worth a process each, and smaller ones several where they are as large together:
+each process loads all modules anew, and its runs are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,13 @@ class Read:
 
 
 Result = tuple[Read, Mapping[int, tuple[int, bool]]]
-"""With those of its runs that are copied already: number in its store -> number in the real one, whether it is new."""
+"""With those of its runs that are copied already: number in its store -> number in the real one,
+whether it is new."""
 
 
 def setting_line(setting: Setting) -> str:
-    """A line of JSON, as are all that the processes tell each other; names that are no UTF-8 stay what they are."""
+    """A line of JSON, as are all that the processes tell each other; names that are no UTF-8 stay
+    what they are."""
     return json.dumps({**asdict(setting), "store": str(setting.store), "empty": str(setting.empty)})
 
 
@@ -100,7 +104,14 @@ def setting_of(line: str) -> Setting:
     """What ``setting_line`` wrote."""
     said = json.loads(line)
     sweep, hints = SweepFacts(**said["sweep"]), UserHints(**said["hints"])
-    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), int(said["limit"]), Path(said["empty"]))
+    return Setting(
+        Path(said["store"]),
+        sweep,
+        hints,
+        bool(said["again"]),
+        int(said["limit"]),
+        Path(said["empty"]),
+    )
 
 
 def task_line(task: Task) -> str:
@@ -108,7 +119,10 @@ def task_line(task: Task) -> str:
     return json.dumps(
         [
             str(task.target),
-            [(str(one.path), str(one.shown), named, parsers.known_kind(one.path)) for one, named in task.reports],
+            [
+                (str(one.path), str(one.shown), named, parsers.known_kind(one.path))
+                for one, named in task.reports
+            ],
         ]
     )
 
@@ -120,7 +134,10 @@ def task_of(line: str) -> Task:
         if kind is not None:
             version, name = kind
             parsers.remember(Path(path), tuple(version), name)
-    return Task([(Source(Path(path), Path(shown)), Named(*named)) for path, shown, named, _ in reports], Path(target))
+    return Task(
+        [(Source(Path(path), Path(shown)), Named(*named)) for path, shown, named, _ in reports],
+        Path(target),
+    )
 
 
 def answer_line(answer: Sequence[Read]) -> str:
@@ -130,7 +147,9 @@ def answer_line(answer: Sequence[Read]) -> str:
 
 def answer_of(line: str) -> list[Read]:
     """What ``answer_line`` wrote. Raises ValueError for a part of it."""
-    return [Read(list(map(_heard, events)), heard_error(error)) for events, error in json.loads(line)]
+    return [
+        Read(list(map(_heard, events)), heard_error(error)) for events, error in json.loads(line)
+    ]
 
 
 def _told(event: Event) -> tuple[str, Any]:
@@ -154,9 +173,12 @@ def _heard(told: tuple[str, Any]) -> Event:
 
 
 def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
-    """How many processes read: as many as asked for, else one a core where there is enough to read. Raises UsageError."""
+    """How many processes read: as many as asked for, else one a core where there is enough to read.
+    Raises UsageError."""
     if asked is not None and asked < 1:
-        raise UsageError(f"`jobs` must be at least 1, got {asked}", "Leave `jobs` out for one a core")
+        raise UsageError(
+            f"`jobs` must be at least 1, got {asked}", "Leave `jobs` out for one a core"
+        )
     cores = asked or len(os.sched_getaffinity(0))
     if asked is None:
         sizes = [_bytes(source.path) for source in sources]
@@ -176,15 +198,21 @@ def _bytes(path: Path) -> int:
 
 @contextmanager
 def reading(
-    sources: Sequence[tuple[Source, Named]], jobs: int, setting: Setting, connection: sqlite3.Connection
+    sources: Sequence[tuple[Source, Named]],
+    jobs: int,
+    setting: Setting,
+    connection: sqlite3.Connection,
 ) -> Iterator[Iterator[Result]]:
-    """Inside, what became of each source, in order; its runs are in the store attached to ``connection`` until the next.
+    """Inside, what became of each source, in order; its runs are in the store attached to
+    ``connection`` until the next.
 
     No process is left after the block, whatever ended it.
     """
     with scratch(setting.store.absolute().parent, "perfctl-ingest") as folder:
         setting = replace(setting, empty=_empty_store(Path(folder, "empty.db")))
-        tasks = [Task(some, Path(folder, f"{at}.db")) for at, some in enumerate(_chunks(sources, jobs))]
+        tasks = [
+            Task(some, Path(folder, f"{at}.db")) for at, some in enumerate(_chunks(sources, jobs))
+        ]
         readers = _Readers(tasks, jobs, setting)
         results = _results(readers, connection, setting)
         try:  # before the first thread: Ctrl-C may arrive while they begin
@@ -195,7 +223,9 @@ def reading(
             results.close()
 
 
-def _results(readers: _Readers, connection: sqlite3.Connection, setting: Setting) -> Generator[Result]:
+def _results(
+    readers: _Readers, connection: sqlite3.Connection, setting: Setting
+) -> Generator[Result]:
     for answer, made in readers.answers():
         with merge.attached(connection, made) if made.exists() else nullcontext():
             copied: Mapping[int, tuple[int, bool]] = {}
@@ -206,14 +236,18 @@ def _results(readers: _Readers, connection: sqlite3.Connection, setting: Setting
 
 
 def _are_plain(answer: Sequence[Read], runs: Sequence[int]) -> bool:
-    """Whether all these runs may be copied at once: they were said to be made, nothing ends the ingest, none has ranks."""
+    """Whether all these runs may be copied at once: they were said to be made, nothing ends the
+    ingest, none has ranks."""
     made = [event for read in answer for event in read.events if isinstance(event, Made)]
     is_whole = not any(read.error for read in answer) and not any(event.ranks for event in made)
     return is_whole and [event.written.run_id for event in made] == runs
 
 
-def _chunks(sources: Sequence[tuple[Source, Named]], jobs: int) -> Iterator[list[tuple[Source, Named]]]:
-    most = max(1, min(TOGETHER, len(sources) // (4 * jobs)))  # few enough that all processes end at about the same time
+def _chunks(
+    sources: Sequence[tuple[Source, Named]], jobs: int
+) -> Iterator[list[tuple[Source, Named]]]:
+    # few enough that all processes end at about the same time
+    most = max(1, min(TOGETHER, len(sources) // (4 * jobs)))
     together, size = list[tuple[Source, Named]](), 0
     for source, named in sources:
         own = _bytes(source.path)
@@ -227,9 +261,12 @@ def _chunks(sources: Sequence[tuple[Source, Named]], jobs: int) -> Iterator[list
 
 
 def _empty_store(path: Path) -> Path:
-    """With small pages: each of its hundred tables and indexes takes one, and there is a copy for each report."""
+    """With small pages: each of its hundred tables and indexes takes one, and there is a copy for
+    each report."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(f"PRAGMA page_size = {PAGE_BYTES}; CREATE TABLE t (c); DROP TABLE t")
+        connection.executescript(
+            f"PRAGMA page_size = {PAGE_BYTES}; CREATE TABLE t (c); DROP TABLE t"
+        )
     with database.writing(path):
         pass
     return path
@@ -294,10 +331,13 @@ class _Readers:
                 self._end(process)
 
     def _one_by_one(self, task: Task, status: int | None) -> Sequence[Read]:
-        """What became of the reports that a process took with it: only those that end another one alone are lost."""
+        """What became of the reports that a process took with it: only those that end another one
+        alone are lost."""
         task.target.unlink(missing_ok=True)
         lost: dict[int, Read] = {}
-        for at, report in enumerate(task.reports if len(task.reports) > 1 and status is not None else ()):
+        for at, report in enumerate(
+            task.reports if len(task.reports) > 1 and status is not None else ()
+        ):
             process = self._start()
             if process is not None and self._ask(process, Task([report], task.target)) is None:
                 lost[at] = _lost(report[0], self._end(process))
@@ -309,7 +349,10 @@ class _Readers:
         answers = iter((self._ask(process, Task(rest, task.target)) if process else None) or ())
         if process is not None:
             self._end(process)
-        return [lost.get(at) or next(answers, _lost(one, status)) for at, (one, _) in enumerate(task.reports)]
+        return [
+            lost.get(at) or next(answers, _lost(one, status))
+            for at, (one, _) in enumerate(task.reports)
+        ]
 
     def _number(self) -> int | None:
         with self._changed:
@@ -326,7 +369,9 @@ class _Readers:
             if self._stopped:
                 return None
             try:  # a session of its own: Ctrl-C reaches this process only, which ends the others
-                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="ascii")
+                process = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="ascii"
+                )
             except OSError:
                 return None
             self._processes.add(process)
@@ -344,7 +389,8 @@ class _Readers:
             return None
 
     def _end(self, process: subprocess.Popen[str]) -> int:
-        """Its exit status. A process whose stdin ends would take it that this one is gone: it is killed instead."""
+        """Its exit status. A process whose stdin ends would take it that this one is gone: it is
+        killed instead."""
         with self._changed:
             _kill(process)
             self._processes.discard(process)

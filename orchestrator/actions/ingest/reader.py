@@ -2,8 +2,8 @@
 
     python -P -m perfctl.orchestrator.actions.ingest.reader
 
-It gets a ``Setting`` and then one ``Task`` after another on stdin, and answers each with a ``Read`` on stdout. It
-ends when its stdin does: whoever started it is done or gone.
+It gets a ``Setting`` and then one ``Task`` after another on stdin, and answers each with a ``Read``
+on stdout. It ends when its stdin does: whoever started it is done or gone.
 """
 
 from __future__ import annotations
@@ -71,28 +71,49 @@ class _Recorder(Silent):
 
 
 def read(task: Task, setting: Setting, store: sqlite3.Connection) -> list[Read]:
-    """Read reports into a store of their own. ``store`` is the real one, for what it has already."""
+    """Read reports into a store of their own. ``store`` is the real one, for what it
+    has already."""
     shutil.copyfile(setting.empty, task.target)
     with closing(sqlite3.connect(task.target, isolation_level=None, uri=True)) as own:
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        return [_read(number, *report, setting, own, store) for number, report in enumerate(task.reports)]
+        return [
+            _read(number, *report, setting, own, store)
+            for number, report in enumerate(task.reports)
+        ]
 
 
 def _read(
-    number: int, source: Source, named: Named, setting: Setting, own: sqlite3.Connection, store: sqlite3.Connection
+    number: int,
+    source: Source,
+    named: Named,
+    setting: Setting,
+    own: sqlite3.Connection,
+    store: sqlite3.Connection,
 ) -> Read:
-    hearer = _Recorder(own, is_folder=source.path.is_dir() and read_run_record(source.path) is not None)
-    sweep = replace(setting.sweep, name=f"{setting.sweep.name} {number}")  # none takes the place of another's run here
+    hearer = _Recorder(
+        own, is_folder=source.path.is_dir() and read_run_record(source.path) is not None
+    )
+    # none takes the place of another's run here
+    sweep = replace(setting.sweep, name=f"{setting.sweep.name} {number}")
     try:
         with warnings.catch_warnings(record=True) as said:
             read_source(
-                own, source, sweep, setting.hints, setting.store, setting.again, named, hearer, stored=store,
+                own,
+                source,
+                sweep,
+                setting.hints,
+                setting.store,
+                setting.again,
+                named,
+                hearer,
+                stored=store,
                 limit=setting.limit,
-            )  # fmt: skip
+            )
         return Read([*(("warn", one.message) for one in said), *hearer.events])
-    except Exception as error:  # raised again by the process that asked, as if it had read the report itself
+    except Exception as error:
+        # raised again by the process that asked, as if it had read the report itself
         return Read(hearer.events, error)
 
 
@@ -101,7 +122,9 @@ def main() -> None:
     tasks: queue.Queue[Task] = queue.Queue()
     setting = setting_of(sys.stdin.readline())
     memory.keep_for_good(setting.limit)
-    threading.Thread(target=_listen, args=(sys.stdin, tasks, setting.empty.parent), daemon=True).start()
+    threading.Thread(
+        target=_listen, args=(sys.stdin, tasks, setting.empty.parent), daemon=True
+    ).start()
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints is no answer
     with database.reading(setting.store, as_it_is=True) as store:
@@ -115,7 +138,8 @@ def main() -> None:
 
 
 def _listen(stdin: TextIO, tasks: queue.Queue[Task], folder: Path) -> None:
-    """Take tasks until nobody is left to answer, which ends this process in the middle of whatever it does."""
+    """Take tasks until nobody is left to answer, which ends this process in the middle of whatever
+    it does."""
     while line := stdin.readline():
         tasks.put(task_of(line))
     _leave(folder)

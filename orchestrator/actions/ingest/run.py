@@ -1,12 +1,14 @@
-"""Take the folder of one of perfctl's own runs into the store: run.json, the workload's record, the profiler's report.
+"""Take the folder of one of perfctl's own runs into the store: run.json, the workload's record, the
+profiler's report.
 
-Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become runs of their own
-with a variant that names the rank, so that nothing adds them up.
+Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
+runs of their own with a variant that names the rank, so that nothing adds them up.
 
-The rank of a report is read from its name; what of a job's communication nothing hides needs the reports of all ranks.
+The rank of a report is read from its name; what of a job's communication nothing hides needs the
+reports of all ranks.
 
-Derived counts are the instructions of launches that no counter measured. Few reports have them, so the analysis is
-loaded where a report does: it takes as long as all else that ingest loads.
+Derived counts are the instructions of launches that no counter measured. Few reports have them, so
+the analysis is loaded where a report does: it takes as long as all else that ingest loads.
 """
 
 from __future__ import annotations
@@ -39,14 +41,26 @@ if TYPE_CHECKING:
 
 
 _IN_NAME = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
-"""torchrun's own names ("rank3.pt.trace.json", "report.rank3.nsys-rep", "rank-34.Jul_15..."); hosts and workers are none."""
+"""torchrun's own names ("rank3.pt.trace.json", "report.rank3.nsys-rep", "rank-34.Jul_15..."); hosts
+and workers are none."""
 _RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
-"""Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
+"""Profilers that put all ranks into one report, unless each rank was told to start its
+own (--under)."""
 _LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
 """What a rank's profiler leaves beside the file that is read."""
 _NEEDED = (
-    *("profiler", "status", "origin", "workload", "batch_size", "exit_code", "reason", "started_at", "duration_ns"),
+    *(
+        "profiler",
+        "status",
+        "origin",
+        "workload",
+        "batch_size",
+        "exit_code",
+        "reason",
+        "started_at",
+        "duration_ns",
+    ),
     *("artifact", "commands"),
 )
 """Fields that every run.json has."""
@@ -54,7 +68,8 @@ _AGAIN = "Run this batch size again"
 
 
 def derived_rows(run: Run) -> Iterator[DerivedCount]:
-    """Derived counts of a run that has kernels and shapes; of a run with counters, those that complete a launch."""
+    """Derived counts of a run that has kernels and shapes; of a run with counters, those that
+    complete a launch."""
     from perfctl.orchestrator.analyse.counters.sums import instructions
     from perfctl.orchestrator.analyse.derived.rules import verified
     from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
@@ -64,7 +79,8 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
     found = batch.completed if counted else batch.derived.derived if batch.derived else {}
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    """Instruction, value, rule and its error, once for all launches that are alike: they share one ``Derived``."""
+    """Instruction, value, rule and its error, once for all launches that are alike: they share one
+    ``Derived``."""
     for launch, derived in found.items():
         alike = names[launch], id(derived)
         if alike not in counts:
@@ -78,7 +94,8 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
 
 
 def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
-    """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
+    """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says
+    how large one is."""
     from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
     from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
 
@@ -94,7 +111,8 @@ def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
 
 
 def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
-    """(rank, world size) of each file whose name gives a rank, where several files of one folder differ by it.
+    """(rank, world size) of each file whose name gives a rank, where several files of one folder
+    differ by it.
 
     The world size is known where the ranks from 0 on are all there; else None.
     """
@@ -114,8 +132,8 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
 
 
 def numbered(report: Report, rank: int | None = None, world: int | None = None) -> Report:
-    """The report with its rank: its own, else ``rank`` of ``world`` processes, as its name says. Its
-    variant keeps it apart from the other ranks."""
+    """The report with its rank: its own, else ``rank`` of ``world`` processes, as its name says.
+    Its variant keeps it apart from the other ranks."""
     if report.rank is None and rank is not None:
         report = replace(report, rank=rank, world_size=report.world_size or world)
     if report.rank is None:
@@ -130,7 +148,8 @@ def rank_mark(rank: int, world: int | None) -> str:
 
 
 def of_job(report: Report) -> Report:
-    """The report with what of each collective's time no other kernel covers, where its kernels can be read again."""
+    """The report with what of each collective's time no other kernel covers, where its kernels can
+    be read again."""
     collectives = list(report.collectives)
     if not collectives or not isinstance(report.kernels, Sequence):
         return replace(report, collectives=collectives)
@@ -139,7 +158,8 @@ def of_job(report: Report) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What a rank other than 0 left; ``trace`` only where each rank has a report of its own (torch)."""
+    """What a rank other than 0 left; ``trace`` only where each rank has a report of its
+    own (torch)."""
 
     number: int
     record: Path | None
@@ -156,22 +176,30 @@ def take_run(
     features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
     stored: sqlite3.Connection | None = None,
 ) -> Written:
-    """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
+    """Store what run.json, the workload's record and the profiler's report say together. Raises
+    ReportError.
 
-    A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
-    out what is stored about the estimate of the run beside its rows. ``stored`` is looked into for the same artifact; None for
-    ``connection``.
+    A report that cannot be read makes the run partial (its workload's own record is kept) or
+    failed. ``features`` works out what is stored about the estimate of the run beside its rows.
+    ``stored`` is looked into for the same artifact; None for ``connection``.
     """
     record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
     digest = sha256(artifact) if artifact else None
     if digest and not again and (known := find_artifact(stored or connection, digest)) is not None:
         return Written(known, new=False)
-    # The record of the run that a replay put in place: transcribed and synthetic figures stay so when they are replayed.
+    # The record of the run that a replay put in place: transcribed and synthetic figures stay so
+    # when they are replayed.
     first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
     facts = RunFacts(
-        **{name: record[name] for name in _NEEDED if name not in ("artifact", "commands", "origin")},
-        origin=str(first["origin"] if first.get("origin") in ("transcribed", "synthetic") else record["origin"]),
+        **{
+            name: record[name] for name in _NEEDED if name not in ("artifact", "commands", "origin")
+        },
+        origin=str(
+            first["origin"]
+            if first.get("origin") in ("transcribed", "synthetic")
+            else record["origin"]
+        ),
         artifact=relative(artifact, store) if artifact else None,
         artifact_sha256=digest,
         command=tuple(record["commands"][0]) if record["commands"] else (),
@@ -179,8 +207,11 @@ def take_run(
     )
     others = _ranks(folder)
     world = others[-1].number + 1 if others else 1
-    report, own = _whole_report(folder, record, _dictionary(first.get("profiler_options")), artifact, facts)
-    each_its_own = any("--under" in command for command in record["commands"][:1])  # a profiler for each rank
+    report, own = _whole_report(
+        folder, record, _dictionary(first.get("profiler_options")), artifact, facts
+    )
+    # a profiler for each rank
+    each_its_own = any("--under" in command for command in record["commands"][:1])
     shared = record["profiler"] in _ONE_REPORT and not each_its_own
     only_first = any("--under-rank" in command for command in record["commands"][:1])
     if others:
@@ -189,16 +220,23 @@ def take_run(
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
     again = again or stored is not None
-    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derived_rows)
+    written = write_run(
+        connection, sweep, own, report, calls, family=family, again=again, derive=derived_rows
+    )
     for rank in others if written.new else ():
         _take_rank(connection, rank, world, facts, sweep, store, shared, only_first)
     return written
 
 
 def _whole_report(
-    folder: Path, record: dict[str, Any], options: dict[str, Any], artifact: Path | None, facts: RunFacts
+    folder: Path,
+    record: dict[str, Any],
+    options: dict[str, Any],
+    artifact: Path | None,
+    facts: RunFacts,
 ) -> tuple[Report | None, RunFacts]:
-    """The report with what was recorded beside it, and the facts with what went wrong. Raises ReportError."""
+    """The report with what was recorded beside it, and the facts with what went wrong. Raises
+    ReportError."""
     workload = folder / "workload.json"
     report, own = _read_files(workload if workload.is_file() else None, artifact, facts)
     if report is None:
@@ -207,18 +245,26 @@ def _whole_report(
         problem = f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}"
         raise parsers.ReportError(folder, "perfctl", problem, _AGAIN)
     report = with_samples(report, folder / "samples.csv")
-    container = {str(name): str(value) for name, value in _dictionary(record.get("environment")).items()}
+    container = {
+        str(name): str(value) for name, value in _dictionary(record.get("environment")).items()
+    }
     report = replace(report, environment={**report.environment, **container})
     if (folder / LAUNCHES).is_file() and record["profiler"] == "ncu":
         report = _with_repeats(report, folder / LAUNCHES)
     if report.environment.get("ncu:not_replayed"):
-        why = "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one would never end"
+        why = (
+            "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one "
+            "would never end"
+        )
         report = replace(report, gaps=(*report.gaps, Gap("collective", "not_collected", why)))
     if not (layers := options.get("layers")):
         return report, own
-    names = ", ".join(map(str, layers))  # launches that the profiler was told to leave out are not zero
+    # launches that the profiler was told to leave out are not zero
+    names = ", ".join(map(str, layers))
     gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
-    return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap)), own
+    return replace(
+        report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap)
+    ), own
 
 
 def _with_repeats(report: Report, path: Path) -> Report:
@@ -234,7 +280,8 @@ def _dictionary(value: object) -> dict[str, Any]:
 
 
 def _ranks(folder: Path) -> list[Rank]:
-    """Ranks beside the first, by the files that carry their number: workload.rank1.json, report.rank1.pt.trace.json.gz."""
+    """Ranks beside the first, by the files that carry their number: workload.rank1.json,
+    report.rank1.pt.trace.json.gz."""
     found: dict[int, Rank] = {}
     for path in sorted(folder.iterdir()):
         named = _RANK.match(path.name)
@@ -244,7 +291,9 @@ def _ranks(folder: Path) -> list[Rank]:
         rank = found.setdefault(number, Rank(number, None, None))
         if named[1] == "workload":
             found[number] = replace(rank, record=path)
-        elif path.suffix not in _LEFT_OVER and not (path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()):
+        elif path.suffix not in _LEFT_OVER and not (
+            path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()
+        ):
             found[number] = replace(rank, trace=path)
     return [found[number] for number in sorted(found)]
 
@@ -259,9 +308,11 @@ def _take_rank(
     shared: bool,
     only_first: bool,
 ) -> None:
-    """A run of its own; partial where its record or its trace cannot be read. ``only_first``: only rank 0 was to be
-    measured, the others ran as usual."""
-    place, digest = (relative(rank.trace, store), sha256(rank.trace)) if rank.trace else (None, None)
+    """A run of its own; partial where its record or its trace cannot be read. ``only_first``: only
+    rank 0 was to be measured, the others ran as usual."""
+    place, digest = (
+        (relative(rank.trace, store), sha256(rank.trace)) if rank.trace else (None, None)
+    )
     own = replace(facts, artifact=place, artifact_sha256=digest)
     try:
         report, own = _read_files(rank.record, rank.trace, own)
@@ -270,29 +321,43 @@ def _take_rank(
     if report is not None and rank.trace is None and facts.profiler in _ONE_REPORT:
         why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
         if only_first:
-            why = f"only rank 0 ran under {facts.profiler}, which is its default (--ranks all counts every rank)"
+            why = (
+                f"only rank 0 ran under {facts.profiler}, which is its default (--ranks all counts "
+                "every rank)"
+            )
         elif not shared:
-            why = f"{facts.profiler} left no report of this rank; stderr.log says what it and the script said"
+            why = (
+                f"{facts.profiler} left no report of this rank; stderr.log says what it and the "
+                "script said"
+            )
             own = replace(own, status="partial", reason=own.reason or why)
         state = "not_collected" if only_first else "not_available"
         report = replace(report, gaps=(*report.gaps, Gap("kernel", state, why)))
     marked, own = _as_rank(report, own, rank.number, world, shared)
     calls = estimate_shapes(rank.record or Path(), marked) if marked else ()
-    write_run(connection, sweep, own, marked, calls, family=family, beside=True, derive=derived_rows)
+    write_run(
+        connection, sweep, own, marked, calls, family=family, beside=True, derive=derived_rows
+    )
 
 
 def _as_rank(
     report: Report | None, facts: RunFacts, rank: int, world: int, shared: bool
 ) -> tuple[Report | None, RunFacts]:
-    """Report and facts with the rank in them; the variant keeps ranks apart from each other and from one-process runs."""
+    """Report and facts with the rank in them; the variant keeps ranks apart from each other and
+    from one-process runs."""
     variant = facts.variant or (report.variant if report else None)
     mark = rank_mark(rank, world)
-    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark, rank=rank, world_size=world)
+    facts = replace(
+        facts, variant=f"{variant}, {mark}" if variant else mark, rank=rank, world_size=world
+    )
     if report is None:
         return None, facts
     gaps = report.gaps
     if rank == 0 and shared:
-        sums = "so that times and counts of a layer are sums over them; perfctl torch keeps ranks apart"
+        sums = (
+            "so that times and counts of a layer are sums over them; perfctl torch keeps ranks "
+            "apart"
+        )
         reason = f"{facts.profiler} wrote one report of all {world} ranks, {sums}"
         gaps = (*gaps, Gap("rank", "ambiguous", reason))
         if facts.status == "ok":
@@ -301,7 +366,9 @@ def _as_rank(
     return replace(report, environment=environment, gaps=gaps), facts
 
 
-def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tuple[Report | None, RunFacts]:
+def _read_files(
+    own: Path | None, artifact: Path | None, facts: RunFacts
+) -> tuple[Report | None, RunFacts]:
     workload = parsers.parse(own) if own is not None else None
     report = None
     if artifact is not None and artifact != own:
@@ -309,7 +376,11 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
             report = parsers.parse(artifact, single_operators=False)
         except parsers.ReportError as error:
             status = "partial" if workload else "failed"
-            facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
+            facts = replace(
+                facts,
+                status=status,
+                reason=f"{facts.reason}; {error}" if facts.reason else str(error),
+            )
     if report is not None and workload is not None:
         return of_job(merge(report, workload)), facts
     one = report or workload
@@ -319,7 +390,10 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
 def merge(report: Report, workload: Report) -> Report:
     """A profiler's report completed by what the profiled process itself recorded."""
     version = workload.environment.get("torch") if report.tool == "torch" else None
-    own = {name: getattr(workload, name) for name in ("rank", "world_size", "host", "phase", "effective_batch")}
+    own = {
+        name: getattr(workload, name)
+        for name in ("rank", "world_size", "host", "phase", "effective_batch")
+    }
     return replace(
         report,
         tool_version=report.tool_version or version,
@@ -330,7 +404,10 @@ def merge(report: Report, workload: Report) -> Report:
         summaries=(*report.summaries, *workload.summaries),
         ops=workload.ops,
         gaps=(*report.gaps, *workload.gaps),
-        **{name: getattr(workload, name) for name in ("workload", "variant", "batch_size", "mode", "precision")},
+        **{
+            name: getattr(workload, name)
+            for name in ("workload", "variant", "batch_size", "mode", "precision")
+        },
         **{name: value for name, value in own.items() if value is not None},
     )
 
@@ -353,19 +430,26 @@ def with_samples(report: Report, path: Path) -> Report:
 
 
 def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The device the workload used comes first, with facts that only the profiler knew filled in."""
+    """The device the workload used comes first, with facts that only the profiler knew
+    filled in."""
     if not used or not seen:
         return used or seen
     first = used[0]
-    same = next((device for device in seen if device.kind == first.kind and device.index == first.index), None)
+    same = next(
+        (device for device in seen if device.kind == first.kind and device.index == first.index),
+        None,
+    )
     if same is None:
         return used
-    missing = {field: value for field, value in asdict(same).items() if getattr(first, field) is None}
+    missing = {
+        field: value for field, value in asdict(same).items() if getattr(first, field) is None
+    }
     return (replace(first, **missing), *(device for device in seen if device is not same))
 
 
 def run_record(folder: Path) -> dict[str, Any]:
-    """run.json, checked: anybody may have written it. Raises ReportError where a field is missing."""
+    """run.json, checked: anybody may have written it. Raises ReportError where a field
+    is missing."""
     record = read_run_record(folder)
     if record is None:
         raise parsers.ReportError(folder, "perfctl", "run.json is missing or not whole", _AGAIN)
@@ -375,11 +459,14 @@ def run_record(folder: Path) -> dict[str, Any]:
 
 
 def estimate_shapes(place: Path, report: Report) -> tuple[LayerCall, ...]:
-    """The FLOPs on paper of the shapes in a record. Raises ReportError where the shapes make no sense."""
+    """The FLOPs on paper of the shapes in a record. Raises ReportError where the shapes make
+    no sense."""
     try:
         return estimate(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = f"the shapes in the workload's record make no sense ({type(error).__name__}: {error})"
+        reason = (
+            f"the shapes in the workload's record make no sense ({type(error).__name__}: {error})"
+        )
         raise parsers.ReportError(place, "perfctl", reason, _AGAIN) from error
 
 

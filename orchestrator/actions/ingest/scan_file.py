@@ -1,12 +1,14 @@
-"""What is asked of a whole file besides its measurements: its SHA-256, and whether it holds anything that looks like a secret.
+"""What is asked of a whole file besides its measurements: its SHA-256, and whether it holds
+anything that looks like a secret.
 
-For a large file both are worked out while it is parsed, where there is a second core. Hashing releases Python's lock, so
-a thread does it. The search for secrets does not, so a process of its own does it::
+For a large file both are worked out while it is parsed, where there is a second core. Hashing
+releases Python's lock, so a thread does it. The search for secrets does not, so a process of its
+own does it::
 
     python -P -m perfctl.orchestrator.actions.ingest.scan_file FILE
 
-which prints the names it finds as a JSON list. It ends when its stdin does: whoever started it has ended then. In a
-database only a few tables are searched, which takes no time.
+which prints the names it finds as a JSON list. It ends when its stdin does: whoever started it has
+ended then. In a database only a few tables are searched, which takes no time.
 """
 
 from __future__ import annotations
@@ -33,15 +35,19 @@ if TYPE_CHECKING:
 WORKER = "perfctl.orchestrator.actions.ingest.scan_file"
 """The module that is run as a process; its ``__name__`` there is another."""
 LARGE = 1 << 25
-"""Bytes above which the search for secrets gets a process of its own, which takes some 0.1 s to start."""
+"""Bytes above which the search for secrets gets a process of its own, which takes some 0.1 s
+to start."""
 SMALL = 1 << 20
-"""Bytes up to which a file is hashed when its hash is asked for: a thread would take longer to start."""
+"""Bytes up to which a file is hashed when its hash is asked for: a thread would take longer
+to start."""
 PIECE = 1 << 24
-"""Bytes hashed at a time, without Python's lock: to get that back may take longer than hashing a small piece."""
+"""Bytes hashed at a time, without Python's lock: to get that back may take longer than hashing a
+small piece."""
 
 
 class FileScan:
-    """Hash and secrets of one file or folder. For a large file the work begins with the ``with`` block and ends with it.
+    """Hash and secrets of one file or folder. For a large file the work begins with the ``with``
+    block and ends with it.
 
     Raises FileNotFoundError where there is none.
     """
@@ -49,7 +55,12 @@ class FileScan:
     def __init__(self, path: Path) -> None:
         self._path = path
         size = path.stat().st_size
-        self._has_own = path.is_file() and size >= LARGE and len(os.sched_getaffinity(0)) > 1 and not is_database(path)
+        self._has_own = (
+            path.is_file()
+            and size >= LARGE
+            and len(os.sched_getaffinity(0)) > 1
+            and not is_database(path)
+        )
         """A process of its own searches for secrets."""
         self._stopped = threading.Event()
         self._worker: ThreadPoolExecutor | None = None
@@ -91,15 +102,20 @@ class FileScan:
 def _start(path: Path) -> subprocess.Popen[bytes] | None:
     command, pipe = (sys.executable, "-P", "-m", WORKER, os.fspath(path)), subprocess.PIPE
     try:
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+        )
     except OSError:  # no more processes: it is done in this one
         return None
 
 
 def sha256(path: Path, stopped: threading.Event | None = None) -> str:
-    """Hexadecimal, of a file; of a folder, over its files' names and contents in order. Once ``stopped``, of a part only."""
+    """Hexadecimal, of a file; of a folder, over its files' names and contents in order. Once
+    ``stopped``, of a part only."""
     digest = hashlib.sha256()
-    files: Sequence[Path] = sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
+    files: Sequence[Path] = (
+        sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]
+    )
     largest = max((file.stat().st_size for file in files), default=0)
     # Kept for all pieces: new memory for each would cost as much as reading it.
     buffer = memoryview(bytearray(max(1 << 16, min(largest, PIECE))))
@@ -113,10 +129,11 @@ def sha256(path: Path, stopped: threading.Event | None = None) -> str:
 
 
 def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubbed:
-    """Write a copy of a report without process environments and secrets; ``out`` defaults to ``scrubbed_name``.
+    """Write a copy of a report without process environments and secrets; ``out`` defaults to
+    ``scrubbed_name``.
 
-    Raises UsageError, before anything is written, where the copy cannot be made or is there and ``force`` is not given;
-    ReportError for a format that cannot be edited.
+    Raises UsageError, before anything is written, where the copy cannot be made or is there and
+    ``force`` is not given; ReportError for a format that cannot be edited.
     """
     from perfctl.parsers import refuse_special
     from perfctl.parsers.scrub import scrub as write_copy
@@ -132,7 +149,8 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
 
 
 def scrubbed_name(file: Path) -> Path:
-    """Where the copy goes: report.sqlite -> report.scrubbed.sqlite, trace.json.gz -> trace.scrubbed.json.gz."""
+    """Where the copy goes: report.sqlite -> report.scrubbed.sqlite, trace.json.gz ->
+    trace.scrubbed.json.gz."""
     ending = "".join(file.suffixes[-2 if file.suffix == ".gz" else -1 :])
     return file.with_name(f"{file.name.removesuffix(ending)}.scrubbed{ending}")
 

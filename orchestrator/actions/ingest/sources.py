@@ -1,4 +1,5 @@
-"""Finds what there is to read: report files and run folders, in folders and in tar and zip archives."""
+"""Finds what there is to read: report files and run folders, in folders and in tar and
+zip archives."""
 
 from __future__ import annotations
 
@@ -36,19 +37,31 @@ from perfctl.records.served_names import DETAILS
 
 _NAME = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))\Z|\.zip\Z", re.IGNORECASE)
 _EXPANSION = 200
-"""Profilers' texts shrink 15 to 40 times; an archive that grows more than this, past _SMALL, is refused."""
+"""Profilers' texts shrink 15 to 40 times; an archive that grows more than this, past _SMALL,
+is refused."""
 _SMALL = 256 << 20
 _MOST_FILES = 100_000
 """Members of an archive, and of those inside it; a study has some thousand reports."""
 _DEEPEST_NAME = 64
-"""Folders in a member's name, and below _LONGEST_NAME the bytes of each: Linux takes no longer ones."""
+"""Folders in a member's name, and below _LONGEST_NAME the bytes of each: Linux takes no
+longer ones."""
 _LONGEST_NAME = 255
 _LONGEST_HEADER = 1 << 20
-"""Bytes of a member's header, which tarfile takes into memory whole; a long name has some hundred."""
+"""Bytes of a member's header, which tarfile takes into memory whole; a long name has
+some hundred."""
 _CUT = (EOFError, zlib.error, lzma.LZMAError)
 """What they raise where the compression begins well and is cut or damaged."""
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError, LookupError, struct.error, *_CUT)
-"""What the libraries raise for a damaged archive, and for one with a password or an unknown method."""
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    LookupError,
+    struct.error,
+    *_CUT,
+)
+"""What the libraries raise for a damaged archive, and for one with a password or an
+unknown method."""
 _NO_FILE = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 """What the system says of names and places that no archive of reports has."""
 _PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
@@ -57,6 +70,9 @@ _REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
 """Ends of names that reports have among others."""
 _DEEPEST = 3
 """Archives inside archives that are unpacked."""
+
+_Opened = Callable[[], AbstractContextManager[IO[bytes] | None]]
+"""Opens a member; None for one that is not wanted."""
 
 
 def is_archive(path: Path) -> bool:
@@ -80,7 +96,8 @@ def may_be_archive(path: Path) -> bool:
 
 
 def unpacked_bytes(path: Path) -> int:
-    """Size of a file's content, of a gzipped one as it says (modulo 4 GiB); -1 where it cannot be read."""
+    """Size of a file's content, of a gzipped one as it says (modulo 4 GiB); -1 where it cannot
+    be read."""
     try:
         with path.open("rb") as file:
             if file.read(2) != GZIP_MAGIC:
@@ -92,7 +109,8 @@ def unpacked_bytes(path: Path) -> int:
 
 
 def sha256_unpacked(path: Path) -> str:
-    """Of a file's content; a gzipped one's is unpacked as far as its ``unpacked_bytes``. A damaged one's is its own."""
+    """Of a file's content; a gzipped one's is unpacked as far as its ``unpacked_bytes``. A damaged
+    one's is its own."""
     digest = hashlib.sha256()
     left = unpacked_bytes(path)
     with path.open("rb") as file:
@@ -127,14 +145,17 @@ class Room:
         if self.files < 0:
             raise ReportError(path, "archive", f"it holds more than {_MOST_FILES:,} files", remedy)
         if self.bytes < 0:
-            raise ReportError(path, "archive", f"it unpacks to more than {_EXPANSION} times its size", remedy)
+            raise ReportError(
+                path, "archive", f"it unpacks to more than {_EXPANSION} times its size", remedy
+            )
 
 
 def unpack(path: Path, folder: Path, room: Room) -> int:
-    """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie elsewhere. How many were left
-    out because no file can have their name.
+    """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie
+    elsewhere. How many were left out because no file can have their name.
 
-    Raises ReportError for a damaged archive, one without room for it, and one that only pretends to be small.
+    Raises ReportError for a damaged archive, one without room for it, and one that only pretends to
+    be small.
     """
     free, strange = shutil.disk_usage(folder).free, 0
     try:
@@ -150,7 +171,9 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                     free -= size
                     if free < 0:
                         reason = f"its files do not fit into {folder.parent}"
-                        raise ReportError(path, "archive", reason, "Set TMPDIR to a folder with more room")
+                        raise ReportError(
+                            path, "archive", reason, "Set TMPDIR to a folder with more room"
+                        )
                     target = folder.joinpath(*name.parts)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as out:
@@ -159,12 +182,10 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
         if isinstance(error, OSError) and error.errno is not None and error.errno not in _NO_FILE:
             raise
         reason = f"the archive cannot be unpacked ({str(error) or type(error).__name__})"
-        raise ReportError(path, "archive", reason, "Copy it again, or unpack it and pass the folder") from error
+        raise ReportError(
+            path, "archive", reason, "Copy it again, or unpack it and pass the folder"
+        ) from error
     return strange
-
-
-_Opened = Callable[[], AbstractContextManager[IO[bytes] | None]]
-"""Opens a member; None for one that is not wanted."""
 
 
 @contextmanager
@@ -180,7 +201,13 @@ class _Member(tarfile.TarInfo):
     """Of a tar archive; one whose header would fill the memory is damage."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
-        names = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+        names = (
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            b"X",
+        )
         if self.type in names and self.size > _LONGEST_HEADER:
             raise tarfile.ReadError(f"the header of a member has {self.size:,} bytes")
         return super()._proc_member(archive)  # type: ignore[misc]
@@ -205,14 +232,21 @@ def _of_zip(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, int, _Ope
 def _is_possible(name: PurePosixPath) -> bool:
     """Whether a file can have this name, and lies no deeper than anybody puts reports."""
     parts = name.parts
-    longest = max(len(os.fsencode(part)) for part in parts) if "\0" not in str(name) else _LONGEST_NAME + 1
+    longest = (
+        max(len(os.fsencode(part)) for part in parts)
+        if "\0" not in str(name)
+        else _LONGEST_NAME + 1
+    )
     return len(parts) <= _DEEPEST_NAME and longest <= _LONGEST_NAME
 
 
 def _is_wanted(name: PurePosixPath) -> bool:
-    """No hidden file (macOS puts ._NAME beside each), and none outside of the archive's own folder."""
+    """No hidden file (macOS puts ._NAME beside each), and none outside of the archive's
+    own folder."""
     parts = [part for part in name.parts if part != "."]
-    return bool(parts) and not name.is_absolute() and not any(part.startswith(".") for part in parts)
+    return (
+        bool(parts) and not name.is_absolute() and not any(part.startswith(".") for part in parts)
+    )
 
 
 class Named(NamedTuple):
@@ -230,7 +264,8 @@ class Source:
 
     path: Path
     shown: Path
-    """What it is called: its path as given; of an archive's member, that of the archive and the member's inside it."""
+    """What it is called: its path as given; of an archive's member, that of the archive and the
+    member's inside it."""
 
     def said(self, text: str) -> str:
         """A message about ``path`` that names what the user knows."""
@@ -242,7 +277,8 @@ class Found:
     """What the paths that were given hold."""
 
     entries: list[Source | str] = field(default_factory=list)
-    """In order; a text says what is wrong with a path that holds nothing, or whose name says that it is a report."""
+    """In order; a text says what is wrong with a path that holds nothing, or whose name says that
+    it is a report."""
     notes: list[str] = field(default_factory=list)
 
     def sources(self) -> list[Source]:
@@ -267,7 +303,8 @@ def expanded(path: Path) -> list[Path]:
 def collect(given: list[Path], stack: ExitStack, limit: int = 0) -> Found:
     """Everything to read at these paths. Archives are unpacked into folders that go with ``stack``.
 
-    Folders and archives are looked through in a child with ``limit`` bytes of memory, where one is possible.
+    Folders and archives are looked through in a child with ``limit`` bytes of memory, where one
+    is possible.
     """
     if not any(path.is_dir() or may_be_archive(path) for path in given):
         return _collected(given, Path())
@@ -283,7 +320,9 @@ def collect(given: list[Path], stack: ExitStack, limit: int = 0) -> Found:
                 if isinstance(entry, str):
                     tell("bad", entry)
                 else:
-                    tell("source", str(entry.path), str(entry.shown), parsers.known_kind(entry.path))
+                    tell(
+                        "source", str(entry.path), str(entry.shown), parsers.known_kind(entry.path)
+                    )
             for note in inside.notes:
                 tell("note", note)
 
@@ -300,7 +339,9 @@ def collect(given: list[Path], stack: ExitStack, limit: int = 0) -> Found:
 
     def ended(given: list[Path], end: Ended) -> None:
         remedy = "Name the report files themselves"
-        raise PerfctlError(f"{', '.join(map(str, given))}: looking for reports failed: {end}", remedy)
+        raise PerfctlError(
+            f"{', '.join(map(str, given))}: looking for reports failed: {end}", remedy
+        )
 
     each([given], opened, hear, ended, limit)
     return found
@@ -317,18 +358,27 @@ def _collected(given: list[Path], folder: Path) -> Found:
             found.entries.append(Source(path, path))
     if len(given) > 1:  # files that are one report together
         first = set(parsers.leaders(source.path for source in found.sources()))
-        found.entries = [entry for entry in found.entries if isinstance(entry, str) or entry.path in first]
+        found.entries = [
+            entry for entry in found.entries if isinstance(entry, str) or entry.path in first
+        ]
     _leave_out_copies(found)
     return found
 
 
 def _leave_out_copies(found: Found) -> None:
-    """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file stays, the archive's copy goes."""
-    members = [source for source in found.sources() if source.path != source.shown and source.path.is_file()]
+    """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file
+    stays, the archive's copy goes."""
+    members = [
+        source
+        for source in found.sources()
+        if source.path != source.shown and source.path.is_file()
+    ]
     if not members:
         return
     inside = {id(source) for source in members}
-    others = [source for source in found.sources() if id(source) not in inside and source.path.is_file()]
+    others = [
+        source for source in found.sources() if id(source) not in inside and source.path.is_file()
+    ]
     of_size: dict[int, list[Source]] = defaultdict(list)
     for source in others:
         of_size[unpacked_bytes(source.path)].append(source)
@@ -350,7 +400,9 @@ def _leave_out_copies(found: Found) -> None:
     found.entries = [entry for entry in found.entries if id(entry) not in gone]
     for archive, number in archives.items():
         said = "1 report is" if number == 1 else f"{number} reports are"
-        found.notes.append(f"{archive}: {said} in other files too, with the same content, and taken once")
+        found.notes.append(
+            f"{archive}: {said} in other files too, with the same content, and taken once"
+        )
 
 
 def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Room | None) -> None:
@@ -362,10 +414,15 @@ def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Roo
     others = [
         file
         for file in sorted(folder.path.rglob("*"))
-        if file.is_file() and not file.name.startswith(".") and file not in taken and taken.isdisjoint(file.parents)
+        if file.is_file()
+        and not file.name.startswith(".")
+        and file not in taken
+        and taken.isdisjoint(file.parents)
     ]
     archives = {file for file in others if depth < _DEEPEST and is_archive(file)}
-    captures = {path for place in {path.parent for path in inside} for path in parsers.captures(place)} & taken
+    captures = {
+        path for place in {path.parent for path in inside} for path in parsers.captures(place)
+    } & taken
     if captures:
         found.notes.append(_of_captures(folder, captures))
     for path in sorted((*(taken - captures), *archives)):
@@ -381,21 +438,28 @@ def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Roo
     found.entries += broken
     if not inside and not archives and not broken:
         what = "archive" if depth else "folder"
-        found.entries.append(f"{folder.shown}: no report was found in this {what}. Name the report file itself")
+        found.entries.append(
+            f"{folder.shown}: no report was found in this {what}. Name the report file itself"
+        )
     if names := [" ".join(file.name.splitlines()) for file, said in why.items() if said is None]:
-        files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
+        files = (
+            "1 file that is not a report"
+            if len(names) == 1
+            else f"{len(names)} files that are not reports"
+        )
         more = ", ..." if len(names) > 5 else ""
         found.notes.append(f"{folder.shown}: skipped {files}: {', '.join(names[:5])}{more}")
 
 
 def _of_captures(folder: Source, captures: set[Path]) -> str:
-    """That traces of captures are no runs: their steps ran once, without the graphs, and were never meant to be timed."""
+    """That traces of captures are no runs: their steps ran once, without the graphs, and were never
+    meant to be timed."""
     names = sorted(" ".join(path.name.splitlines()) for path in captures)
     more = ", ..." if len(names) > 5 else ""
     files = "1 trace says" if len(names) == 1 else f"{len(names)} traces say"
     return (
-        f"{folder.shown}: {files} what the graphs of the others were captured from, and no run of that is stored:"
-        f" {', '.join(names[:5])}{more}. Name such a file itself to store it"
+        f"{folder.shown}: {files} what the graphs of the others were captured from, and no run of "
+        f"that is stored: {', '.join(names[:5])}{more}. Name such a file itself to store it"
     )
 
 
@@ -412,19 +476,26 @@ def _archive(archive: Source, found: Found, temporary: Path, depth: int, room: R
         if strange:
             files = "1 file has a name" if strange == 1 else f"{strange} files have names"
             found.notes.append(f"{archive.shown}: {files} that no file can have: left out")
-        if own := [path for path in sources(folder) if path.is_dir() and read_run_record(path) is not None]:
+        if own := [
+            path for path in sources(folder) if path.is_dir() and read_run_record(path) is not None
+        ]:
             remedy = "Unpack it and pass the folder, so that the store can refer to them"
-            found.entries.append(f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}")
+            found.entries.append(
+                f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
+            )
             return
         _folder(Source(folder, archive.shown), found, temporary, depth + 1, room)
 
 
 def _why_broken(path: Path) -> str | None:
-    """What is wrong with a file that no parser knows although its name says that it is, or was, a report."""
+    """What is wrong with a file that no parser knows although its name says that it is, or was,
+    a report."""
     said: list[str] = []
     try:
         with alone(path, said.append, passing=(OSError,)):
-            if path.name.endswith(_PROFILERS) or (path.name.endswith(_REPORTS) and parsers.is_stump(path)):
+            if path.name.endswith(_PROFILERS) or (
+                path.name.endswith(_REPORTS) and parsers.is_stump(path)
+            ):
                 parsers.parse(path)
     except (ReportError, OSError) as error:
         return str(error)

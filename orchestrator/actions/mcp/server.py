@@ -1,5 +1,6 @@
-"""The server: the Model Context Protocol over standard input and output, by the official SDK; and a process that answers
-one question after another: one that takes too long is ended, and the next gets a new process.
+"""The server: the Model Context Protocol over standard input and output, by the official SDK; and a
+process that answers one question after another: one that takes too long is ended, and the next gets
+a new process.
 """
 
 from __future__ import annotations
@@ -30,27 +31,35 @@ _GRACE = 10.0
 """Seconds more than a question may take, for the first: the process has to start."""
 
 INSTRUCTIONS = (
-    "Profiler runs kept by perfctl: what GPU kernels executed, against what the layers need on paper, and why they differ. "
-    "Start with list_runs and findings; then ledger, kernels, kernel, compare, query. Read-only."
+    "Profiler runs kept by perfctl: what GPU kernels executed, against what the layers need on "
+    "paper, and why they differ. Start with list_runs and findings; then ledger, kernels, kernel, "
+    "compare, query. Read-only."
 )
 
 
 def check(store: Path) -> None:
     """Raises ToolMissing without the SDK, StoreError where there is no store that can be read."""
     if not has_package("mcp"):
-        raise ToolMissing("this needs the MCP SDK, which is not installed", "pip install 'perfctl[mcp]'")
+        raise ToolMissing(
+            "this needs the MCP SDK, which is not installed", "pip install 'perfctl[mcp]'"
+        )
     from importlib.metadata import version
 
     if int(version("mcp").partition(".")[0]) < 2:
-        raise ToolMissing(f"the MCP SDK here is version {version('mcp')}; this needs 2", "pip install 'perfctl[mcp]'")
+        raise ToolMissing(
+            f"the MCP SDK here is version {version('mcp')}; this needs 2",
+            "pip install 'perfctl[mcp]'",
+        )
     with database.reading(store):
         pass
 
 
 def serve(store: Path, seconds: float, stopped: Callable[[], None]) -> None:
-    """Serve the store on standard input and output until the client closes them. Raises as :func:`check`, and UsageError.
+    """Serve the store on standard input and output until the client closes them. Raises as
+    :func:`check`, and UsageError.
 
-    Ctrl-C and TERM end the process after ``stopped``: the SDK reads its input in a thread, which nothing else ends.
+    Ctrl-C and TERM end the process after ``stopped``: the SDK reads its input in a thread, which
+    nothing else ends.
     """
     if not seconds > 0:
         raise UsageError(f"`seconds` must be above 0, got {seconds:g}")
@@ -92,30 +101,41 @@ def _server(worker: Worker) -> Server[Any]:
     )
     offered = [
         types.Tool(
-            name=tool.name, description=tool.description, input_schema=tool.schema,
-            output_schema=ANSWER, annotations=hints,
+            name=tool.name,
+            description=tool.description,
+            input_schema=tool.schema,
+            output_schema=ANSWER,
+            annotations=hints,
         )
         for tool in tools.TOOLS
-    ]  # fmt: skip
+    ]
 
     async def list_tools(context: Any, asked: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=offered)
 
     async def call_tool(context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            text = await anyio.to_thread.run_sync(worker.ask, asked.name, asked.arguments or {}, abandon_on_cancel=True)
+            text = await anyio.to_thread.run_sync(
+                worker.ask, asked.name, asked.arguments or {}, abandon_on_cancel=True
+            )
         except PerfctlError as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
-        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
+        return types.CallToolResult(
+            content=[types.TextContent(text=text)], structured_content=json.loads(text)
+        )
 
     return Server(
-        "perfctl", version=__version__, instructions=f"{INSTRUCTIONS} {tools.NOTE}", on_list_tools=list_tools,
+        "perfctl",
+        version=__version__,
+        instructions=f"{INSTRUCTIONS} {tools.NOTE}",
+        on_list_tools=list_tools,
         on_call_tool=call_tool,
-    )  # fmt: skip
+    )
 
 
 class Worker:
-    """Questions wait for each other: one is answered at a time, so that ten together take no more memory than one."""
+    """Questions wait for each other: one is answered at a time, so that ten together take no more
+    memory than one."""
 
     def __init__(self, store: Path, seconds: float) -> None:
         self.store = store
@@ -162,9 +182,12 @@ class Worker:
                 str(other.fileno()),
             ]
             self._process = subprocess.Popen(
-                argv, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                argv,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return self._line
 
     def _end(self) -> None:

@@ -1,7 +1,9 @@
-"""What the calculator's page shows, worked out ahead: models, devices, prices, what the store's runs taught.
+"""What the calculator's page shows, worked out ahead: models, devices, prices, what the store's
+runs taught.
 
-:func:`gather` is everything for one page; :class:`FamilyAnswers` works out one network of a family when it is asked for
-(``perfctl serve``). torchvision's models are traced without data, a second or more each, and kept in the user's cache.
+:func:`gather` is everything for one page; :class:`FamilyAnswers` works out one network of a family
+when it is asked for (``perfctl serve``). torchvision's models are traced without data, a second or
+more each, and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from urllib.parse import parse_qsl
 from perfctl.orchestrator.actions.files import check_free, replacing, user_folder
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
-from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
+from perfctl.orchestrator.actions.predict.measurements import (
+    known_of,
+    measurements_from_store,
+    model_name,
+    power_of,
+)
 from perfctl.orchestrator.actions.predict.predict import find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.predict.traced_models import (
@@ -40,7 +47,14 @@ from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, operatio
 from perfctl.orchestrator.analyse.prices import Price, unsure_for
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
-from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data, page_view
+from perfctl.orchestrator.report.calculator import (
+    Known,
+    Model,
+    Place,
+    family_data,
+    grid_data,
+    page_view,
+)
 from perfctl.orchestrator.report.page.page import render_calculator
 from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
@@ -62,7 +76,8 @@ def calculator(
     progress: Progress,
     messages: Messages = SILENT,
 ) -> tuple[int, Known]:
-    """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError where ``out`` exists."""
+    """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError
+    where ``out`` exists."""
     check_free(out, force=force)
     kept = kept_models()
     known = gather(store, models, progress, table, kept)
@@ -73,7 +88,9 @@ def calculator(
     for sentence in known.left_out:
         messages.warning(sentence)
     progress("writing the page", 0, 1)
-    text = render_calculator(page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__))
+    text = render_calculator(
+        page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__)
+    )
     with replacing(out, force=force) as partial:
         partial.write_text(text, encoding="utf-8")
     return len(text.encode()), known
@@ -81,17 +98,26 @@ def calculator(
 
 def kept_models() -> KeptModels:
     """torchvision's models that need not be traced: perfctl's own table, and the user's cache."""
-    return KeptModels(user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json", shipped_table())
+    return KeptModels(
+        user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json", shipped_table()
+    )
 
 
 def gather(
-    store: Path, models: str, progress: Progress, table: Path | None = None, kept: KeptModels | None = None
+    store: Path,
+    models: str,
+    progress: Progress,
+    table: Path | None = None,
+    kept: KeptModels | None = None,
 ) -> Known:
-    """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the families are always there.
+    """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the
+    families are always there.
 
-    ``table``: prices in place of the table in use. ``kept``: models that are not traced; None: those of :func:`kept_models`.
+    ``table``: prices in place of the table in use. ``kept``: models that are not traced; None:
+    those of :func:`kept_models`.
 
-    Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
+    Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table
+    that cannot be read.
     """
     kept = kept or kept_models()
     names, left_out = names_of(models, kept)
@@ -114,10 +140,15 @@ def gather(
 
 
 def planned_model(spec: str) -> Model:
-    """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot be built."""
+    """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot
+    be built."""
     planned = plan(spec)
-    names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
-    network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
+    names = {
+        one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS
+    }
+    network = Network(
+        planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names
+    )
     lines = {
         precision: {name: of_plan.lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
         for precision in TRACED_IN
@@ -126,9 +157,11 @@ def planned_model(spec: str) -> Model:
 
 
 def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
-    """What the store knows, and the page's devices: the whole table, and this machine's CPU where the store has runs on it."""
+    """What the store knows, and the page's devices: the whole table, and this machine's CPU where
+    the store has runs on it."""
     boards = tuple(
-        Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board) for board in BOARDS
+        Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board)
+        for board in BOARDS
     )
     cpu = _this_cpu(store)
     devices = boards if cpu is None else (*boards, cpu)
@@ -136,9 +169,12 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
 
 
 def _this_cpu(store: Path) -> Device | None:
-    """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
+    """With as many threads as most of the store's runs on it had; None where it has none: nothing
+    is measured then."""
     name = host_facts().get("cpu") or ""
-    seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
+    seen = Counter(
+        machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured
+    )
     most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
     return find_device("cpu", None, store, most) if most is not None else None
 
@@ -146,27 +182,53 @@ def _this_cpu(store: Path) -> Device | None:
 def places(
     learned: Learned, devices: Sequence[Device], prices: Sequence[Price], every: Sequence[Price]
 ) -> Iterator[Place]:
-    """Each device with its link, its offers and the power it draws. ``every``: also offers that do not state their board."""
+    """Each device with its link, its offers and the power it draws. ``every``: also offers that do
+    not state their board."""
     for device in devices:
         board = device.board
-        offers = tuple(place for place, price in enumerate(prices) if board is not None and price.board == board)
+        offers = tuple(
+            place
+            for place, price in enumerate(prices)
+            if board is not None and price.board == board
+        )
         unsure = len(unsure_for(tuple(every), board)) if board is not None else 0
         link_gbs = board.gpu.link_gbs if board is not None else None
         link = f"{board.gpu.link}, data sheet" if board is not None else ""
         group = class_of(board.gpu) if board is not None else "this machine"
-        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device), group, unsure)
+        yield Place(
+            device.machine,
+            device.source,
+            link_gbs,
+            link,
+            offers,
+            _watts(learned, device),
+            group,
+            unsure,
+        )
 
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    models = {"", *(model_name(one.workload, one.variant) for one in learned.power if one.workload is not None)}
+    models = {
+        "",
+        *(
+            model_name(one.workload, one.variant)
+            for one in learned.power
+            if one.workload is not None
+        ),
+    }
     found = {model: power_of(learned, device, model, None) for model in sorted(models)}
-    return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}
+    return {
+        model: watts
+        for model, watts in found.items()
+        if watts is not None and (not model or watts != found[""])
+    }
 
 
 @cache
 def families() -> dict[str, Any]:
-    """Parameters of each family with their ranges; a residual network's depth with those that its blocks can make."""
+    """Parameters of each family with their ranges; a residual network's depth with those that its
+    blocks can make."""
     found = family_data(PARAMETERS)
     depth = found["resnet"]["depth"]
     low, high = depth["slider"]
@@ -183,7 +245,8 @@ def _can_be(spec: str) -> bool:
 
 
 class FamilyAnswers:
-    """Networks of the families by their parameters, worked out when they are asked for; safe for several threads."""
+    """Networks of the families by their parameters, worked out when they are asked for; safe for
+    several threads."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -192,15 +255,24 @@ class FamilyAnswers:
         self._grid = lru_cache(KEPT)(self._worked_out)
 
     def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything else an error."""
+        """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything
+        else an error."""
         if not query:
             return HTTPStatus.OK, {"families": families()}
         key = spec = ""
         with suppress(ValueError):
-            given = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=1)
+            given = parse_qsl(
+                query,
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=1,
+            )
             ((key, spec),) = given
         if key != "model" or len(spec) > LONGEST or not (spec.isascii() and spec.isprintable()):
-            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
+            return HTTPStatus.BAD_REQUEST, {
+                "error": "the request is not model=FAMILY:NAME=VALUE,..."
+            }
         try:
             return HTTPStatus.OK, self.network(spec)
         except SpecError as error:
@@ -209,19 +281,30 @@ class FamilyAnswers:
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error), "again": True}
 
     def network(self, spec: str) -> dict[str, Any]:
-        """What the page shows of one network: its name, the optimizer that the specification named, and its grid.
+        """What the page shows of one network: its name, the optimizer that the specification named,
+        and its grid.
 
-        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for a store that cannot
-        be read.
+        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for
+        a store that cannot be read.
         """
         family, settings = read_settings(spec)
         asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
         name = canonical(family, {**settings, "optimizer": own})
         with self._lock:  # so that none is worked out twice at a time
-            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._grid(name)}
+            return {
+                "name": name,
+                "optimizer": asked if asked != own else None,
+                "grid": self._grid(name),
+            }
 
     def _worked_out(self, name: str) -> dict[str, Any]:
         model = planned_model(name)
         learned, devices = self._known(self._store)
         measured = tuple(one for one in learned.measured if one.case.training)
-        return grid_data([model], [device.machine for device in devices], measured, learned.fits, published.load())
+        return grid_data(
+            [model],
+            [device.machine for device in devices],
+            measured,
+            learned.fits,
+            published.load(),
+        )

@@ -1,4 +1,5 @@
-"""How long a language model takes to generate text on a device, and what a million tokens cost: :func:`predict_generation`."""
+"""How long a language model takes to generate text on a device, and what a million tokens cost:
+:func:`predict_generation`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
 from perfctl.orchestrator.analyse.predict import generation as times
-from perfctl.orchestrator.analyse.predict.generation import GenerationAnswer, GenerationPoint, MemoryNeeded
+from perfctl.orchestrator.analyse.predict.generation import (
+    GenerationAnswer,
+    GenerationPoint,
+    MemoryNeeded,
+)
 from perfctl.orchestrator.analyse.predict.step_parts import peak_of
 from perfctl.orchestrator.analyse.prices import Price, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -46,23 +51,34 @@ class GenerationQuestion:
             raise UsageError("`batch` must be at least 1", "For example `batch` 8")
         for name, value in (("prompt", self.prompt), ("generate", self.generate)):
             if value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {value}", f"For example `{name}` 128")
+                raise UsageError(
+                    f"`{name}` must be at least 1, got {value}", f"For example `{name}` 128"
+                )
         if self.engine not in times.ENGINES:
-            raise UsageError(f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(times.ENGINES)}")
+            raise UsageError(
+                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(times.ENGINES)}"
+            )
         known = times.PRECISIONS[self.engine]
         if self.precision not in known:
             raise UsageError(
-                f"`precision`: '{self.precision}' is not predicted for {self.engine}", f"Use {', '.join(known)}"
+                f"`precision`: '{self.precision}' is not predicted for {self.engine}",
+                f"Use {', '.join(known)}",
             )
         caches = times.CACHES[self.engine]
         if self.kv_cache is not None and self.kv_cache not in caches:
             if not caches:
                 text = "PyTorch in eager mode keeps the cache in the type of the weights"
-                raise UsageError(f"`kv_cache` {self.kv_cache}: {text}", "Omit it, or use `engine` tensorrt-llm")
-            raise UsageError(f"`kv_cache`: '{self.kv_cache}' is not predicted", f"Use {', '.join(caches)}")
+                raise UsageError(
+                    f"`kv_cache` {self.kv_cache}: {text}", "Omit it, or use `engine` tensorrt-llm"
+                )
+            raise UsageError(
+                f"`kv_cache`: '{self.kv_cache}' is not predicted", f"Use {', '.join(caches)}"
+            )
         if (self.device or "").lower() == "cpu":
             remedy = "Name a GPU, for instance `device` A100"
-            raise UsageError("`prompt` with `device` cpu: generation is predicted on GPUs only", remedy)
+            raise UsageError(
+                "`prompt` with `device` cpu: generation is predicted on GPUs only", remedy
+            )
 
 
 def predict_generation(
@@ -80,23 +96,39 @@ def predict_generation(
     undated: bool = False,
     messages: Messages = SILENT,
 ) -> GenerationAnswer:
-    """Predict time to the first token, time for each token, memory and cost of ``model`` that generates text on ``device``.
+    """Predict time to the first token, time for each token, memory and cost of ``model`` that
+    generates text on ``device``.
 
-    prompt: tokens that go in at once; generate: tokens that come out, the first of them from prefill.
+    prompt: tokens that go in at once; generate: tokens that come out, the first of them
+    from prefill.
     batch: sequences at once; several give ``points``.
-    engine: "eager" (PyTorch, as generate() of transformers) or "tensorrt-llm" (fused kernels, CUDA graphs).
-    precision: of weights and arithmetic: fp16, bf16, fp32 or tf32 (eager), fp8 (tensorrt-llm, on GPUs that have it).
+    engine: "eager" (PyTorch, as generate() of transformers) or "tensorrt-llm" (fused kernels,
+    CUDA graphs).
+    precision: of weights and arithmetic: fp16, bf16, fp32 or tf32 (eager), fp8 (tensorrt-llm, on
+    GPUs that have it).
     kv_cache: type of the cache: fp16, bf16, fp8 or int8 (tensorrt-llm); None: as the weights.
     undated: use offers, too, whose price has no known date or is promotional.
 
-    ``points[0].prefill.time`` (``value``, ``low``, ``high``) is the time to the first token in seconds.
+    ``points[0].prefill.time`` (``value``, ``low``, ``high``) is the time to the first token
+    in seconds.
 
-    Raises UsageError for what makes no sense, ToolMissing without torch, PerfctlError when the model's own code fails.
+    Raises UsageError for what makes no sense, ToolMissing without torch, PerfctlError when the
+    model's own code fails.
     """
     batches = (batch,) if isinstance(batch, int) else tuple(batch)
     table = Path(prices) if prices is not None else None
     question = GenerationQuestion(
-        model, batches, prompt, generate, engine, precision, kv_cache, device, device_spec, table, undated
+        model,
+        batches,
+        prompt,
+        generate,
+        engine,
+        precision,
+        kv_cache,
+        device,
+        device_spec,
+        table,
+        undated,
     )
     return answer(question, messages)
 
@@ -112,65 +144,117 @@ def answer(question: GenerationQuestion, messages: Messages = SILENT) -> Generat
     found = estimate_generation(_request(question), question.batches)
     for batch, one in found.items():
         if one.problem is not None:
-            remedy = f"'perfctl estimate {question.model} --prompt {question.prompt}' shows how far it gets"
-            raise PerfctlError(f"{question.model}, batch {batch}, cannot be traced: {one.problem}", remedy)
+            remedy = (
+                f"'perfctl estimate {question.model} --prompt {question.prompt}' shows how far it "
+                "gets"
+            )
+            raise PerfctlError(
+                f"{question.model}, batch {batch}, cannot be traced: {one.problem}", remedy
+            )
     offers = for_board(prices.prices, device.board) if device.board is not None else ()
     points = tuple(_point(question, one, device, offers) for one in found.values())
     first = found[question.batches[0]]
     unused = left_out(every, prices, device.board, bool(offers))
     notes = tuple(filter(None, (device.note, *_notes(question, first), *unused)))
     return GenerationAnswer(
-        first.name, device, question.engine, question.precision, times.cache_words(first), question.prompt,
-        question.generate, first.parameters, points, prices, notes,
-    )  # fmt: skip
+        first.name,
+        device,
+        question.engine,
+        question.precision,
+        times.cache_words(first),
+        question.prompt,
+        question.generate,
+        first.parameters,
+        points,
+        prices,
+        notes,
+    )
 
 
 def _check_device(question: GenerationQuestion, device: Device) -> None:
-    """Raises UsageError where the device has no fast path for the precision, or the engine does not run on it."""
-    if question.engine == "tensorrt-llm" and device.board is not None and device.board.gpu.capability.startswith("gfx"):
-        raise UsageError(f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager")
+    """Raises UsageError where the device has no fast path for the precision, or the engine does not
+    run on it."""
+    if (
+        question.engine == "tensorrt-llm"
+        and device.board is not None
+        and device.board.gpu.capability.startswith("gfx")
+    ):
+        raise UsageError(
+            f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager"
+        )
     try:
         peak_of(device.machine, question.precision)
     except ValueError as error:
-        raise UsageError(str(error), "Choose another `precision`, or give the peaks with `device_spec`") from error
+        raise UsageError(
+            str(error), "Choose another `precision`, or give the peaks with `device_spec`"
+        ) from error
 
 
 def _request(question: GenerationQuestion) -> Request:
-    """The first token comes from prefill, so one step less than there are tokens. fp8 keeps its cache in fp8."""
+    """The first token comes from prefill, so one step less than there are tokens. fp8 keeps its
+    cache in fp8."""
     cache = question.kv_cache or ("fp8" if question.precision == "fp8" else None)
     return Request(
-        question.model, prompt=question.prompt, generate=question.generate - 1,
-        kv_cache=cache, precision=times.TRACED_IN[question.precision],
-    )  # fmt: skip
+        question.model,
+        prompt=question.prompt,
+        generate=question.generate - 1,
+        kv_cache=cache,
+        precision=times.TRACED_IN[question.precision],
+    )
 
 
-def _point(question: GenerationQuestion, found: Generation, device: Device, offers: Sequence[Price]) -> GenerationPoint:
+def _point(
+    question: GenerationQuestion, found: Generation, device: Device, offers: Sequence[Price]
+) -> GenerationPoint:
     engine, precision, machine = question.engine, question.precision, device.machine
     if precision in ("fp32", "tf32") and found.prefill.modules:
         held = sum(one.parameter_bytes for one in found.prefill.modules)
         if held < 4 * sum(one.parameters for one in found.prefill.modules):
-            raise UsageError(f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16")
+            raise UsageError(
+                f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
+            )
     steps = times.steps_of(found, engine, precision, machine)
     whole = times.whole_of(steps, question.generate)
     rate = times.rate_of(whole, found.batch * question.generate)
     memory = MemoryNeeded(
-        times.weights_of(found, precision), times.cache_bytes(found), reserve_on(machine.kind), machine.memory_bytes
+        times.weights_of(found, precision),
+        times.cache_bytes(found),
+        reserve_on(machine.kind),
+        machine.memory_bytes,
     )
     first, last = (steps[1], steps[2]) if len(steps) > 2 else (None, None)
     cost = times.token_cost(offers, rate) if memory.fits is not False else None
     return GenerationPoint(
-        found.batch, steps[0], first, last, whole, rate, memory, *times.grounds(found, engine, precision, machine), cost
+        found.batch,
+        steps[0],
+        first,
+        last,
+        whole,
+        rate,
+        memory,
+        *times.grounds(found, engine, precision, machine),
+        cost,
     )
 
 
 def _notes(question: GenerationQuestion, found: Generation) -> Iterator[str]:
     yield from (
-        note for note in found.notes if note.startswith(("model: ", "config", "the model was made for", "experts"))
+        note
+        for note in found.notes
+        if note.startswith(("model: ", "config", "the model was made for", "experts"))
     )
     if question.engine == "eager":
-        yield "predicted is the model's forward; generate() of transformers does more on the host between two steps"
+        yield (
+            "predicted is the model's forward; generate() of transformers does more on the host "
+            "between two steps"
+        )
     else:
-        yield "all sequences begin together; queues, scheduling and the network are not in the times"
+        yield (
+            "all sequences begin together; queues, scheduling and the network are not in the times"
+        )
     if question.precision == "fp8":
-        yield "fp8: weights of the layers and the cache; the head, embeddings and the scores of attention stay in 16 bits"
+        yield (
+            "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
+            "attention stay in 16 bits"
+        )
     yield "memory: weights and cache; activations of prefill come on top"

@@ -1,4 +1,5 @@
-"""What the runs of a store tell a prediction: measured steps, measured power, and fits to the steps."""
+"""What the runs of a store tell a prediction: measured steps, measured power, and fits to
+the steps."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from perfctl.orchestrator.analyse.flops.formulas import state_values
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns, fit_steps
-from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
+from perfctl.orchestrator.analyse.predict.operations import (
+    Measured,
+    StepSpec,
+    operations_of,
+    operations_of_plan,
+)
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
@@ -35,14 +41,16 @@ Group = tuple[str, str, bool]
 
 SECOND = 1e-9
 BY_STATE = ("sgd", "momentum", "adam")
-"""By how many values an optimizer keeps for each parameter: the one that stands for all that keep as many."""
+"""By how many values an optimizer keeps for each parameter: the one that stands for all that keep
+as many."""
 
 
 class Measurements(NamedTuple):
     """What the runs of a store say about time and power."""
 
     measured: tuple[Measured, ...] = ()
-    """Of several runs of one step on one machine only the fastest: a disturbance makes a run slower, never faster."""
+    """Of several runs of one step on one machine only the fastest: a disturbance makes a run
+    slower, never faster."""
     kinds: Mapping[str, str] = {}
     """Name of a machine -> gpu or cpu."""
     power: tuple[PowerReading, ...] = ()
@@ -61,27 +69,49 @@ def measurements_from_store(store: Path) -> Measurements:
                 continue
             kinds[measured.machine] = run.device_kind
             case = measured.case
-            key = (case.model, case.batch, case.training, case.precision, case.optimizer, measured.machine)
+            key = (
+                case.model,
+                case.batch,
+                case.training,
+                case.precision,
+                case.optimizer,
+                measured.machine,
+            )
             best[key] = min(best.get(key, measured), measured, key=lambda one: one.seconds)
         readings = power_readings(connection)
     return Measurements(tuple(best.values()), kinds, tuple(readings))
 
 
 def measured_of(run: TimedRun) -> Measured | None:
-    """None when no step was timed, the shapes are not known, or torch.compile replaced the operations."""
+    """None when no step was timed, the shapes are not known, or torch.compile replaced
+    the operations."""
     seconds = [length * SECOND for length in computed_ns(run.steps)]
-    if not seconds or not run.ops or min(seconds) <= 0 or "compile=True" in (run.variant or "").split(" "):
+    if (
+        not seconds
+        or not run.ops
+        or min(seconds) <= 0
+        or "compile=True" in (run.variant or "").split(" ")
+    ):
         return None
-    low, middle, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    low, middle, high = (
+        quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    )
     phases: dict[str, list[float]] = {"forward": [], "backward": [], "optimizer": []}
     for step in run.steps:
         if step.phase in phases and step.duration_ns is not None:
             phases[step.phase].append(step.duration_ns * SECOND)
     name, works = model_name(run.workload, run.variant), None
-    if run.workload == "families":  # from its plan, as it is predicted; every other model from what was traced
+    # from its plan, as it is predicted; every other model from what was traced
+    if run.workload == "families":
         with suppress(SpecError):
             works = operations_of_plan(plan(name))
-    stepped = sum(prod(shape) for op in run.ops if op.direction == "optimizer" for shape in op.outputs[:1] if shape)
+    stepped = sum(
+        prod(shape)
+        for op in run.ops
+        if op.direction == "optimizer"
+        for shape in op.outputs[:1]
+        if shape
+    )
     training = run.mode == "train"
     return Measured(
         case=StepSpec(
@@ -93,7 +123,8 @@ def measured_of(run: TimedRun) -> Measured | None:
             precision=run.precision,
             optimizer=optimizer_of(run.ops) if training else "",
             # What the optimizer updates; without an optimizer, those of every layer.
-            parameters=stepped or sum({op.layer: op.parameters for op in run.ops if op.parameters}.values()),
+            parameters=stepped
+            or sum({op.layer: op.parameters for op in run.ops if op.parameters}.values()),
         ),
         machine=machine_name(run.device, run.device_kind, run.threads),
         seconds=middle,
@@ -106,13 +137,17 @@ def measured_of(run: TimedRun) -> Measured | None:
 
 
 def model_name(workload: str, variant: str | None) -> str:
-    """The specification for a family's network, "torchvision:NAME" for torchvision, else workload and variant."""
+    """The specification for a family's network, "torchvision:NAME" for torchvision, else workload
+    and variant."""
     options = dict(word.partition("=")[::2] for word in (variant or "").split(" "))
     if workload == "families":
         from perfctl.workloads.models.families import MODEL
 
         options.setdefault("model", MODEL)
-    if workload not in ("families", "torchvision_infer") or not {"model"} <= options.keys() <= {"model", ""}:
+    if workload not in ("families", "torchvision_infer") or not {"model"} <= options.keys() <= {
+        "model",
+        "",
+    }:
         return f"{workload} {variant}" if variant else workload
     if workload == "torchvision_infer":
         return f"torchvision:{options['model']}"
@@ -122,8 +157,11 @@ def model_name(workload: str, variant: str | None) -> str:
 
 
 def optimizer_of(ops: Iterable[OpShape]) -> str:
-    """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; "" without one."""
-    states = [state_values(op) for op in ops if op.direction == "optimizer" and op.op.startswith("optim.")]
+    """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; ""
+    without one."""
+    states = [
+        state_values(op) for op in ops if op.direction == "optimizer" and op.op.startswith("optim.")
+    ]
     return BY_STATE[min(max(states), 2)] if states else ""
 
 
@@ -148,12 +186,20 @@ def known_of(store: Path, devices: Sequence[Device], messages: Messages = SILENT
             groups[(one.machine, one.case.precision, one.case.training)].append(one)
     cpus = {name for name, kind in there.kinds.items() if kind == "cpu"}
     others = [
-        said for name, machine in machine_of.items() if machine.kind == "cpu" for said in _other_threads(name, cpus)
+        said
+        for name, machine in machine_of.items()
+        if machine.kind == "cpu"
+        for said in _other_threads(name, cpus)
     ]
     worth = {key: group for key, group in groups.items() if len(group) >= FEWEST}
     if not worth:
         most = max(map(len, groups.values()), default=0)
-        few = (f"{store} has at most {most} timed steps for one device and precision; a fit needs {FEWEST}",)
+        few = (
+            (
+                f"{store} has at most {most} timed steps for one device and precision; a fit needs "
+                f"{FEWEST}"
+            ),
+        )
         return Known(there.measured, there.power, notes=(*others, *few) if most else tuple(others))
     fits, notes = _fits(worth, machine_of, messages)
     return Known(there.measured, there.power, fits, (*others, *notes))
@@ -163,7 +209,10 @@ def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
     cpu = asked.rpartition(", ")[0]
     for name in sorted(names - {asked}):
         if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
-            yield f"the store has runs on {name}, which counts as another machine: 'perfctl predict --threads {threads}' uses them"
+            yield (
+                f"the store has runs on {name}, which counts as another machine: 'perfctl predict "
+                f"--threads {threads}' uses them"
+            )
 
 
 def _fits(
@@ -172,7 +221,10 @@ def _fits(
     """(fits, why there is none of a group)."""
     fits, notes = [], []
     for (name, precision, training), group in groups.items():
-        said = f"{len(group)} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
+        said = (
+            f"{len(group)} steps measured on {name}, {precision}, "
+            f"{'training' if training else 'inference'}"
+        )
         messages.note(f"fitting {said}")
         try:
             fits.append(fit_steps(said, group, machine_of[name]))
@@ -183,15 +235,28 @@ def _fits(
     return tuple(fits), tuple(notes)
 
 
-def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:
-    """(W of one GPU, its source): given, measured with this model, measured with others, or the data sheet's."""
+def power_of(
+    known: Known, device: Device, model: str, said: float | None
+) -> tuple[float, str] | None:
+    """(W of one GPU, its source): given, measured with this model, measured with others, or the
+    data sheet's."""
     if said is not None:
         return said, "as said"
-    mine = [one for one in known.power if machines.machine_name(one.device, "gpu") == device.machine.name]
-    same = [one for one in mine if one.workload is not None and model_name(one.workload, one.variant) == model]
+    mine = [
+        one
+        for one in known.power
+        if machines.machine_name(one.device, "gpu") == device.machine.name
+    ]
+    same = [
+        one
+        for one in mine
+        if one.workload is not None and model_name(one.workload, one.variant) == model
+    ]
     chosen = same or mine
     if chosen:
-        watts = sum(one.watts * one.readings for one in chosen) / sum(one.readings for one in chosen)
+        watts = sum(one.watts * one.readings for one in chosen) / sum(
+            one.readings for one in chosen
+        )
         what = "of this model" if same else "of other models"
         return watts, f"measured in {len(chosen)} runs {what}"
     if device.power_w is not None:

@@ -1,4 +1,5 @@
-"""Peaks of the roofline: published ones, or measured ones that are kept in a small file beside the store."""
+"""Peaks of the roofline: published ones, or measured ones that are kept in a small file beside
+the store."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ ASKED = "threads_asked"
 def roofs(kind: str, store: Path, runs: Sequence[Run], messages: Messages = SILENT) -> list[Peaks]:
     """Measured peaks for the devices of ``runs``, or none when ``kind`` is "published".
 
-    Peaks that are not in the file beside the store are measured now, which takes about 20 s. Raises UsageError for
-    another ``kind``, PerfctlError when the file is damaged or the runs are of a GPU that is not here.
+    Peaks that are not in the file beside the store are measured now, which takes about 20 s. Raises
+    UsageError for another ``kind``, PerfctlError when the file is damaged or the runs are of a GPU
+    that is not here.
     """
     if kind not in ("published", "measured"):
         raise UsageError(f"`peaks`: '{kind}' is not known", "Use published or measured")
@@ -45,7 +47,8 @@ def roofs(kind: str, store: Path, runs: Sequence[Run], messages: Messages = SILE
 
 @contextmanager
 def as_peaks(store: Path) -> Iterator[None]:
-    """For what reads a record of the file beside the store: raises PerfctlError where it is damaged."""
+    """For what reads a record of the file beside the store: raises PerfctlError where it
+    is damaged."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -54,7 +57,8 @@ def as_peaks(store: Path) -> Iterator[None]:
 
 
 def for_cpu(store: Path, threads: int | None = None, messages: Messages = SILENT) -> dict[str, Any]:
-    """Peaks of this machine's CPU, as ``perfctl.workloads.run.peaks`` records them; measured once, then kept.
+    """Peaks of this machine's CPU, as ``perfctl.workloads.run.peaks`` records them; measured once,
+    then kept.
 
     threads: how many CPU threads; None for as many as torch uses.
     """
@@ -63,12 +67,20 @@ def for_cpu(store: Path, threads: int | None = None, messages: Messages = SILENT
 
     kept = records_beside(store)
     name = host_facts().get("cpu")
-    mine = [record for record in kept if record.get("kind") == "cpu" and record.get("device") == name]
-    alike = [one for one in mine if (ASKED not in one if threads is None else one.get("threads") == threads)]
+    mine = [
+        record for record in kept if record.get("kind") == "cpu" and record.get("device") == name
+    ]
+    alike = [
+        one
+        for one in mine
+        if (ASKED not in one if threads is None else one.get("threads") == threads)
+    ]
     if not alike:
         said = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
         messages.note(f"measuring the peaks of this CPU{said}, about 20 s")
-        alike = [measure("cpu", threads=threads) | ({ASKED: threads} if threads is not None else {})]
+        alike = [
+            measure("cpu", threads=threads) | ({ASKED: threads} if threads is not None else {})
+        ]
         _add(file_beside(store), kept, alike[0], messages)
     return alike[-1]
 
@@ -79,20 +91,25 @@ def file_beside(store: Path) -> Path:
 
 
 def records_beside(store: Path) -> list[dict[str, Any]]:
-    """Peaks that were measured beside this store; empty when none were. Raises PerfctlError when the file is damaged."""
+    """Peaks that were measured beside this store; empty when none were. Raises PerfctlError when
+    the file is damaged."""
     file = file_beside(store)
     if not file.exists():
         return []
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise PerfctlError(f"{file}: not a whole file ({error})", "Delete it to measure again") from error
+        raise PerfctlError(
+            f"{file}: not a whole file ({error})", "Delete it to measure again"
+        ) from error
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
         raise PerfctlError(f"{file}: not what perfctl wrote", "Delete it to measure again")
     return found
 
 
-def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any], messages: Messages) -> None:
+def _add(
+    file: Path, kept: list[dict[str, Any]], record: dict[str, Any], messages: Messages
+) -> None:
     """Write the records; the new one replaces an old one of the same device and threads."""
     mine = (record.get("device"), record.get(ASKED))
     now = [*(old for old in kept if (old.get("device"), old.get(ASKED)) != mine), record]
@@ -106,7 +123,10 @@ def _measure(runs: Sequence[Run], messages: Messages) -> dict[str, Any]:
     on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
     if on_gpu and resolve_device("auto") != "cuda":
         problem = "`peaks` measured: the runs are of a GPU and there is none here"
-        remedy = "Measure on the machine that they ran on, or leave `peaks` out for the published figures"
+        remedy = (
+            "Measure on the machine that they ran on, or leave `peaks` out for the published "
+            "figures"
+        )
         raise PerfctlError(problem, remedy)
     messages.note("measuring peaks, about 20 s")
     return measure("cuda" if on_gpu else "cpu")

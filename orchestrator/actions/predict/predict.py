@@ -30,13 +30,23 @@ from perfctl.orchestrator.analyse import answer as answers
 from perfctl.orchestrator.analyse import cost
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.machines import Board, Device, DeviceError, Machine, of_board
+from perfctl.orchestrator.analyse.hardware.machines import (
+    Board,
+    Device,
+    DeviceError,
+    Machine,
+    of_board,
+)
 from perfctl.orchestrator.analyse.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
 from perfctl.orchestrator.analyse.memory.trace import capability
 from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
+from perfctl.orchestrator.analyse.predict.operations import (
+    Operation,
+    operations_of,
+    operations_of_plan,
+)
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import peak_of
@@ -49,6 +59,9 @@ from perfctl.workloads.spec import SpecError
 
 NETWORK_FROM = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
+
+_NO_PEAK = "Choose another `precision`, or give the peaks with `device_spec`"
+_NO_LINK = "Give `interconnect` in GB/s, or `efficiency`"
 
 
 def predict(
@@ -78,56 +91,103 @@ def predict(
     compiled: bool = False,
     messages: Messages = SILENT,
 ) -> Answer:
-    """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
+    """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``,
+    on ``device``.
 
     batch: samples a step and GPU; several give ``Answer.points``.
-    device: "A100", "V100 SXM2 32 GB", ...; "cpu" is this machine's (``threads`` of it, measured once, about 20 s).
-    device_spec: peaks given by hand instead: "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24".
+    device: "A100", "V100 SXM2 32 GB", ...; "cpu" is this machine's (``threads`` of it, measured
+    once, about 20 s).
+    device_spec: peaks given by hand instead:
+    "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24".
     dataset_size: samples of an epoch. precision: "fp32" (TF32 off), "tf32", "bf16" or "fp16".
     optimizer: None for the model's own, else momentum. infer: forward alone.
-    store: its runs are used when it exists. power: W of one GPU. tariff: price of a kWh, for the energy's cost.
-    interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden behind backward, 0 to 1;
-    efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
-    inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
+    store: its runs are used when it exists. power: W of one GPU. tariff: price of a kWh, for the
+    energy's cost.
+    interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden
+    behind backward, 0 to 1; efficiency: data-parallel efficiency, 0 to 1, instead of working
+    it out.
+    inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence
+    length of a library's model.
     prices: a price table (CSV) in place of the one in use.
-    channels_last: the tensors of images lie channels-last in memory (NHWC). compiled: under torch.compile (inference on GPUs).
+    channels_last: the tensors of images lie channels-last in memory (NHWC). compiled: under
+    torch.compile (inference on GPUs).
     undated: use offers, too, whose price has no known date or is promotional.
 
-    ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
-    ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
+    ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole``
+    the training (None without ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its
+    cost in US dollars by offer.
 
-    Raises UsageError for what makes no sense, ToolMissing without torch where the model needs it, PerfctlError when the
-    model's own code fails, StoreError for a damaged store.
+    Raises UsageError for what makes no sense, ToolMissing without torch where the model needs it,
+    PerfctlError when the model's own code fails, StoreError for a damaged store.
     """
     batches = (batch,) if isinstance(batch, int) else tuple(batch)
     question = Question(
-        model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
-        precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
-        link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
-        seq=seq, prices=Path(prices) if prices is not None else None, channels_last=channels_last, undated=undated,
+        model=model,
+        batches=batches,
+        device=device,
+        device_spec=device_spec,
+        samples=dataset_size,
+        epochs=epochs,
+        precision=precision,
+        optimizer=optimizer,
+        gpus=gpus,
+        infer=infer,
+        store=Path(store),
+        tariff=tariff,
+        power=power,
+        link_gbs=interconnect,
+        overlap=overlap,
+        efficiency=efficiency,
+        inputs=tuple(inputs),
+        threads=threads,
+        seq=seq,
+        prices=Path(prices) if prices is not None else None,
+        channels_last=channels_last,
+        undated=undated,
         compiled=compiled,
-    )  # fmt: skip
+    )
     return answer(question, messages)[0]
 
 
 def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
     """The answer, and what the store knows. Raises UsageError before anything slow begins."""
     question.check()
-    if (question.device or "").lower() == "cpu" and question.precision == "tf32":  # before its peaks are measured
+    # before its peaks are measured
+    if (question.device or "").lower() == "cpu" and question.precision == "tf32":
         raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
     every = load(question.prices)
     prices = every if question.undated else every.sure
-    device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
+    device = find_device(
+        question.device, question.device_spec, question.store, question.threads, messages
+    )
     _check_on(device, question)
     known = known_of(question.store, [device], messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
-        question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq,
-        precision=question.precision, on_gpu=device.machine.kind == "gpu", messages=messages,
-    )  # fmt: skip
-    points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
-    notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points),
-                                *_price_notes(every, prices, device, points[0]))))  # fmt: skip
+        question.model,
+        training=training,
+        optimizer=question.optimizer,
+        inputs=inputs,
+        seq=seq,
+        precision=question.precision,
+        on_gpu=device.machine.kind == "gpu",
+        messages=messages,
+    )
+    points = tuple(
+        _point(question, subject, device, known, prices, batch) for batch in question.batches
+    )
+    notes = tuple(
+        filter(
+            None,
+            (
+                device.note,
+                *subject.notes,
+                *known.notes,
+                *_notes(question, points),
+                *_price_notes(every, prices, device, points[0]),
+            ),
+        )
+    )
     return Answer(question, subject, device, points, prices, notes), known
 
 
@@ -139,16 +199,23 @@ def _check_on(device: Device, question: Question) -> None:
         peak_of(device.machine, question.precision)
     except ValueError as error:
         raise UsageError(str(error), _NO_PEAK) from error
-    if question.gpus > 1 and question.efficiency is None and _link(device.board, question)[0] is None:
-        raise UsageError(f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK)
-
-
-_NO_PEAK = "Choose another `precision`, or give the peaks with `device_spec`"
-_NO_LINK = "Give `interconnect` in GB/s, or `efficiency`"
+    if (
+        question.gpus > 1
+        and question.efficiency is None
+        and _link(device.board, question)[0] is None
+    ):
+        raise UsageError(
+            f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK
+        )
 
 
 def _point(
-    question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
+    question: Question,
+    subject: Subject,
+    device: Device,
+    known: Known,
+    prices: PriceTable,
+    batch: int,
 ) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
     try:
@@ -181,11 +248,14 @@ def _capability(board: Board | None) -> Gpu:
 
 
 def _backward(step: StepTime) -> float | None:
-    """Of a published step the phases are worked out, not learned: None, so that communication may hide behind all of it."""
+    """Of a published step the phases are worked out, not learned: None, so that communication may
+    hide behind all of it."""
     return step.phases.get("backward") if step.way != "published" else None
 
 
-def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
+def step_on(
+    machine: Machine, question: Question, subject: Subject, known: Known, batch: int
+) -> StepTime:
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
         case = subject.case(batch, question.precision, question.channels_last, question.compiled)
@@ -195,12 +265,20 @@ def step_on(machine: Machine, question: Question, subject: Subject, known: Known
 
 
 def job_on(board: Board | None, question: Question, subject: Subject, batch: int) -> cost.Job:
-    """The training that a step is part of; ``board`` is None for a device that is not in the table of devices."""
+    """The training that a step is part of; ``board`` is None for a device that is not in the table
+    of devices."""
     link_gbs, link = _link(board, question)
     return cost.Job(
-        batch, question.samples, question.epochs, question.gpus, subject.parameters, link_gbs, link, question.overlap,
+        batch,
+        question.samples,
+        question.epochs,
+        question.gpus,
+        subject.parameters,
+        link_gbs,
+        link,
+        question.overlap,
         question.efficiency,
-    )  # fmt: skip
+    )
 
 
 def _link(board: Board | None, question: Question) -> tuple[float | None, str]:
@@ -213,16 +291,25 @@ def _link(board: Board | None, question: Question) -> tuple[float | None, str]:
 def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
     if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
-        network = "give the speed of the network between them with 'perfctl predict --interconnect GB/s'"
+        network = (
+            "give the speed of the network between them with 'perfctl predict --interconnect GB/s'"
+        )
         yield f"more than {NETWORK_FROM} GPUs are in several machines: {network}"
     if question.gpus > 1:
         job = points[0].training.job
-        yield f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"
+        yield (
+            f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"
+        )
         more = job.parameters * cost.GRADIENT_BYTES / 1e6
-        yield f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on each GPU"
+        yield (
+            f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on "
+            "each GPU"
+        )
 
 
-def _price_notes(every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint) -> Iterator[str]:
+def _price_notes(
+    every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint
+) -> Iterator[str]:
     if point.training.billed is None or device.board is None:
         return
     unused = tuple(left_out(every, prices, device.board, bool(point.training.rentals)))
@@ -230,15 +317,23 @@ def _price_notes(every: PriceTable, prices: PriceTable, device: Device, point: A
     unsure = unsure_for(prices.prices, device.board)
     if unsure:
         listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
-        yield f"offers that may have this GPU but do not state its form are not used ({len(unsure)} of them; {listed})"
+        yield (
+            f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
+            f"of them; {listed})"
+        )
     if not point.training.rentals and not unused:
         yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
 
 
 def find_device(
-    name: str | None, spec: str | None, store: Path, threads: int | None = None, messages: Messages = SILENT
+    name: str | None,
+    spec: str | None,
+    store: Path,
+    threads: int | None = None,
+    messages: Messages = SILENT,
 ) -> Device:
-    """The device with this name or these peaks; "cpu" is this machine's, measured once and kept beside the store.
+    """The device with this name or these peaks; "cpu" is this machine's, measured once and kept
+    beside the store.
 
     threads: of a CPU; None for as many as torch uses.
 
@@ -246,7 +341,9 @@ def find_device(
     """
     if (name is None) == (spec is None):
         said = "no device" if name is None else "`device` and `device_spec` together"
-        raise UsageError(said, "Use `device` A100, `device` cpu, or `device_spec` name=...,fp32_tflops=...")
+        raise UsageError(
+            said, "Use `device` A100, `device` cpu, or `device_spec` name=...,fp32_tflops=..."
+        )
     if threads is not None and (name or "").lower() != "cpu":
         raise UsageError("`threads` is for `device` cpu", "Leave it out")
     try:
@@ -278,64 +375,103 @@ def find_subject(
     on_gpu: bool = False,
     messages: Messages = SILENT,
 ) -> Subject:
-    """The model's operations, parameters and memory at any batch size; the memory alone depends on the precision.
+    """The model's operations, parameters and memory at any batch size; the memory alone depends on
+    the precision.
 
-    Every model is traced without data at two batch sizes. Only a network of a family needs no trace: its plan has everything
-    but the order of its allocations, which ``on_gpu`` asks for, and without torch goes without.
+    Every model is traced without data at two batch sizes. Only a network of a family needs no
+    trace: its plan has everything but the order of its allocations, which ``on_gpu`` asks for, and
+    without torch goes without.
     Raises UsageError, or PerfctlError when the model's own code fails.
     """
     if optimizer is not None and optimizer not in answers.OPTIMIZERS:
-        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
+        raise UsageError(
+            f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}"
+        )
     if family_of(model) is not None and not inputs and seq is None:
         return _planned(model, training, optimizer, precision, on_gpu, messages)
     return _traced(model, training, optimizer, inputs, seq, precision, messages)
 
 
-def _planned(spec: str, training: bool, asked: str | None, precision: str, on_gpu: bool, messages: Messages) -> Subject:
+def _planned(
+    spec: str, training: bool, asked: str | None, precision: str, on_gpu: bool, messages: Messages
+) -> Subject:
     try:
         planned = plan(spec)
         if asked in IN_SPEC:  # as if the specification said so: its runs are then found
             planned = plan(canonical(planned.family, {**planned.settings, "optimizer": asked}))
     except SpecError as error:
-        raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
+        raise UsageError(
+            f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
+        ) from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, optimizer, precision) if training else inference_lines(planned, precision)
+    lines = (
+        lines_of_plan(planned, optimizer, precision)
+        if training
+        else inference_lines(planned, precision)
+    )
     works = operations_of_plan(planned)
-    memory, notes = _storages(planned.spec, optimizer, precision, messages) if on_gpu else (None, ())
-    return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines, notes, memory)
+    memory, notes = (
+        _storages(planned.spec, optimizer, precision, messages) if on_gpu else (None, ())
+    )
+    return Subject(
+        planned.spec,
+        planned.family,
+        works,
+        training,
+        planned.parameters,
+        optimizer,
+        lines,
+        notes,
+        memory,
+    )
 
 
 def _storages(
     spec: str, optimizer: str, precision: str, messages: Messages
 ) -> tuple[StepMemory | None, tuple[str, ...]]:
-    """(what the allocator's replay needs of a network of a family, why there is none). ``optimizer``: "" in inference."""
+    """(what the allocator's replay needs of a network of a family, why there is none).
+    ``optimizer``: "" in inference."""
     if find_spec("torch") is None:
         return None, (
-            "memory is that of the tensors: without torch PyTorch's allocator is not replayed, and may need more",
+            (
+                "memory is that of the tensors: without torch PyTorch's allocator is not replayed, "
+                "and may need more"
+            ),
         )
     request = Request(spec, (), "train" if optimizer else "infer", optimizer or None, memory=True)
     try:
         with without_driver_warning():
             return step_memory(_pair(open_session(request), precision, messages)), ()
     except LinesError as error:
-        return None, (f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})",)
+        return None, (
+            f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})",
+        )
 
 
 def _traced(
-    model: str, training: bool, asked: str | None, inputs: tuple[str, ...], seq: int | None, precision: str,
+    model: str,
+    training: bool,
+    asked: str | None,
+    inputs: tuple[str, ...],
+    seq: int | None,
+    precision: str,
     messages: Messages,
-) -> Subject:  # fmt: skip
+) -> Subject:
     need_torch()
     optimizer = asked or (None if workload_of(model) is not None else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
-        asked_for = Request(model, inputs, mode, optimizer if training else None, memory=True, seq=seq)
+        asked_for = Request(
+            model, inputs, mode, optimizer if training else None, memory=True, seq=seq
+        )
         session = open_session(asked_for)
         pair = _pair(session, precision, messages)
         first = session.at(TRACED_AT[0])
     for found in (first, *pair):
         if found.problem is not None:
-            remedy = f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
+            remedy = (
+                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
+            )
             raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
     if optimizer is None:
         name, settings = session.facts.optimizer or ("SGD", {})
@@ -350,14 +486,29 @@ def _traced(
     said = optimizer if training else ""
     lines = memory.lines if memory is not None else None
     tokens = tokens_in(session.facts.inputs)
-    known = (name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
+    known = (
+        name,
+        name.partition(":")[0],
+        works,
+        training,
+        first.parameters,
+        said,
+        lines,
+        tuple(notes),
+    )
     return Subject(*known, memory=memory, tokens=tokens)
 
 
 def tokens_in(inputs: Sequence[InputShape]) -> int | None:
-    """Length of the first input if it is a sequence of whole numbers; None for images and waveforms."""
+    """Length of the first input if it is a sequence of whole numbers; None for images
+    and waveforms."""
     first = next(iter(inputs), None)
-    known = first is not None and first.dtype in ("int64", "int32") and len(first.sizes) == 1 and first.sizes[0] > 1
+    known = (
+        first is not None
+        and first.dtype in ("int64", "int32")
+        and len(first.sizes) == 1
+        and first.sizes[0] > 1
+    )
     return first.sizes[0] if first is not None and known else None
 
 
@@ -370,15 +521,23 @@ def _pair(session: Session, precision: str, messages: Messages) -> tuple[Estimat
 def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
     if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        yield f"operations without a formula count by their bytes only: in {', '.join(unknown[:3])}{more}"
+        yield (
+            "operations without a formula count by their bytes only: in "
+            f"{', '.join(unknown[:3])}{more}"
+        )
     if found.data_dependent:
-        yield f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes another time"
+        yield (
+            f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes "
+            "another time"
+        )
 
 
 def check_frontier(question: Question) -> None:
     """Raises UsageError where a frontier lacks the size of the dataset."""
     if question.samples is None:
-        raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
+        raise UsageError(
+            "`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`"
+        )
 
 
 def frontier_of(found: Answer, known: Known) -> cost.Frontier:
@@ -410,7 +569,14 @@ def frontier_of(found: Answer, known: Known) -> cost.Frontier:
             assert step is not None
             choices.append(
                 cost.Choice(
-                    price, board.name, batch, whole.billed, rental.on_demand, rental.spot, step.way, bool(step.outside)
+                    price,
+                    board.name,
+                    batch,
+                    whole.billed,
+                    rental.on_demand,
+                    rental.spot,
+                    step.way,
+                    bool(step.outside),
                 )
             )
     return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown, unsure)
@@ -419,13 +585,20 @@ def frontier_of(found: Answer, known: Known) -> cost.Frontier:
 def _fits(found: Answer, board: Board, batch: int) -> bool:
     memory, machine = found.subject.memory, of_board(board)
     if memory is not None and machine.memory_bytes is not None:
-        return memory.fits(batch, machine.memory_bytes, reserve_on(machine.kind), _capability(board))
+        return memory.fits(
+            batch, machine.memory_bytes, reserve_on(machine.kind), _capability(board)
+        )
     room = _room(found.subject, machine, batch, None)
     return room is None or room.fits is not False
 
 
 def _training(
-    found: Answer, known: Known, price: Price, board: Board, batch: int, steps: dict[tuple[Board, int], StepTime | None]
+    found: Answer,
+    known: Known,
+    price: Price,
+    board: Board,
+    batch: int,
+    steps: dict[tuple[Board, int], StepTime | None],
 ) -> cost.Training | None:
     question = replace(found.question, gpus=price.count)
     if (board, batch) not in steps:

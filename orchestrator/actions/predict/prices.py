@@ -11,7 +11,13 @@ from pathlib import Path
 
 from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.analyse.hardware.machines import Board, meant, nearest
-from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, for_board, read_prices
+from perfctl.orchestrator.analyse.prices import (
+    Price,
+    PriceTable,
+    PriceTableError,
+    for_board,
+    read_prices,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 VARIABLE = "PERFCTL_PRICES"
@@ -31,9 +37,11 @@ class OwnTable:
 
 
 def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
-    """The offers of the table in use, or of ``file``, in US dollars an hour; ``gpu``: only those that have, or may have, this GPU.
+    """The offers of the table in use, or of ``file``, in US dollars an hour; ``gpu``: only those
+    that have, or may have, this GPU.
 
-    Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's table cannot be read.
+    Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's
+    table cannot be read.
     """
     table = load(file)
     if gpu is None:
@@ -43,26 +51,40 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
         close = nearest(gpu)
         near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
         raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
-    return replace(table, prices=tuple(price for price in table.prices if wanted & set(price.boards)))
+    return replace(
+        table, prices=tuple(price for price in table.prices if wanted & set(price.boards))
+    )
 
 
-def left_out(every: PriceTable, used: PriceTable, board: Board | None, has_offer: bool) -> Iterator[str]:
+def left_out(
+    every: PriceTable, used: PriceTable, board: Board | None, has_offer: bool
+) -> Iterator[str]:
     """A sentence where offers of this board are not used for want of a date."""
-    count = len(for_board(every.prices, board)) - len(for_board(used.prices, board)) if board is not None else 0
+    count = (
+        len(for_board(every.prices, board)) - len(for_board(used.prices, board))
+        if board is not None
+        else 0
+    )
     if count:
         none = "" if has_offer else "no cost: "
-        yield f"{none}offers whose price has no known date, or is promotional, are not used ({count} of them; `undated` takes them)"
+        yield (
+            f"{none}offers whose price has no known date, or is promotional, are not used ({count} "
+            "of them; `undated` takes them)"
+        )
 
 
 def update(file: Path) -> OwnTable:
-    """Use the price table in ``file`` (CSV) from now on. Raises PerfctlError, with file and line, when it is wrong."""
+    """Use the price table in ``file`` (CSV) from now on. Raises PerfctlError, with file and line,
+    when it is wrong."""
     found = read_file(file)
     mine = own_file()
     try:
         mine.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         remedy = "Set XDG_CONFIG_HOME to a folder"
-        raise PerfctlError(f"{mine.parent}: cannot be created ({error.strerror})", remedy) from error
+        raise PerfctlError(
+            f"{mine.parent}: cannot be created ({error.strerror})", remedy
+        ) from error
     write_text(mine, file.read_text(encoding="utf-8"))
     return OwnTable(mine, len(found), sum(price.board is None for price in found))
 
@@ -74,14 +96,17 @@ def reset() -> Path | None:
     """
     mine = own_file()
     if os.environ.get(VARIABLE):
-        raise UsageError(f"prices reset: {VARIABLE} says that {mine} is the table", f"Unset {VARIABLE} instead")
+        raise UsageError(
+            f"prices reset: {VARIABLE} says that {mine} is the table", f"Unset {VARIABLE} instead"
+        )
     there = mine.exists()
     mine.unlink(missing_ok=True)
     return mine if there else None
 
 
 def own_file() -> Path:
-    """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below XDG_CONFIG_HOME or ~/.config."""
+    """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below
+    XDG_CONFIG_HOME or ~/.config."""
     if asked := os.environ.get(VARIABLE):
         return Path(asked)
     return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
@@ -98,9 +123,13 @@ def load(file: Path | None = None) -> PriceTable:
         return PriceTable(read_file(file), str(file), today())
     mine = own_file()
     if os.environ.get(VARIABLE) and not mine.exists():
-        raise PerfctlError(f"{VARIABLE}: there is no {mine}", "'perfctl prices update FILE' writes it; or unset it")
+        raise PerfctlError(
+            f"{VARIABLE}: there is no {mine}", "'perfctl prices update FILE' writes it; or unset it"
+        )
     if mine.exists():
-        remedy = "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
+        remedy = (
+            "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
+        )
         return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today())
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
     return PriceTable(read_prices(text), "perfctl's own table", today())
@@ -110,11 +139,17 @@ def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
     """Prices of one CSV file. Raises PerfctlError with file, line and reason in one line."""
     try:
         if path.stat().st_size > LARGEST:
-            raise PerfctlError(f"{path}: {path.stat().st_size:,} bytes, too large for a price table", remedy)
+            raise PerfctlError(
+                f"{path}: {path.stat().st_size:,} bytes, too large for a price table", remedy
+            )
         return read_prices(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise PerfctlError(f"{path}: cannot be read ({error.strerror})", remedy) from error
     except UnicodeDecodeError as error:
-        raise PerfctlError(f"{path}: not UTF-8 (byte {error.start:,})", remedy or "Save it as CSV in UTF-8") from error
+        raise PerfctlError(
+            f"{path}: not UTF-8 (byte {error.start:,})", remedy or "Save it as CSV in UTF-8"
+        ) from error
     except PriceTableError as error:
-        raise PerfctlError(f"{path}, {error}", f"{error.remedy}. {remedy}" if remedy else error.remedy) from error
+        raise PerfctlError(
+            f"{path}, {error}", f"{error.remedy}. {remedy}" if remedy else error.remedy
+        ) from error

@@ -1,7 +1,9 @@
-"""torchvision's models for the calculator's page: each is traced without data, once, and kept in the user's cache.
+"""torchvision's models for the calculator's page: each is traced without data, once, and kept in
+the user's cache.
 
-A model takes half a second to four. Many are traced in several processes (``tracer.py``). A table of all of them, traced
-with one version of torch and torchvision, comes with perfctl (``scripts/accept/trace_torchvision.py`` makes it).
+A model takes half a second to four. Many are traced in several processes (``tracer.py``). A table
+of all of them, traced with one version of torch and torchvision, comes with perfctl
+(``scripts/accept/trace_torchvision.py`` makes it).
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
-from perfctl.orchestrator.actions.estimate import TRACED_AT, Session, memory_pair, without_driver_warning
+from perfctl.orchestrator.actions.estimate import (
+    TRACED_AT,
+    Session,
+    memory_pair,
+    without_driver_warning,
+)
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import Progress
@@ -46,7 +53,8 @@ TRACER = "perfctl.orchestrator.actions.predict.tracer"
 MANY = 8
 """From so many models on, several processes trace them: each takes seconds to import torch."""
 TRACED_IN = ("fp32", "fp16")
-"""Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES), but see :func:`_precisions`."""
+"""Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES),
+but see :func:`_precisions`."""
 TABLE = "torchvision_models.json.gz"
 """Beside this file: every model, traced."""
 FLOAT = 4
@@ -54,7 +62,8 @@ FLOAT = 4
 
 
 def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence). ``kept``: knows the names, too.
+    """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence). ``kept``: knows
+    the names, too.
 
     Raises UsageError for a name that torchvision has not.
     """
@@ -62,21 +71,30 @@ def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...
         return (), ()
     if find_spec("torchvision") is None:
         if asked == "all":
-            missing = "torchvision is not installed: only the families are in the page (pip install 'perfctl[torch]')."
+            missing = (
+                "torchvision is not installed: only the families are in the page (pip install "
+                "'perfctl[torch]')."
+            )
             return (), (missing,)
-        raise ToolMissing("`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none")
+        raise ToolMissing(
+            "`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none"
+        )
     known = _all_names(kept or KeptModels())
     if asked == "all":
         return known, ()
-    names = tuple(dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(",")))
+    names = tuple(
+        dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(","))
+    )
     for name in names:
         if ":" in name:
             said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
             raise UsageError(said, f"Run 'perfctl predict {name}'")
         if name not in known:
             close = get_close_matches(name, known, 5)
-            raise UsageError(f"`models`: torchvision has no classification model '{name}'",
-                             f"Close: {', '.join(close)}" if close else "Say all, none, or resnet50,vgg16")  # fmt: skip
+            raise UsageError(
+                f"`models`: torchvision has no classification model '{name}'",
+                f"Close: {', '.join(close)}" if close else "Say all, none, or resnet50,vgg16",
+            )
     return names, ()
 
 
@@ -93,7 +111,8 @@ def _all_names(kept: KeptModels) -> tuple[str, ...]:
 def trace_all(
     names: Sequence[str], progress: Progress, kept: KeptModels | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
-    """(models, why others are not among them). ``kept``: those of before; it keeps these for the next time."""
+    """(models, why others are not among them). ``kept``: those of before; it keeps these for the
+    next time."""
     kept = kept or KeptModels()
     missing = [name for name in names if kept.model(name) is None]
     failed: dict[str, str] = {}
@@ -111,7 +130,8 @@ def trace_all(
 
 
 def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
-    """Each name with its model, or why there is none, as they are done; by one process a core where there are MANY."""
+    """Each name with its model, or why there is none, as they are done; by one process a core where
+    there are MANY."""
     jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
     if jobs == 1:
         with without_driver_warning():
@@ -119,8 +139,11 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
                 progress(f"working out {name}", place, len(names))
                 yield name, traced(f"torchvision:{name}")
         return
-    # Models of one name have layers in common, and a process works the results of equal operators out once.
-    alike = [list(each) for _, each in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])]
+    # Models of one name have layers in common, and a process works the results of equal operators
+    # out once.
+    alike = [
+        list(each) for _, each in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
+    ]
     tracers = _Tracers(sorted(alike, key=len, reverse=True), min(jobs, len(alike)))
     try:
         for _ in names:
@@ -130,7 +153,8 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
 
 
 class _Tracers:
-    """A thread for each process, which hands it names, some at a time. Every name gets an answer."""
+    """A thread for each process, which hands it names, some at a time. Every name gets
+    an answer."""
 
     def __init__(self, groups: Sequence[Sequence[str]], jobs: int) -> None:
         self.answers = SimpleQueue[tuple[str, Model | str]]()
@@ -138,10 +162,14 @@ class _Tracers:
         command, pipe = (sys.executable, "-P", "-m", TRACER), subprocess.PIPE
         # A session of its own: Ctrl-C reaches this process only, which ends the others.
         self._processes = [
-            subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="utf-8")
+            subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="utf-8"
+            )
             for _ in range(jobs)
         ]
-        self._threads = [Thread(target=self._hand_out, args=(one,), daemon=True) for one in self._processes]
+        self._threads = [
+            Thread(target=self._hand_out, args=(one,), daemon=True) for one in self._processes
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -187,10 +215,15 @@ def traced(model: str) -> Model | str:
         return first.problem or second.problem or ""
     works = operations_of(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
-    notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
+    notes = (
+        [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
+    )
     lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
     try:
-        pairs = {name: memory_pair(session, name) if name != "fp32" else plain for name in _precisions(first)}
+        pairs = {
+            name: memory_pair(session, name) if name != "fp32" else plain
+            for name in _precisions(first)
+        }
         lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
     except by_batch.LinesError as error:
         notes.append(f"memory is not known at other batch sizes than traced: {error}")
@@ -208,14 +241,16 @@ def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine
 
 
 def _precisions(found: Estimate) -> tuple[str, ...]:
-    """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has lines of its own for bf16."""
+    """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has
+    lines of its own for bf16."""
     return (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in found.ops) else TRACED_IN
 
 
 def _with_state(
     parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
 ) -> tuple[MemoryLine, ...]:
-    """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
+    """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs
+    memory beside its state."""
     before, step = parts
     change = FLOAT * parameters * (by_batch.STATE[optimizer] - by_batch.STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
@@ -223,10 +258,14 @@ def _with_state(
 
 
 class KeptModels:
-    """Models of before, in a file; they hold for these versions of perfctl, torch and torchvision alone."""
+    """Models of before, in a file; they hold for these versions of perfctl, torch and
+    torchvision alone."""
 
-    def __init__(self, file: Path | None = None, shipped: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """``shipped``: what :func:`shipped_table` found. Its models go before those of the file, and are not put there."""
+    def __init__(
+        self, file: Path | None = None, shipped: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """``shipped``: what :func:`shipped_table` found. Its models go before those of the file,
+        and are not put there."""
         self._file = file
         self._shipped: dict[str, Any] = shipped.get("models", {})
         self.from_table: set[str] = set()
@@ -246,7 +285,8 @@ class KeptModels:
     def _found(self) -> Mapping[str, Any]:
         """What the file holds; read where the table does not have a model."""
         if self._file is not None:
-            with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not what was written here
+            # none yet, or not what was written here
+            with suppress(OSError, ValueError, KeyError, TypeError):
                 found = json.loads(self._file.read_text(encoding="utf-8"))
                 if found["key"] == self._key:
                     return {"models": dict(found["models"]), "names": list(found["names"])}
@@ -282,26 +322,35 @@ class KeptModels:
 
 
 def shipped_table() -> Mapping[str, Any]:
-    """The table that comes with perfctl ("names", "models" as :func:`model_record` has them); empty where it was traced with
-    other versions of torch or torchvision than those installed, or cannot be read."""
+    """The table that comes with perfctl ("names", "models" as :func:`model_record` has them); empty
+    where it was traced with other versions of torch or torchvision than those installed, or cannot
+    be read."""
     with suppress(OSError, ValueError, KeyError, EOFError, metadata.PackageNotFoundError):
-        found = json.loads(gzip.decompress(Path(str(resources.files(__package__).joinpath(TABLE))).read_bytes()))
+        found = json.loads(
+            gzip.decompress(Path(str(resources.files(__package__).joinpath(TABLE))).read_bytes())
+        )
         if found["made_with"] == libraries() and set(found) >= {"names", "models"}:
             return dict(found)
     return {}
 
 
 def libraries() -> dict[str, str]:
-    """Versions of what a table depends on; builds of one version for other chips ("2.14.1+cu130") trace alike on meta."""
+    """Versions of what a table depends on; builds of one version for other chips ("2.14.1+cu130")
+    trace alike on meta."""
     return {name: metadata.version(name).partition("+")[0] for name in ("torch", "torchvision")}
 
 
 def _versions() -> str:
-    """What a traced model depends on: the libraries, and perfctl's own code that builds and traces models."""
+    """What a traced model depends on: the libraries, and perfctl's own code that builds and
+    traces models."""
     digest = hashlib.sha256()
     for library in ("torch", "torchvision"):
         digest.update(f"{library} {metadata.version(library)}\n".encode())
-    for package in ("perfctl.workloads", "perfctl.orchestrator.analyse", "perfctl.orchestrator.actions.predict"):
+    for package in (
+        "perfctl.workloads",
+        "perfctl.orchestrator.analyse",
+        "perfctl.orchestrator.actions.predict",
+    ):
         for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -311,10 +360,16 @@ def model_record(model: Model) -> dict[str, Any]:
     """As JSON has it."""
     network, known = model.network, model.amounts
     return {
-        "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
-        "works": [astuple(work) for work in network.works], "lines": model.lines, "operations": known.operations,
-        "steps": list(known.steps.items()), "optimizers": known.optimizers,
-    }  # fmt: skip
+        "name": network.name,
+        "family": network.family,
+        "parameters": network.parameters,
+        "notes": model.notes,
+        "works": [astuple(work) for work in network.works],
+        "lines": model.lines,
+        "operations": known.operations,
+        "steps": list(known.steps.items()),
+        "optimizers": known.optimizers,
+    }
 
 
 def model_from(found: Any) -> Model | None:
@@ -324,12 +379,17 @@ def model_from(found: Any) -> Model | None:
         if lines is not None:
             lines = {
                 precision: {
-                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one]) for one in OPTIMIZERS
+                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one])
+                    for one in OPTIMIZERS
                 }
                 for precision, of in lines.items()
             }
         steps = {int(size): _rows(rows) for size, rows in found["steps"]}
-        known = Amounts(steps, {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS}, float(found["operations"]))
+        known = Amounts(
+            steps,
+            {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS},
+            float(found["operations"]),
+        )
         network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
         return Model(network, lines, known, tuple(map(str, found["notes"])))
     return None
@@ -337,6 +397,8 @@ def model_from(found: Any) -> Model | None:
 
 def _rows(found: Any) -> tuple[Amount, ...]:
     return tuple(
-        Amount(str(group), int(part), tuple((int(batch), float(amount)) for batch, amount in points))
+        Amount(
+            str(group), int(part), tuple((int(batch), float(amount)) for batch, amount in points)
+        )
         for group, part, points in found
     )

@@ -2,8 +2,8 @@
 
     python -P -m perfctl.orchestrator.actions.predict.tracer
 
-It gets lists of names on stdin, as lines of JSON, and answers each name with a line: its model or what the problem was. It ends
-when its stdin does.
+It gets lists of names on stdin, as lines of JSON, and answers each name with a line: its model or
+what the problem was. It ends when its stdin does.
 """
 
 from __future__ import annotations

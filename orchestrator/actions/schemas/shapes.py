@@ -1,4 +1,5 @@
-"""JSON Schema (2020-12) made of records: their type hints give types, and the text below a field its description."""
+"""JSON Schema (2020-12) made of records: their type hints give types, and the text below a field
+its description."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ def maybe(schema: Schema, null: str | None = None) -> Schema:
 
 def array(items: Schema, description: str | None = None) -> Schema:
     """A list of these."""
-    return {"type": "array", "items": items, **({"description": description} if description else {})}
+    return {
+        "type": "array",
+        "items": items,
+        **({"description": description} if description else {}),
+    }
 
 
 def mapping(values: Schema, description: str) -> Schema:
@@ -52,13 +57,19 @@ def closed(fields: Mapping[str, Schema], description: str | None = None) -> Sche
     """An object of exactly these keys."""
     about = {"description": description} if description else {}
     return {
-        "type": "object", "properties": dict(fields), "required": list(fields), "additionalProperties": False, **about
-    }  # fmt: skip
+        "type": "object",
+        "properties": dict(fields),
+        "required": list(fields),
+        "additionalProperties": False,
+        **about,
+    }
 
 
 def record(kind: Any, *, without: tuple[str, ...] = (), **more: Schema) -> Schema:
     """A dataclass or named tuple, as ``asdict`` writes it, with ``more`` keys."""
-    return closed({**{name: one for name, one in fields_of(kind).items() if name not in without}, **more})
+    return closed(
+        {**{name: one for name, one in fields_of(kind).items() if name not in without}, **more}
+    )
 
 
 @cache
@@ -69,9 +80,13 @@ def fields_of(kind: Any) -> dict[str, Schema]:
         if dataclasses.is_dataclass(kind)
         else list(getattr(kind, "_fields", ()))
     )
-    hints = get_type_hints(kind, localns=vars(paper))  # some modules import these for type checks only
+    # some modules import these for type checks only
+    hints = get_type_hints(kind, localns=vars(paper))
     about = _described(kind)
-    return {name: of(hints[name]) | ({"description": about[name]} if name in about else {}) for name in names}
+    return {
+        name: of(hints[name]) | ({"description": about[name]} if name in about else {})
+        for name in names
+    }
 
 
 def members(kind: Any, *names: str) -> dict[str, Schema]:
@@ -100,7 +115,9 @@ def of(hint: Any) -> Schema:
         return {"type": "array", "prefixItems": [of(one) for one in inside], "items": False}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": of(inside[1])}
-    if (isinstance(origin, type) and issubclass(origin, (list, tuple, set, frozenset))) or _is_sequence(origin):
+    if (
+        isinstance(origin, type) and issubclass(origin, (list, tuple, set, frozenset))
+    ) or _is_sequence(origin):
         return array(of(inside[0]))
     if isinstance(hint, type) and issubclass(hint, PurePath):
         return TEXT
@@ -130,7 +147,9 @@ def _described(kind: Any) -> dict[str, str]:
     """Field -> the text below it in the source."""
     try:
         (body,) = (
-            node for node in ast.parse(inspect.cleandoc(inspect.getsource(kind))).body if isinstance(node, ast.ClassDef)
+            node
+            for node in ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
+            if isinstance(node, ast.ClassDef)
         )
     except (OSError, SyntaxError, ValueError):
         return {}

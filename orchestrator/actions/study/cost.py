@@ -1,4 +1,5 @@
-"""The study of time and cost: families of networks measured, what goes with what, a fit, and the calculator's page."""
+"""The study of time and cost: families of networks measured, what goes with what, a fit, and the
+calculator's page."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class CostRequest:
     models: str = "none"
     """torchvision models in the calculator: all, none, or names."""
     source: Path | None = None
-    """Recorded points: a store, a folder with one, or what ``perfctl bench export`` wrote. Nothing runs then."""
+    """Recorded points: a store, a folder with one, or what ``perfctl bench export`` wrote. Nothing
+    runs then."""
     command_line: str = ""
     prices: Path | None = None
     """A price table for the calculator in place of the one in use."""
@@ -64,18 +66,25 @@ class CostStudy:
     failed: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raises PartlyDone when points failed or are left, or a part of the study could not be made."""
+        """Raises PartlyDone when points failed or are left, or a part of the study could not
+        be made."""
         if self.result is not None:
             self.result.check()
         if self.failed:
-            raise PartlyDone(f"a part of the study failed: {self.failed[0]}", "The rest is in the study")
+            raise PartlyDone(
+                f"a part of the study failed: {self.failed[0]}", "The rest is in the study"
+            )
 
 
-def study_cost(request: CostRequest, listening: Listening | None = None, messages: Messages = SILENT) -> CostStudy:
-    """Measure the design or read what is recorded; relate, fit, leave each network out, write the calculator.
+def study_cost(
+    request: CostRequest, listening: Listening | None = None, messages: Messages = SILENT
+) -> CostStudy:
+    """Measure the design or read what is recorded; relate, fit, leave each network out, write
+    the calculator.
 
-    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a folder of another
-    study, ToolMissing without torch, PerfctlError when there is no point, Interrupted.
+    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a
+    folder of another study, ToolMissing without torch, PerfctlError when there is no point,
+    Interrupted.
     """
     missing: list[tuple[str, str]] = []
     failed: list[str] = []
@@ -89,14 +98,23 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
     else:
         if not request.source.exists():
             problem = f"`source`: {request.source} does not exist"
-            raise UsageError(problem, "Name a store, a folder of runs, or what perfctl bench export wrote")
+            raise UsageError(
+                problem, "Name a store, a folder of runs, or what perfctl bench export wrote"
+            )
         claim(request.folder, "cost", {"from": str(request.source.resolve())})
         with none_if_empty(request.folder):
-            points, found = recorded(request.source, request.folder.store, missing, request.command_line)
+            points, found = recorded(
+                request.source, request.folder.store, missing, request.command_line
+            )
         if found is None:
-            why = "it needs a store: a file of perfctl bench export has no peaks of the machine; --from STORE"
+            why = (
+                "it needs a store: a file of perfctl bench export has no peaks of the machine; "
+                "--from STORE"
+            )
             missing += [("the fit and the calculator", why)]
-            return CostStudy(tuple(points), tuple(benches.observations(points)), (), None, tuple(missing), None)
+            return CostStudy(
+                tuple(points), tuple(benches.observations(points)), (), None, tuple(missing), None
+            )
         store = found
     fits: tuple[LeftOut, ...] = ()
     page = None
@@ -107,16 +125,27 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
         missing.append(("the calculator's page", str(error)))
         failed.append(str(error))
     return CostStudy(
-        tuple(points), tuple(benches.observations(points)), fits, page, tuple(missing), result, tuple(failed)
-    )  # fmt: skip
+        tuple(points),
+        tuple(benches.observations(points)),
+        fits,
+        page,
+        tuple(missing),
+        result,
+        tuple(failed),
+    )
 
 
 def bench_of(request: CostRequest) -> BenchRequest:
     """The bench of the study, whose runs and store are in its folder. Raises UsageError."""
     return benches.bench_request(
-        design_of(request), device=request.device, threads=request.threads, budget=request.budget,
-        out=request.folder.runs, store=request.folder.store, command_line=request.command_line,
-    )  # fmt: skip
+        design_of(request),
+        device=request.device,
+        threads=request.threads,
+        budget=request.budget,
+        out=request.folder.runs,
+        store=request.folder.store,
+        command_line=request.command_line,
+    )
 
 
 def design_of(request: CostRequest) -> Bench:
@@ -130,13 +159,17 @@ def design_of(request: CostRequest) -> Bench:
 
 
 def _own_design(request: CostRequest) -> Traversable:
-    return resources.files("perfctl.templates").joinpath("cost-quick.toml" if request.quick else "cost.toml")
+    return resources.files("perfctl.templates").joinpath(
+        "cost-quick.toml" if request.quick else "cost.toml"
+    )
 
 
 def parts(request: CostRequest, number: int = 4) -> StudyParts:
-    """``number`` commands that share the design, as tasks of a cluster; the finishing command gathers their runs.
+    """``number`` commands that share the design, as tasks of a cluster; the finishing command
+    gathers their runs.
 
-    A design of perfctl's own goes into the study's folder, because the commands name it. Raises UsageError.
+    A design of perfctl's own goes into the study's folder, because the commands name it.
+    Raises UsageError.
     """
     design_of(request)
     file = request.design or request.folder.path / "design.toml"
@@ -146,7 +179,15 @@ def parts(request: CostRequest, number: int = 4) -> StudyParts:
     shared += ["--budget", f"{request.budget:g}s"] if request.budget is not None else []
     made = []
     for one in range(1, number + 1):
-        words = ("bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs), *shared)
+        words = (
+            "bench",
+            str(file),
+            "--shard",
+            f"{one}/{number}",
+            "--out",
+            str(request.folder.runs),
+            *shared,
+        )
         made.append((f"part {one} of {number}", words))
     finish = (
         "study",
@@ -166,17 +207,22 @@ def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:
     """What decides which numbers come out."""
     bench = asked.bench
     return {
-        "networks": list(asked.design.models), "points": len(asked.points), "device": bench.device,
-        "threads": bench.threads, "mode": bench.mode, "precision": bench.precision, "steps": bench.steps,
+        "networks": list(asked.design.models),
+        "points": len(asked.points),
+        "device": bench.device,
+        "threads": bench.threads,
+        "mode": bench.mode,
+        "precision": bench.precision,
+        "steps": bench.steps,
         "design": str(request.design) if request.design else "quick" if request.quick else "own",
-    }  # fmt: skip
+    }
 
 
 def recorded(
     source: Path, own: Path, missing: list[tuple[str, str]], command_line: str = ""
 ) -> tuple[list[BenchPoint], Path | None]:
-    """(points, their store; None for a file that perfctl bench export wrote). own: the store that a folder of runs goes into; runs
-    that cannot be read go to ``missing``.
+    """(points, their store; None for a file that perfctl bench export wrote). own: the store that a
+    folder of runs goes into; runs that cannot be read go to ``missing``.
 
     Raises PerfctlError without a point, StoreError, ReportError.
     """
@@ -191,15 +237,20 @@ def recorded(
     return benches.bench_points(source), source
 
 
-def leave_out(store: Path, missing: list[tuple[str, str]], messages: Messages = SILENT) -> tuple[LeftOut, ...]:
-    """Fits of the store, each with the error of networks that it did not see; what cannot be fitted goes to ``missing``."""
+def leave_out(
+    store: Path, missing: list[tuple[str, str]], messages: Messages = SILENT
+) -> tuple[LeftOut, ...]:
+    """Fits of the store, each with the error of networks that it did not see; what cannot be fitted
+    goes to ``missing``."""
     from perfctl.orchestrator.actions.predict.calculator import store_and_devices
     from perfctl.orchestrator.analyse.predict.fit import left_out
 
     learned, _ = store_and_devices(store)
     made = []
     for fit in learned.fits:
-        mine = [one for one in learned.measured if one.machine == fit.machine.name and _alike(one, fit)]
+        mine = [
+            one for one in learned.measured if one.machine == fit.machine.name and _alike(one, fit)
+        ]
         messages.note(f"leaving out each of {len({one.case.model for one in mine})} networks")
         try:
             made.append(left_out(fit, mine))
@@ -225,7 +276,13 @@ def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
 
     page = request.folder.path / PAGE
     _, known = calculator(
-        page, request.models, store, table=request.prices, force=True, progress=working, messages=messages
+        page,
+        request.models,
+        store,
+        table=request.prices,
+        force=True,
+        progress=working,
+        messages=messages,
     )
     if request.prices is not None:
         messages.note(_priced(load(request.prices), known.prices))
@@ -238,7 +295,11 @@ def _priced(table: PriceTable, used: Sequence[Price]) -> str:
 
     of = f", of {days(used)}" if used else ""
     unused = len(table.prices) - len(used)
-    why = f"; {unused} not used: they state no date, or not which form of the GPU it is ('perfctl prices --prices')"
+    why = (
+        f"; {unused} not used: they state no date, or not which form of the GPU it is ('perfctl "
+        "prices --prices')"
+    )
     return (
-        f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.where}{of}{why if unused else ''}"
+        f"the calculator has {len(used)} of the {len(table.prices)} prices in "
+        f"{table.where}{of}{why if unused else ''}"
     )

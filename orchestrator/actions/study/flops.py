@@ -1,4 +1,5 @@
-"""The study of FLOPs: a network on paper, counted, derived and timed, with its memory and its training, as one page."""
+"""The study of FLOPs: a network on paper, counted, derived and timed, with its memory and its
+training, as one page."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class FlopsRequest:
     steps: int | None = None
     """Measured steps; None for 10, and 1 for counts."""
     conv2: str | None = None
-    """A second shape of mnist_cnn's second convolution, studied beside the first: in,out,kernel,stride."""
+    """A second shape of mnist_cnn's second convolution, studied beside the first:
+    in,out,kernel,stride."""
     layer: str | None = None
     """The layer that is looked at closely; None for the one with the most multiply-adds."""
     hand: tuple[str, ...] = ()
@@ -122,7 +124,8 @@ class FlopsResult:
         failed = [f"{what}: {why}" for what, why in self.study.failed]
         if failed:
             raise PartlyDone(
-                f"{len(failed)} of the parts gave nothing or not all: {failed[0]}", "The rest is on the page"
+                f"{len(failed)} of the parts gave nothing or not all: {failed[0]}",
+                "The rest is on the page",
             )
 
 
@@ -132,20 +135,35 @@ def sweeps_of(asked: FlopsRequest) -> list[Part]:
     A sweep under ncu is there on an NVIDIA GPU only.
     """
     common = SweepOptions(
-        asked.sizes, workload=None if asked.program else asked.workload or DEFAULT_WORKLOAD, steps=asked.measured,
-        device=asked.device, precision=asked.precision, out=asked.folder.runs, store=asked.folder.store,
-        command_line=asked.command_line, warmup=2 if asked.quick else None,
-    )  # fmt: skip
+        asked.sizes,
+        workload=None if asked.program else asked.workload or DEFAULT_WORKLOAD,
+        steps=asked.measured,
+        device=asked.device,
+        precision=asked.precision,
+        out=asked.folder.runs,
+        store=asked.folder.store,
+        command_line=asked.command_line,
+        warmup=2 if asked.quick else None,
+    )
     timed = () if asked.program else ("--layer-steps", str(asked.measured))
     found = []
     for tail, own in (("", ()), *((("-second", ("--conv2", asked.conv2)),) if asked.conv2 else ())):
         words = (*asked.arguments, *own)
         others = tuple(size for size in asked.sizes if asked.program or size != asked.batch)
         if others:
-            found.append(Part(f"clock{tail}", "none", replace(common, batches=others), (*timed, *words)))
+            found.append(
+                Part(f"clock{tail}", "none", replace(common, batches=others), (*timed, *words))
+            )
         if not asked.program:
             once = replace(common, batches=(asked.batch,))
-            found.append(Part(f"training{tail}", "none", once, (*timed, "--epochs", str(asked.trained), *words)))
+            found.append(
+                Part(
+                    f"training{tail}",
+                    "none",
+                    once,
+                    (*timed, "--epochs", str(asked.trained), *words),
+                )
+            )
         found.append(Part(f"profile{tail}", asked.profiler, common, words))
         found.append(Part(f"{COUNTS}{tail}", "ncu", replace(common, steps=asked.steps), words))
     return found
@@ -153,7 +171,14 @@ def sweeps_of(asked: FlopsRequest) -> list[Part]:
 
 def parts(asked: FlopsRequest) -> StudyParts:
     """The sweeps as tasks of a cluster; the finishing command gathers their runs."""
-    shared = ["--batch", str(asked.batch), "--epochs", str(asked.trained), "--profiler", asked.profiler]
+    shared = [
+        "--batch",
+        str(asked.batch),
+        "--epochs",
+        str(asked.trained),
+        "--profiler",
+        asked.profiler,
+    ]
     for name in ("workload", "steps", "conv2", "precision"):
         if (value := getattr(asked, name)) is not None:
             shared += [f"--{name}", str(value)]
@@ -176,46 +201,66 @@ def check(asked: FlopsRequest) -> None:
     """Everything that can be wrong, before anything runs. Raises UsageError."""
     hand_values(asked.hand)
     if asked.profiler not in PROFILERS:
-        raise UsageError(f"`profiler`: '{asked.profiler}' does not time layers here", f"Use {' or '.join(PROFILERS)}")
+        raise UsageError(
+            f"`profiler`: '{asked.profiler}' does not time layers here",
+            f"Use {' or '.join(PROFILERS)}",
+        )
     if asked.trained < 0 or asked.measured < 1 or asked.batch < 1:
         raise UsageError("`epochs` must be at least 0, `steps` and `batch` at least 1")
     if asked.recorded is not None:
         if asked.program is not None or asked.arguments:
             raise UsageError(
-                "`recorded` runs nothing: it takes no program and no options of a workload", "Leave these out"
+                "`recorded` runs nothing: it takes no program and no options of a workload",
+                "Leave these out",
             )
         if not asked.recorded.exists():
-            raise UsageError(f"`recorded`: there is no {asked.recorded}", "Name a folder, a report or a store")
+            raise UsageError(
+                f"`recorded`: there is no {asked.recorded}", "Name a folder, a report or a store"
+            )
         return
-    if asked.conv2 is not None and (asked.program or (asked.workload or DEFAULT_WORKLOAD) != DEFAULT_WORKLOAD):
-        raise UsageError("`conv2` is a second shape of mnist_cnn, and another network is studied", "Leave it out")
+    if asked.conv2 is not None and (
+        asked.program or (asked.workload or DEFAULT_WORKLOAD) != DEFAULT_WORKLOAD
+    ):
+        raise UsageError(
+            "`conv2` is a second shape of mnist_cnn, and another network is studied", "Leave it out"
+        )
     for one in sweeps_of(asked):
         one.request(asked)
 
 
 def hand_values(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """ "conv2=141557760,514112" as (layer, value) of each. Raises UsageError naming what is wrong."""
+    """ "conv2=141557760,514112" as (layer, value) of each. Raises UsageError naming what
+    is wrong."""
     found = []
     for text in texts:
         layer, equals, values = text.partition("=")
         numbers = [piece.strip().replace("_", "") for piece in values.split(",")]
-        if not layer or not equals or not all(piece.isdecimal() and piece.isascii() for piece in numbers):
+        if (
+            not layer
+            or not equals
+            or not all(piece.isdecimal() and piece.isascii() for piece in numbers)
+        ):
             raise UsageError(
-                f"`hand`: '{text}' is not a layer with values", "Write for instance `hand` conv2=141557760,514112"
+                f"`hand`: '{text}' is not a layer with values",
+                "Write for instance `hand` conv2=141557760,514112",
             )
         found += [(layer.strip(), int(piece)) for piece in numbers]
     return found
 
 
 def study_flops(
-    asked: FlopsRequest, *, listening: Listening = unheard, reading: Reading = nullcontext,
+    asked: FlopsRequest,
+    *,
+    listening: Listening = unheard,
+    reading: Reading = nullcontext,
     messages: Messages = SILENT,
-) -> FlopsResult:  # fmt: skip
-    """Run the parts that are not there yet, or read what is recorded; what comes out is drawn by ``flops.page``.
+) -> FlopsResult:
+    """Run the parts that are not there yet, or read what is recorded; what comes out is drawn by
+    ``flops.page``.
 
     A part that fails does not stop the others: :meth:`FlopsResult.check` raises for it.
-    Raises UsageError before anything runs, ToolMissing without torch, Interrupted when asked to stop, PerfctlError when
-    there is no run to show.
+    Raises UsageError before anything runs, ToolMissing without torch, Interrupted when asked to
+    stop, PerfctlError when there is no run to show.
     """
     check(asked)
     claim(asked.folder, "flops", asked.identity())
@@ -231,8 +276,11 @@ def study_flops(
     return FlopsResult(_study(asked, asked.folder.store, tuple(failed)))
 
 
-def run_part(asked: FlopsRequest, label: str, *, listening: Listening = unheard, messages: Messages = SILENT) -> None:
-    """Run one part beside others, into its run folders only. Raises UsageError for a label that is not known."""
+def run_part(
+    asked: FlopsRequest, label: str, *, listening: Listening = unheard, messages: Messages = SILENT
+) -> None:
+    """Run one part beside others, into its run folders only. Raises UsageError for a label that is
+    not known."""
     check(asked)
     known = {one.label: one for one in sweeps_of(asked)}
     if label not in known:
@@ -249,7 +297,8 @@ def _said(part: Part) -> str:
 
 
 def cannot_count(part: Part, asked: FlopsRequest) -> str | None:
-    """Why ncu cannot count here; None where it can, and for a part that counts nothing. That is no failure."""
+    """Why ncu cannot count here; None where it can, and for a part that counts nothing. That is
+    no failure."""
     if part.profiler != "ncu":
         return None
     request = part.request(asked)
@@ -263,7 +312,8 @@ def cannot_count(part: Part, asked: FlopsRequest) -> str | None:
 
 
 def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messages) -> str | None:
-    """Why the part gave nothing or not all; None when it is whole. Raises ToolMissing when nothing at all can run."""
+    """Why the part gave nothing or not all; None when it is whole. Raises ToolMissing when nothing
+    at all can run."""
     request = part.request(asked, messages)
     messages.note(f"{part.label}:")
     try:
@@ -279,13 +329,18 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
 
 
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
-    """The store with the recorded runs: the one that was named or stands in the folder, else a new one of all reports."""
+    """The store with the recorded runs: the one that was named or stands in the folder, else a new
+    one of all reports."""
     from perfctl.orchestrator.actions.ingest import ingest as ingests
     from perfctl.orchestrator.actions.ingest.hints import UserHints
 
     place = asked.recorded
     assert place is not None
-    if place.is_file() and place.read_bytes()[:15] == b"SQLite format 3" and place.suffix == DEFAULT.suffix:
+    if (
+        place.is_file()
+        and place.read_bytes()[:15] == b"SQLite format 3"
+        and place.suffix == DEFAULT.suffix
+    ):
         return place
     if (place / DEFAULT).is_file():
         return place / DEFAULT
@@ -293,9 +348,12 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     hints = UserHints(workload=asked.workload, precision=asked.precision)
     with reading() as listener:
         done = ingests.ingest(
-            [runs], asked.folder.store, hints=hints, listener=listener or SILENT_INGEST,
+            [runs],
+            asked.folder.store,
+            hints=hints,
+            listener=listener or SILENT_INGEST,
             command_line=asked.command_line,
-        )  # fmt: skip
+        )
     if done.failed and not done.taken:
         done.check()
     return asked.folder.store
@@ -320,9 +378,14 @@ def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]
         raise _no_layer("layer", layer, networks[0], batch)
     report(store, asked.out / "report.html")
     return FlopsStudy(
-        networks, layer, batch, tuple(_checked(asked, networks, batch)), failed, asked.command_line or None,
+        networks,
+        layer,
+        batch,
+        tuple(_checked(asked, networks, batch)),
+        failed,
+        asked.command_line or None,
         (("Every layer, kernel, operation and run of this study", "report.html"),),
-    )  # fmt: skip
+    )
 
 
 def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageError:
@@ -333,7 +396,8 @@ def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageErr
 
 
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
-    """The networks of one workload, that of the first run if none is named, each with the analyses of its runs."""
+    """The networks of one workload, that of the first run if none is named, each with the analyses
+    of its runs."""
     from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.comparison import Network
     from perfctl.orchestrator.analyse.ledger.prepared import studies
@@ -344,7 +408,9 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
         return ()
     first = min(shaped, key=lambda one: (one.workload != DEFAULT_WORKLOAD, one.variant is not None))
     kin = [
-        one for one in found if (one.workload, one.mode, one.precision) == (first.workload, first.mode, first.precision)
+        one
+        for one in found
+        if (one.workload, one.mode, one.precision) == (first.workload, first.mode, first.precision)
     ]
     variants = dict.fromkeys([first.variant, *(one.variant for one in shaped if one in kin)])
     analysed = analyse_all(kin)
@@ -356,19 +422,24 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
 
 
 def _label(runs: Sequence[Run]) -> str:
-    """ "conv2 32,64,3,1" for mnist_cnn, whose runs record it; else the options that are not at their default."""
+    """ "conv2 32,64,3,1" for mnist_cnn, whose runs record it; else the options that are not at
+    their default."""
     first = runs[0]
-    shape = next((value for run in runs if (value := run.report.environment.get("option:conv2"))), None)
+    shape = next(
+        (value for run in runs if (value := run.report.environment.get("option:conv2"))), None
+    )
     if shape is not None:
         return f"conv2 {shape.strip('[]()').replace(' ', '')}"
     if first.workload == DEFAULT_WORKLOAD and first.variant is None:
         return f"conv2 {','.join(map(str, CONV2))}"
-    own = first.variant if first.variant and not first.variant.startswith("-") else None  # not a program's arguments
+    # not a program's arguments
+    own = first.variant if first.variant and not first.variant.startswith("-") else None
     return (own or first.workload or "").replace("=", " ")
 
 
 def _checked(asked: FlopsRequest, networks: Sequence[Network], batch: int) -> Iterator[HandValue]:
-    """Each hand value with the sheet that explains it best: exactly before nearly, few slips before many, ``batch`` first."""
+    """Each hand value with the sheet that explains it best: exactly before nearly, few slips before
+    many, ``batch`` first."""
     from perfctl.orchestrator.analyse.sheets.slips import check as compare
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
 
@@ -381,7 +452,13 @@ def _checked(asked: FlopsRequest, networks: Sequence[Network], batch: int) -> It
                 sheet = network.sheet(size, layer)
                 if sheet is not None:
                     said = compare(value, sheet.facts, sheet.quantities)
-                    rank = (not said.exact, len(said.slips) if said.exact else 0, place, size != batch, size)
+                    rank = (
+                        not said.exact,
+                        len(said.slips) if said.exact else 0,
+                        place,
+                        size != batch,
+                        size,
+                    )
                     found.append((rank, HandValue(layer, network.label, size, said)))
         if not found:
             raise _no_layer("hand", layer, networks[0], batch)
@@ -398,6 +475,10 @@ def _stated(networks: Sequence[Network]) -> Iterator[tuple[str, int, int | None]
             for item in run.report.summaries:
                 kind, _, rest = item.name.partition(":")
                 layer = rest.partition(":")[0]
-                if kind == "hand_estimate" and item.value is not None and (layer, int(item.value)) not in seen:
+                if (
+                    kind == "hand_estimate"
+                    and item.value is not None
+                    and (layer, int(item.value)) not in seen
+                ):
                     seen.add((layer, int(item.value)))
                     yield layer, int(item.value), run.batch_size

@@ -65,7 +65,8 @@ class StudyParts:
     """flops, inference, speedup or cost."""
     folder: StudyFolder
     parts: tuple[tuple[str, tuple[str, ...]], ...]
-    """(label for people, words after "perfctl"). Each leaves its runs in ``folder.runs`` and opens no store of the others."""
+    """(label for people, words after "perfctl"). Each leaves its runs in ``folder.runs`` and opens
+    no store of the others."""
     finish: tuple[str, ...]
     """Words after "perfctl" of what gathers the runs."""
     device: str = "cuda"
@@ -81,10 +82,11 @@ class StudyParts:
 
 
 def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
-    """Create the folder for this request, or find it there from the same one: the study then goes on from what it holds.
+    """Create the folder for this request, or find it there from the same one: the study then goes
+    on from what it holds.
 
-    asked: what decides which numbers come out, as JSON can hold it. Raises UsageError when the folder holds another study,
-    PerfctlError when it cannot be written.
+    asked: what decides which numbers come out, as JSON can hold it. Raises UsageError when the
+    folder holds another study, PerfctlError when it cannot be written.
     """
     said = json.loads(json.dumps({"study": kind, **asked}, default=str))
     place = folder.request
@@ -93,15 +95,22 @@ def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
     except FileNotFoundError:
         before = None
     except (OSError, ValueError) as error:
-        raise PerfctlError(f"{place}: cannot be read ({error})", "Remove it, or choose another `out`") from error
+        raise PerfctlError(
+            f"{place}: cannot be read ({error})", "Remove it, or choose another `out`"
+        ) from error
     if before is not None and before != said:
         keys = [key for key in {**said, **before} if said.get(key) != before.get(key)]
         which = ", ".join(f"{key} was {before.get(key)}, now {said.get(key)}" for key in keys)
-        raise UsageError(f"{folder.path} holds another study ({which})", "Choose another `out`, or remove that folder")
+        raise UsageError(
+            f"{folder.path} holds another study ({which})",
+            "Choose another `out`, or remove that folder",
+        )
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PerfctlError(f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`") from error
+        raise PerfctlError(
+            f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`"
+        ) from error
     if before is None:
         write_text(place, json.dumps(said, indent=1) + "\n")
 
@@ -120,10 +129,12 @@ def none_if_empty(folder: StudyFolder) -> Iterator[None]:
 
 
 def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path]:
-    """Write page, summary, tables and charts (PNG); earlier ones are replaced. What was written, the page first.
+    """Write page, summary, tables and charts (PNG); earlier ones are replaced. What was written,
+    the page first.
 
-    made: builds the study; its charts are drawn while it runs, and their names begin with the key of their chapter
-    ("time-step" for a chart in the chapter "time"). Raises PerfctlError when the folder cannot be written.
+    made: builds the study; its charts are drawn while it runs, and their names begin with the key
+    of their chapter ("time-step" for a chart in the chapter "time"). Raises PerfctlError when the
+    folder cannot be written.
     """
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_study
@@ -139,9 +150,13 @@ def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path
             for old in place.iterdir():
                 old.unlink()
         for drawing in drawings:
-            charts_files.save(drawing, folder.charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
+            charts_files.save(
+                drawing, folder.charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150
+            )
     except OSError as error:
-        raise PerfctlError(f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`") from error
+        raise PerfctlError(
+            f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`"
+        ) from error
     for name, lines in csv_files(study):
         write_text(folder.tables / name, "".join(lines))
     write_text(folder.summary, markdown(study, [f"{drawing.name}.png" for drawing in drawings]))

@@ -1,4 +1,5 @@
-"""The study of inference at low batch: each model at each batch size, timed by itself and then under a profiler."""
+"""The study of inference at low batch: each model at each batch size, timed by itself and then
+under a profiler."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class InferenceStudy:
     data_dir: Path | None = None
     dataloader_workers: int = 0
     profiler: str = "auto"
-    """What the three reports come from: nsys, torch or dlprof; auto: nsys where it is and a GPU, else torch; none."""
+    """What the three reports come from: nsys, torch or dlprof; auto: nsys where it is and a GPU,
+    else torch; none."""
     profiled_steps: int = 10
     """Batches of each profiled run."""
     warmup: int | None = None
@@ -56,11 +58,19 @@ class InferenceStudy:
 
 
 def quick(study: InferenceStudy) -> InferenceStudy:
-    """The same with few images, random weights and, where none are named, two small models at three batch sizes."""
+    """The same with few images, random weights and, where none are named, two small models at three
+    batch sizes."""
     models = study.models or ("resnet18", "mobilenet_v2")
     batches = (1, 5, 20) if study.batches == InferenceStudy().batches else study.batches
     return replace(
-        study, models=models, batches=batches, images=20, weights="none", profiled_steps=2, warmup=1, ends_only=True
+        study,
+        models=models,
+        batches=batches,
+        images=20,
+        weights="none",
+        profiled_steps=2,
+        warmup=1,
+        ends_only=True,
     )
 
 
@@ -77,7 +87,10 @@ class InferenceResult:
     def check(self) -> None:
         """Raises PartlyDone where a part failed."""
         if self.problems:
-            raise PartlyDone(f"{len(self.problems)} of {self.parts} parts failed or are partial: {self.problems[0]}")
+            raise PartlyDone(
+                f"{len(self.problems)} of {self.parts} parts failed or are partial: "
+                f"{self.problems[0]}"
+            )
 
 
 def inference_study(
@@ -88,10 +101,12 @@ def inference_study(
     messages: Messages = SILENT,
     command_line: str = "perfctl study inference",
 ) -> InferenceResult:
-    """Run what is asked, or read what is recorded, into ``out``. The same call goes on where it stopped.
+    """Run what is asked, or read what is recorded, into ``out``. The same call goes on where
+    it stopped.
 
-    Everything is checked first. A model or batch size that fails leaves the rest; ``InferenceResult.check`` raises for it.
-    Raises UsageError, also where ``out`` holds another study; ToolMissing; Interrupted; StoreError.
+    Everything is checked first. A model or batch size that fails leaves the rest;
+    ``InferenceResult.check`` raises for it. Raises UsageError, also where ``out`` holds another
+    study; ToolMissing; Interrupted; StoreError.
     """
     folder = StudyFolder(out)
     if asked.recorded is not None:
@@ -102,15 +117,34 @@ def inference_study(
 
 
 def parts(asked: InferenceStudy, out: Path) -> StudyParts:
-    """Every sweep of the study as a task of a cluster; the finishing command gathers their runs. Raises UsageError."""
+    """Every sweep of the study as a task of a cluster; the finishing command gathers their runs.
+    Raises UsageError."""
     _check(asked)
     folder = StudyFolder(out)
     found = []
     for number, (label, arguments, options, profiler) in enumerate(_asked(asked, folder, "")):
-        model, steps = label.partition(" ")[0], ["--steps", str(options.steps)] if options.steps is not None else []
-        words = ["infer", "--models", model, "--batches", ",".join(map(str, options.batches)), "--profiler", profiler]
+        model, steps = (
+            label.partition(" ")[0],
+            ["--steps", str(options.steps)] if options.steps is not None else [],
+        )
+        words = [
+            "infer",
+            "--models",
+            model,
+            "--batches",
+            ",".join(map(str, options.batches)),
+            "--profiler",
+            profiler,
+        ]
         # a store of its own: two nodes never write the same file
-        words += ["--device", asked.device, "--out", str(folder.runs), "--store", str(out / f"part{number}.db")]
+        words += [
+            "--device",
+            asked.device,
+            "--out",
+            str(folder.runs),
+            "--store",
+            str(out / f"part{number}.db"),
+        ]
         words += [*steps, *arguments]
         words += ["--warmup", str(asked.warmup)] if asked.warmup is not None else []
         words += ["--precision", asked.precision] if asked.precision is not None else []
@@ -122,17 +156,30 @@ def parts(asked: InferenceStudy, out: Path) -> StudyParts:
 def _asked(
     asked: InferenceStudy, folder: StudyFolder, command_line: str
 ) -> Iterator[tuple[str, tuple[str, ...], SweepOptions, str]]:
-    """(label, words for the workload, options, profiler) of each sweep: timed, then under a profiler."""
-    ends = tuple(sorted({min(asked.batches), max(asked.batches)})) if asked.ends_only else asked.batches
+    """(label, words for the workload, options, profiler) of each sweep: timed, then under
+    a profiler."""
+    ends = (
+        tuple(sorted({min(asked.batches), max(asked.batches)}))
+        if asked.ends_only
+        else asked.batches
+    )
     shared = ["--weights", asked.weights]
     shared += ["--weights-dir", str(asked.weights_dir)] if asked.weights_dir is not None else []
     shared += ["--data", asked.data] if asked.data != "synthetic" else []
     shared += ["--data-dir", str(asked.data_dir)] if asked.data_dir is not None else []
-    shared += ["--dataloader-workers", str(asked.dataloader_workers)] if asked.dataloader_workers else []
+    shared += (
+        ["--dataloader-workers", str(asked.dataloader_workers)] if asked.dataloader_workers else []
+    )
     plain = SweepOptions(
-        batches=asked.batches, warmup=asked.warmup, precision=asked.precision, device=asked.device, out=folder.runs,
-        store=folder.store, timeout=asked.timeout, command_line=command_line,
-    )  # fmt: skip
+        batches=asked.batches,
+        warmup=asked.warmup,
+        precision=asked.precision,
+        device=asked.device,
+        out=folder.runs,
+        store=folder.store,
+        timeout=asked.timeout,
+        command_line=command_line,
+    )
     profiler = _profiler(asked)
     for model in asked.models:
         yield f"{model} timed", ("--images", str(asked.images), *shared), plain, "none"
@@ -145,13 +192,17 @@ def _profiler(asked: InferenceStudy) -> str:
     from perfctl.orchestrator.launch.machine import tools
 
     if asked.profiler not in PROFILERS:
-        raise UsageError(f"`profiler`: '{asked.profiler}' is not known", f"Say {', '.join(PROFILERS)}")
+        raise UsageError(
+            f"`profiler`: '{asked.profiler}' is not known", f"Say {', '.join(PROFILERS)}"
+        )
     if asked.profiler != "auto":
         return asked.profiler
     return "nsys" if resolve_device(asked.device) == "cuda" and tools.find("nsys") else "torch"
 
 
-def _sweeps(asked: InferenceStudy, folder: StudyFolder, command_line: str) -> list[tuple[str, SweepRequest]]:
+def _sweeps(
+    asked: InferenceStudy, folder: StudyFolder, command_line: str
+) -> list[tuple[str, SweepRequest]]:
     """(label, request), everything checked. Raises UsageError, ToolMissing."""
     from perfctl.orchestrator.actions.sweep.sweep import infer_requests
     from perfctl.orchestrator.launch import check_tools
@@ -170,7 +221,8 @@ def _check(asked: InferenceStudy) -> None:
     """What can be checked on any machine. Raises UsageError."""
     if not asked.models:
         raise UsageError(
-            "`models` names no model", "Say for instance resnet18,densenet201, or ask for the `quick` form"
+            "`models` names no model",
+            "Say for instance resnet18,densenet201, or ask for the `quick` form",
         )
     if asked.profiled_steps < 1:
         raise UsageError(f"`profiled_steps` must be at least 1, got {asked.profiled_steps}")
@@ -181,25 +233,34 @@ def _check(asked: InferenceStudy) -> None:
 
 
 def _run(
-    sweeps: Sequence[tuple[str, SweepRequest]], folder: StudyFolder, listening: Listening | None, messages: Messages,
+    sweeps: Sequence[tuple[str, SweepRequest]],
+    folder: StudyFolder,
+    listening: Listening | None,
+    messages: Messages,
     command_line: str,
-) -> InferenceResult:  # fmt: skip
+) -> InferenceResult:
     from perfctl.orchestrator.actions.sweep.sweep import run_request, stored_runs, unheard
 
     problems = []
     for label, request in sweeps:
         messages.note(f"{label}:")
         done = run_request(request, folder.store, listening or unheard)
-        problems += [f"{label}, batch {one.batch_size}: {one.status}, {one.reason}" for one in done.not_whole]
+        problems += [
+            f"{label}, batch {one.batch_size}: {one.status}, {one.reason}" for one in done.not_whole
+        ]
 
     def made() -> StudyPage:
         runs = stored_runs(folder.store, [one.name for _, one in sweeps])
         return _page(runs, folder.store, command_line)
 
-    return InferenceResult(folder, made, tuple(problems), sum(len(one.batches) for _, one in sweeps))
+    return InferenceResult(
+        folder, made, tuple(problems), sum(len(one.batches) for _, one in sweeps)
+    )
 
 
-def _page(runs: Sequence[Run], store: Path, command_line: str, failed: Sequence[str] = ()) -> StudyPage:
+def _page(
+    runs: Sequence[Run], store: Path, command_line: str, failed: Sequence[str] = ()
+) -> StudyPage:
     from perfctl.orchestrator.report.studies.inference import InferenceRequest, inference_page
 
     lines = {run.id: line for run in runs if (line := _line_of_summary(run, store)) is not None}
@@ -207,7 +268,8 @@ def _page(runs: Sequence[Run], store: Path, command_line: str, failed: Sequence[
 
 
 def _line_of_summary(run: Run, store: Path) -> str | None:
-    """Line 15 of the run's dlprof_summary.csv; None where there is no such file, or no such line."""
+    """Line 15 of the run's dlprof_summary.csv; None where there is no such file, or no
+    such line."""
     if run.profiler != "dlprof" or run.artifact is None:
         return None
     place = store.resolve().parent / run.artifact
@@ -218,8 +280,11 @@ def _line_of_summary(run: Run, store: Path) -> str | None:
         return next((line.strip()[:200] for line in islice(lines, LINE - 1, LINE)), None)
 
 
-def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, command_line: str) -> InferenceResult:
-    """The page of a store, or of the reports and run folders at a path, which go into the study's store."""
+def _recorded(
+    asked: InferenceStudy, folder: StudyFolder, messages: Messages, command_line: str
+) -> InferenceResult:
+    """The page of a store, or of the reports and run folders at a path, which go into the
+    study's store."""
     from perfctl.orchestrator.actions.ingest.ingest import ingest
     from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 
@@ -227,7 +292,10 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
     place = asked.recorded
     failed: tuple[str, ...] = ()
     if not place.exists():
-        raise UsageError(f"{place}: there is no such file or folder", "Name a folder of reports, a report or a store")
+        raise UsageError(
+            f"{place}: there is no such file or folder",
+            "Name a folder of reports, a report or a store",
+        )
     store = place / DEFAULT if place.is_dir() else place
     if not _is_store(store):
         claim(folder, "inference", {"recorded": place.resolve()})
@@ -239,10 +307,20 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
         failed = done.failed
     runs = [run for run in newest_runs(store) if run.mode != "train"]
     if not runs:
-        raise PerfctlError(f"{place}: it holds no run of inference and no such report", "Name the folder that has them")
-    bad = tuple(f"run {run.id} ({run.profiler}): {run.status}, {run.reason}" for run in runs if run.status != "ok")
+        raise PerfctlError(
+            f"{place}: it holds no run of inference and no such report",
+            "Name the folder that has them",
+        )
+    bad = tuple(
+        f"run {run.id} ({run.profiler}): {run.status}, {run.reason}"
+        for run in runs
+        if run.status != "ok"
+    )
     return InferenceResult(
-        folder, lambda: _page(runs, store, command_line, failed), (*failed, *bad), len(runs) + len(failed)
+        folder,
+        lambda: _page(runs, store, command_line, failed),
+        (*failed, *bad),
+        len(runs) + len(failed),
     )
 
 

@@ -1,4 +1,5 @@
-"""The speed-up study: two networks trained on each device, or runs of them that are recorded, in one folder."""
+"""The speed-up study: two networks trained on each device, or runs of them that are recorded, in
+one folder."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ QUICK = {
 }
 BATCHES, EPOCHS = (16,), 5
 QUICK_STEPS, QUICK_EPOCHS = 20, 3
-NO_GPU = "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH with its runs"
+NO_GPU = (
+    "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH "
+    "with its runs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class SpeedupRequest:
     epochs: int | None = None
     """Whole epochs after them; None for 5, and for 3 in the quick form."""
     options: SweepOptions = DEFAULTS
-    """What else a sweep can be asked; the study sets workload, device, precision, batches, steps, out and store."""
+    """What else a sweep can be asked; the study sets workload, device, precision, batches, steps,
+    out and store."""
     own: Mapping[str, tuple[str, ...]] | None = None
     """Workload -> words for it, such as ("--base-width", "16")."""
     quick: bool = False
     source: Path | None = None
-    """Recorded runs: a store, a folder of runs or of an earlier study, a report. Nothing runs then."""
+    """Recorded runs: a store, a folder of runs or of an earlier study, a report. Nothing
+    runs then."""
     allow: tuple[str, ...] = ()
     peaks: str = "published"
 
@@ -73,7 +79,8 @@ class SpeedupStudy:
         """Raises PartlyDone when a part failed."""
         if self.failed:
             problem = (
-                f"{len(self.failed)} part{'s' if len(self.failed) > 1 else ''} of the study failed: {self.failed[0]}"
+                f"{len(self.failed)} part{'s' if len(self.failed) > 1 else ''} of the study "
+                f"failed: {self.failed[0]}"
             )
             raise PartlyDone(problem, "The rest is in the study; the same command tries again")
 
@@ -83,8 +90,9 @@ def study_speedup(
 ) -> SpeedupStudy:
     """Train, or read what is recorded, compare, and write results.json and the notebook.
 
-    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a folder of another
-    study, ToolMissing, Interrupted, and PerfctlError when no network has two devices to compare.
+    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a
+    folder of another study, ToolMissing, Interrupted, and PerfctlError when no network has two
+    devices to compare.
     """
     allowed = ways.allowed_facts(request.allow) | ways.ASKED
     missing: list[tuple[str, str]] = []
@@ -98,29 +106,47 @@ def study_speedup(
     found: list[Speedup] = []
     for network, study in studies.items():
         try:
-            found += ways.compare_arms(study, store, allowed=allowed, peaks=request.peaks, messages=messages).studies
+            found += ways.compare_arms(
+                study, store, allowed=allowed, peaks=request.peaks, messages=messages
+            ).studies
         except PerfctlError as error:
             why = _reason(study) or str(error)
             missing.append((network, why))
             failed.append(f"{network}: {why}")
     if not found:
-        raise PerfctlError(f"no network has two devices to compare: {'; '.join(failed) or 'no run trains'}", None)
+        raise PerfctlError(
+            f"no network has two devices to compare: {'; '.join(failed) or 'no run trains'}", None
+        )
     failed += [f"{one.workload} on {label}: {why}" for one in found for label, why in one.failed]
-    failed += [f"{one.workload}: {why}" for one in found for other in one.against for why in other.refused]
+    failed += [
+        f"{one.workload}: {why}" for one in found for other in one.against for why in other.refused
+    ]
     newest = tuple(_newest(studies))
     _results(request.folder, found)
     return SpeedupStudy(tuple(found), newest, tuple(missing), tuple(failed))
 
 
 def parts(request: SpeedupRequest) -> StudyParts:
-    """A network on a device each, as tasks of a cluster; the finishing command gathers their runs."""
+    """A network on a device each, as tasks of a cluster; the finishing command gathers
+    their runs."""
     found, options = [], _options(request)
     ways_asked = _ways(request, SILENT)
     for network in NETWORKS:
         for way in ways_asked:
             words = ["torch", "--workload", network, "--mode", "train", "--device", way.device]
-            words += ["--precision", way.precision, "--batches", ",".join(map(str, options.batches))]
-            words += ["--epochs", str(_epochs(request)), "--out", str(request.folder.runs), "--no-store"]
+            words += [
+                "--precision",
+                way.precision,
+                "--batches",
+                ",".join(map(str, options.batches)),
+            ]
+            words += [
+                "--epochs",
+                str(_epochs(request)),
+                "--out",
+                str(request.folder.runs),
+                "--no-store",
+            ]
             words += ["--steps", str(options.steps)] if options.steps else []
             words += ["--compile"] if way.also == "compile" else []
             found.append((f"{network} on {way.label}", (*words, *_words(request, network))))
@@ -135,7 +161,8 @@ def parts(request: SpeedupRequest) -> StudyParts:
 def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:
     if request.devices != "auto":
         return ways.ways_of(request.devices)
-    if request.quick and resolve_device("auto") != "cuda":  # a compiler takes longer than the rest of it
+    # a compiler takes longer than the rest of it
+    if request.quick and resolve_device("auto") != "cuda":
         messages.note("no GPU here: comparing cpu with cpu:bf16")
         return (ways.Way("cpu"), ways.Way("cpu", "bf16"))
     return ways.default_ways(messages)
@@ -152,14 +179,18 @@ def _epochs(request: SpeedupRequest) -> int:
 
 
 def _words(request: SpeedupRequest, network: str) -> tuple[str, ...]:
-    """Words for the workload: the quick form's, then the user's. Two threads that share busy cores wait for each other."""
+    """Words for the workload: the quick form's, then the user's. Two threads that share busy cores
+    wait for each other."""
     quick = QUICK[network] if request.quick else ()
     alone = ("--threads", "1") if request.quick and resolve_device("auto") != "cuda" else ()
     return (*quick, *alone, *(request.own or {}).get(network, ()))
 
 
 def _trained(
-    request: SpeedupRequest, listening: Listening | None, messages: Messages, missing: list[tuple[str, str]]
+    request: SpeedupRequest,
+    listening: Listening | None,
+    messages: Messages,
+    missing: list[tuple[str, str]],
 ) -> dict[str, Study]:
     asked = _ways(request, messages)
     chosen = [way for way in asked if way.device != "cuda" or resolve_device("auto") == "cuda"]
@@ -173,7 +204,10 @@ def _trained(
     made: dict[str, list[tuple[Way, SweepRequest]]] = {}
     for network in NETWORKS:
         own = replace(options, workload=network)
-        made[network] = [(way, ways.request_of(way, _epochs(request), own, _words(request, network))) for way in chosen]
+        made[network] = [
+            (way, ways.request_of(way, _epochs(request), own, _words(request, network)))
+            for way in chosen
+        ]
     for pair in (pair for requests in made.values() for pair in requests):
         ways.check(*pair)
     claim(request.folder, "speedup", _asked(request, chosen))
@@ -181,7 +215,9 @@ def _trained(
         for way, one in requests:
             messages.note(f"{network} on {way.label}:")
             ways.run_way(one, request.folder.store, listening)
-    return {network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()}
+    return {
+        network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()
+    }
 
 
 def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
@@ -197,18 +233,28 @@ def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
 
 
 def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -> dict[str, Study]:
-    """Workload -> batch size -> arms, of runs that train under one profiler; those of torch before others.
+    """Workload -> batch size -> arms, of runs that train under one profiler; those of torch
+    before others.
 
-    A run's device and precision say which arm it belongs to; what is left out goes to ``missing``. Raises UsageError for a
-    path that does not exist, PerfctlError when it holds no whole run, StoreError, ReportError.
+    A run's device and precision say which arm it belongs to; what is left out goes to ``missing``.
+    Raises UsageError for a path that does not exist, PerfctlError when it holds no whole run,
+    StoreError, ReportError.
     """
     if not source.exists():
-        raise UsageError(f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report")
+        raise UsageError(
+            f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report"
+        )
     store = StudyFolder(source).store
     runs = side(store if store.is_file() else source, store, messages).runs
     found: dict[str, Study] = {}
-    for network in dict.fromkeys(run.workload for run in runs if run.workload and run.mode == "train"):
-        mine = [run for run in runs if run.workload == network and run.mode == "train" and run.profiler != "none"]
+    for network in dict.fromkeys(
+        run.workload for run in runs if run.workload and run.mode == "train"
+    ):
+        mine = [
+            run
+            for run in runs
+            if run.workload == network and run.mode == "train" and run.profiler != "none"
+        ]
         if arms := _arms(network, mine, missing):
             found[network] = arms
     if not found:
@@ -218,10 +264,14 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
 
 
 def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> Study:
-    """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty with one device alone."""
+    """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty
+    with one device alone."""
     from perfctl.orchestrator.analyse.speedup import Arm, uncompiled
 
-    profiler = next((name for name in ("torch", "kineto", "nsys") if any(run.profiler == name for run in runs)), None)
+    profiler = next(
+        (name for name in ("torch", "kineto", "nsys") if any(run.profiler == name for run in runs)),
+        None,
+    )
     under = [run for run in runs if run.profiler == profiler]
     if not under:
         return {}
@@ -229,35 +279,52 @@ def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> 
     mine = [run for run in under if uncompiled(run).variant == form]
     if others := len(runs) - len(mine):
         missing.append(
-            (f"{others} other run{'s' if others > 1 else ''} of {network}", "another profiler, or other sizes")
+            (
+                f"{others} other run{'s' if others > 1 else ''} of {network}",
+                "another profiler, or other sizes",
+            )
         )
     labels = _labels(mine)
     if len(set(labels.values())) < 2:
         only = next(iter(labels.values()))
-        missing.append((network, f"its runs are of {only} alone; a comparison needs two devices or precisions"))
+        missing.append(
+            (network, f"its runs are of {only} alone; a comparison needs two devices or precisions")
+        )
         return {}
     order = sorted(set(labels.values()), key=_place)
     batches = sorted({run.batch_size for run in mine if run.batch_size is not None})
     return {
-        batch: [Arm(label, tuple(run for run in mine if labels[run.id] == label and run.batch_size == batch)) for label in order]
+        batch: [
+            Arm(
+                label,
+                tuple(run for run in mine if labels[run.id] == label and run.batch_size == batch),
+            )
+            for label in order
+        ]
         for batch in batches
-    }  # fmt: skip
+    }
 
 
 def _labels(runs: Sequence[Run]) -> dict[int, str]:
-    """Run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of several devices."""
+    """Run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of
+    several devices."""
     from perfctl.orchestrator.analyse.ledger.prepared import device_label
 
     kinds: dict[int, str] = {}
     for run in runs:
         compiled = run.report.environment.get("option:compile") == "True"
-        also = [*([run.precision] if run.precision not in (None, "fp32") else []), *(["compile"] if compiled else [])]
+        also = [
+            *([run.precision] if run.precision not in (None, "fp32") else []),
+            *(["compile"] if compiled else []),
+        ]
         kinds[run.id] = ":".join(("cpu" if run.device_kind == "cpu" else "cuda", *map(str, also)))
     devices: dict[str, set[str | None]] = {}
     for run in runs:
         devices.setdefault(kinds[run.id], set()).add(device_label(run))
     return {
-        run.id: f"{kinds[run.id]} ({device_label(run)})" if len(devices[kinds[run.id]]) > 1 else kinds[run.id]
+        run.id: f"{kinds[run.id]} ({device_label(run)})"
+        if len(devices[kinds[run.id]]) > 1
+        else kinds[run.id]
         for run in runs
     }
 
@@ -269,7 +336,10 @@ def _place(label: str) -> tuple[int, str]:
 
 
 def _reason(study: Study) -> str | None:
-    return next((run.reason for arms in study.values() for arm in arms for run in arm.runs if run.reason), None)
+    return next(
+        (run.reason for arms in study.values() for arm in arms for run in arm.runs if run.reason),
+        None,
+    )
 
 
 def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
@@ -282,9 +352,14 @@ def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
 
 
 def _results(folder: StudyFolder, found: Sequence[Speedup]) -> None:
-    """The joint results.json, as ``perfctl speedup --json`` writes it, and the notebook that reads it."""
+    """The joint results.json, as ``perfctl speedup --json`` writes it, and the notebook that
+    reads it."""
     from perfctl.orchestrator.report.speedup import as_json
 
-    write_text(folder.path / "results.json", json.dumps([as_json(one) for one in found], indent=1) + "\n")
-    notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb").read_text(encoding="utf-8")
+    write_text(
+        folder.path / "results.json", json.dumps([as_json(one) for one in found], indent=1) + "\n"
+    )
+    notebook = (
+        resources.files("perfctl.templates").joinpath("speedup.ipynb").read_text(encoding="utf-8")
+    )
     write_text(folder.path / "speedup.ipynb", notebook)

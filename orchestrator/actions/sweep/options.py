@@ -10,7 +10,8 @@ from perfctl.orchestrator.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """What every sweep can be asked, whatever profiler it runs under. None: the default of the workload or program."""
+    """What every sweep can be asked, whatever profiler it runs under. None: the default of the
+    workload or program."""
 
     batches: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Batch sizes; each runs in a process of its own."""
@@ -35,13 +36,17 @@ class SweepOptions:
     batch_env: str | None = None
     """Environment variable in which the user's program finds the batch size."""
     step_marker: str | None = None
-    """What ends a step of the user's program: optimizer, forward, backward, optimizer:CLASS, forward:CLASS, or auto."""
+    """What ends a step of the user's program: optimizer, forward, backward, optimizer:CLASS,
+    forward:CLASS, or auto."""
     grace: float | None = None
-    """Seconds that a profiler gets to write its report when it is stopped; None for as long as it needs."""
+    """Seconds that a profiler gets to write its report when it is stopped; None for as long as
+    it needs."""
     stall: float | None = None
-    """Seconds without output or changed files after which a run is stopped; 0 for never, None for the profiler's own."""
+    """Seconds without output or changed files after which a run is stopped; 0 for never, None for
+    the profiler's own."""
     no_store: bool = False
-    """Write only the run folders, beside other processes that run the same sweep; ``gather`` takes them in later."""
+    """Write only the run folders, beside other processes that run the same sweep; ``gather`` takes
+    them in later."""
     sweep_name: str | None = None
     """Name of the sweep's folder; None for one made from the request."""
     scratch: Path | None = None
@@ -61,10 +66,12 @@ DEFAULTS = SweepOptions()
 
 @dataclass(frozen=True, slots=True)
 class LocalPlacement:
-    """Which GPUs or cores of this machine a sweep uses, and inside which image. Job scripts have options of their own."""
+    """Which GPUs or cores of this machine a sweep uses, and inside which image. Job scripts have
+    options of their own."""
 
     devices: str | None = None
-    """GPUs to use side by side, one batch size on each: 0,1,2,3. On a CPU sets of cores: cpu:0-3,cpu:4-7."""
+    """GPUs to use side by side, one batch size on each: 0,1,2,3. On a CPU sets of cores:
+    cpu:0-3,cpu:4-7."""
     image: str | None = None
     """Apptainer image that profiler and program run in."""
     bind: tuple[str, ...] = ()
@@ -80,11 +87,14 @@ NONE = LocalPlacement()
 def reject_placement(placement: LocalPlacement, what: str) -> None:
     """Raises UsageError when any of it was asked for, where ``what`` cannot have it."""
     if placement != NONE:
-        raise UsageError(f"{what} takes no `devices`, `image`, `bind` or `container_runtime`", "Leave them out")
+        raise UsageError(
+            f"{what} takes no `devices`, `image`, `bind` or `container_runtime`", "Leave them out"
+        )
 
 
 def resolve_device(asked: str) -> str:
-    """cpu or cuda; ``auto`` looks for an NVIDIA GPU without loading anything. Raises UsageError for another word."""
+    """cpu or cuda; ``auto`` looks for an NVIDIA GPU without loading anything. Raises UsageError for
+    another word."""
     if asked == "auto":
         gpus = Path("/proc/driver/nvidia/gpus")
         return "cuda" if gpus.is_dir() and any(gpus.iterdir()) else "cpu"

@@ -1,4 +1,5 @@
-"""From the options of a sweep to its request, checked. Nothing is started here but an interpreter that is queried."""
+"""From the options of a sweep to its request, checked. Nothing is started here but an interpreter
+that is queried."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions, resolve_device
+from perfctl.orchestrator.actions.sweep.options import (
+    NONE,
+    LocalPlacement,
+    SweepOptions,
+    resolve_device,
+)
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import annotator, check_tools, interpreter
 from perfctl.orchestrator.launch.images import check as images_check
@@ -54,8 +60,8 @@ def sweep_request(
 ) -> SweepRequest:
     """The request, checked. Raises UsageError for whatever makes no sense, in one line.
 
-    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in workload), ``origin``
-    is measured or recorded.
+    ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
+    workload), ``origin`` is measured or recorded.
     """
     check_batches(asked.batches)
     if asked.steps is None and isinstance(profiler, Ncu):
@@ -89,7 +95,9 @@ def sweep_request(
         grace_s=asked.grace,
         stall_s=asked.stall,
         sample_s=sampler.interval(asked.sample),
-        image=image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
+        image=image(
+            placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda"
+        )
         if placement.image
         else None,
         places=places(placement.devices) if placement.devices else (),
@@ -125,14 +133,19 @@ def _program(
     messages: Messages,
 ) -> Program | None:
     """The user's program; None where a built-in workload is meant."""
-    if command is None or (asked.workload is not None and command[:1] and command[0].startswith("--")):
+    if command is None or (
+        asked.workload is not None and command[:1] and command[0].startswith("--")
+    ):
         for name in _PROGRAM:
             if getattr(asked, name) is not None:
                 remedy = "Put the program after --: -- python train.py"
                 raise UsageError(f"`{name}` is for a program of your own", remedy)
         return None
     if asked.workload is not None:
-        problem = f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' after --"
+        problem = (
+            f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' "
+            "after --"
+        )
         raise UsageError(problem, "Leave one of them out")
     for name in _BUILT_IN:
         if getattr(asked, name) is not None:
@@ -147,18 +160,26 @@ def _program(
         raise UsageError(f"`step_marker`: '{asked.step_marker}' is not known", remedy)
     if placement.image is not None:
         python, words = program_words(command)
-        inside = read_program((sys.executable, *words) if python else command, asked.batch_env, asked.batches)
+        inside = read_program(
+            (sys.executable, *words) if python else command, asked.batch_env, asked.batches
+        )
         return replace(inside, python=python or PYTHON)
     typed = read_program(command, asked.batch_env, asked.batches)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
-        messages.note(f"{typed.python} has no torch: {program.name} runs under perfctl's own, {program.python}")
+        messages.note(
+            f"{typed.python} has no torch: {program.name} runs under perfctl's own, "
+            f"{program.python}"
+        )
     return program
 
 
 def _sweep_name(name: str | None) -> str | None:
     if name is not None and (name != file_name(name) or not name):
-        raise UsageError(f"`sweep_name`: invalid folder name '{name}'", "Use ASCII letters, digits, '.', '_' and '-'")
+        raise UsageError(
+            f"`sweep_name`: invalid folder name '{name}'",
+            "Use ASCII letters, digits, '.', '_' and '-'",
+        )
     return name
 
 
@@ -179,10 +200,15 @@ def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tup
 
 
 def _check_workload(name: str, arguments: tuple[str, ...], rest: tuple[str, ...]) -> None:
-    """Ask the workload whether it knows these options; those that perfctl sets for each run cannot be among ``rest``."""
+    """Ask the workload whether it knows these options; those that perfctl sets for each run cannot
+    be among ``rest``."""
     for word in (word.partition("=")[0] for word in rest):
         if word in OWN:
-            instead = "Batch sizes are given with `batches`" if word == "--batch" else "perfctl sets it for each run"
+            instead = (
+                "Batch sizes are given with `batches`"
+                if word == "--batch"
+                else "perfctl sets it for each run"
+            )
             raise UsageError(f"{word} cannot be passed on to the workload", instead)
     with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
@@ -205,13 +231,24 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
         problem = f"'{words[0]}' is a built-in workload and stands where an option belongs"
         return UsageError(problem, f"Name it with `workload` {words[0]}")
     if not words[0].startswith("-"):
-        return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
+        return UsageError(
+            said, "A program of your own goes after --: -- python train.py --batch-size {batch}"
+        )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    known = {_word(one.name): f"`{one.name}`" for kind in (SweepOptions, LocalPlacement) for one in fields(kind)}
+    known = {
+        _word(one.name): f"`{one.name}`"
+        for kind in (SweepOptions, LocalPlacement)
+        for one in fields(kind)
+    }
     known |= {word: word for word in own}
-    near = [known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)]
+    near = [
+        known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
+    ]
     meant = f"Did you mean {near[0]}? " if near else ""
-    lists = f"--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload"
+    lists = (
+        f"--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of "
+        "the workload"
+    )
     return UsageError(said, meant + lists)
 
 
@@ -228,13 +265,19 @@ def _device(asked: str, placement: LocalPlacement) -> str:
 
 def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
     if placement.image is None and (placement.bind or placement.container_runtime):
-        raise UsageError("`bind` and `container_runtime` are for an image", "Name the image with `image`")
+        raise UsageError(
+            "`bind` and `container_runtime` are for an image", "Name the image with `image`"
+        )
     if placement.devices is not None and alongside:
-        raise UsageError("`devices` and `no_store` do not go together: a task has one device", "Leave one of them out")
+        raise UsageError(
+            "`devices` and `no_store` do not go together: a task has one device",
+            "Leave one of them out",
+        )
 
 
 def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """(interpreter inside the image, the rest) where a command begins with one; (None, the command) otherwise.
+    """(interpreter inside the image, the rest) where a command begins with one; (None, the
+    command) otherwise.
 
     ``python`` means the image's python3; a path, or a name with a version, is used as it is.
     """

@@ -1,8 +1,9 @@
-"""A sweep, or the parts of a study, as an array of jobs: write the scripts, submit them, say how far they are, cancel,
-and take what the tasks left into one store.
+"""A sweep, or the parts of a study, as an array of jobs: write the scripts, submit them, say how
+far they are, cancel, and take what the tasks left into one store.
 
-Each run is one transaction and is recognised by its report, so a gather that was killed, or that runs twice, gives the
-same rows. A task that left no run becomes a failed run, which a later whole run replaces.
+Each run is one transaction and is recognised by its report, so a gather that was killed, or that
+runs twice, gives the same rows. A task that left no run becomes a failed run, which a later whole
+run replaces.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster import status as cluster_status
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, Task, is_plan, read_plan, sweep_task
+from perfctl.orchestrator.launch.cluster.plan import (
+    Plan,
+    Site,
+    SweepRuns,
+    Task,
+    is_plan,
+    read_plan,
+    sweep_task,
+)
 from perfctl.orchestrator.launch.cluster.status import Cancelled, Queued, TaskState
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
@@ -65,9 +74,11 @@ class Gathered:
     finish: list[tuple[str, ...]] = field(default_factory=list)
     """Words after perfctl of what makes the page of each study."""
     in_store: bool = True
-    """Whether anything was gathered into the store; the parts of a study have stores of their own."""
+    """Whether anything was gathered into the store; the parts of a study have stores of
+    their own."""
     repeat_in: Path | None = None
-    """An array whose status says how to repeat what is not whole; None where sweeps were gathered without one."""
+    """An array whose status says how to repeat what is not whole; None where sweeps were gathered
+    without one."""
 
     def check(self) -> None:
         """Raises PartlyDone when something is missing or not whole."""
@@ -75,7 +86,11 @@ class Gathered:
             tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
             raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
         folder = self.repeat_in
-        again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
+        again = (
+            f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it"
+            if folder
+            else None
+        )
         if self.wrong:
             runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
             raise PartlyDone(f"{runs} missing or incomplete; the report names them", again)
@@ -85,13 +100,19 @@ class Gathered:
 
 
 def gather(
-    folders: Iterable[Path], store: Path, messages: Messages = SILENT, *, memory_limit: str | int | None = None
+    folders: Iterable[Path],
+    store: Path,
+    messages: Messages = SILENT,
+    *,
+    memory_limit: str | int | None = None,
 ) -> Gathered:
-    """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that hold some.
+    """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that
+    hold some.
 
     ``memory_limit``: as in ``ingest``; a run whose report takes more is a failed one.
 
-    Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in the answer.
+    Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in
+    the answer.
     """
     folders, limit = list(folders), memory.bytes_of(memory_limit)
     arrays = [folder for folder in folders if array.is_array(folder)]
@@ -118,13 +139,16 @@ def gather(
 
 
 def _found(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
-    """The plans at ``folders``, and the folders of all sweeps, those of the plans too; each once."""
+    """The plans at ``folders``, and the folders of all sweeps, those of the plans too;
+    each once."""
     plans: dict[Path, Plan] = {}
     sweeps: dict[Path, Path] = {}
     for given in folders:
         places = list(_places(given)) if given.is_dir() else []
         if not places:
-            raise UsageError(f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it")
+            raise UsageError(
+                f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it"
+            )
         for place in places:
             inside = [place]
             if is_plan(place):
@@ -142,14 +166,23 @@ def _places(folder: Path) -> Iterator[Path]:
 
 
 def _runs(sweep: Path) -> list[Path]:
-    """Folders of runs that have a record, by batch size, the oldest attempt first, what was cut off last."""
+    """Folders of runs that have a record, by batch size, the oldest attempt first, what was cut
+    off last."""
     named = [(match, path) for path in sweep.iterdir() if (match := _RUN.fullmatch(path.name))]
     kept = [(match, path) for match, path in named if read_run_record(path) is not None]
-    return [path for _, path in sorted(kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1)))]
+    return [
+        path
+        for _, path in sorted(
+            kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1))
+        )
+    ]
 
 
-def _take_runs(runs: Sequence[Path], store: Path, done: Gathered, limit: int) -> list[tuple[SweepFacts, RunFacts]]:
-    """Take runs into the store, in a child; a failed run to put in the place of each that cannot be read."""
+def _take_runs(
+    runs: Sequence[Path], store: Path, done: Gathered, limit: int
+) -> list[tuple[SweepFacts, RunFacts]]:
+    """Take runs into the store, in a child; a failed run to put in the place of each that cannot
+    be read."""
     records = {run: read_run_record(run) or {} for run in runs}
 
     def taken(connection: sqlite3.Connection, run: Path, messages: Messages) -> Written | None:
@@ -170,7 +203,10 @@ def _take_runs(runs: Sequence[Path], store: Path, done: Gathered, limit: int) ->
             done.known += not is_new
             continue
         done.wrong.append(f"{label}: {outcome.why}")
-        profiler, origin = str(record.get("profiler") or "unknown"), str(record.get("origin") or "measured")
+        profiler, origin = (
+            str(record.get("profiler") or "unknown"),
+            str(record.get("origin") or "measured"),
+        )
         workload, batch = record.get("workload"), record.get("batch_size")
         failed = RunFacts(profiler, "failed", origin, workload, batch, reason=outcome.why)
         stand_ins.append((_task_facts(outcome.item.parent), failed))
@@ -179,18 +215,27 @@ def _take_runs(runs: Sequence[Path], store: Path, done: Gathered, limit: int) ->
 
 def _task_facts(sweep: Path) -> SweepFacts:
     said = read_json(sweep / "sweep.json") or {}
-    return SweepFacts(str(said.get("name") or sweep.name), "sweep", said.get("command"), said.get("host"))
+    return SweepFacts(
+        str(said.get("name") or sweep.name), "sweep", said.get("command"), said.get("host")
+    )
 
 
-def _is_stored(connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]) -> bool:
-    asked = dict.fromkeys(("profiler", "batch_size", "started_at", "status", "reason")) | clean_text.of_row(run)
+def _is_stored(
+    connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]
+) -> bool:
+    asked = dict.fromkeys(
+        ("profiler", "batch_size", "started_at", "status", "reason")
+    ) | clean_text.of_row(run)
     return connection.execute(query, {**asked, "sweep": sweep.name}).fetchone() is not None
 
 
 def _states(plan: Plan, done: Gathered, messages: Messages) -> list[cluster_status.TaskState]:
-    """How far the plan's tasks are. Parts of a study that are not complete are named, what is under way is counted."""
+    """How far the plan's tasks are. Parts of a study that are not complete are named, what is under
+    way is counted."""
     found = cluster_status.states(plan, ask_queue(plan, messages))
-    done.under_way += sum(state.state in (cluster_status.WAITING, cluster_status.RUNNING) for state in found)
+    done.under_way += sum(
+        state.state in (cluster_status.WAITING, cluster_status.RUNNING) for state in found
+    )
     done.lacking += [
         f"{state.task}: {state.said}"
         for state in found
@@ -200,9 +245,13 @@ def _states(plan: Plan, done: Gathered, messages: Messages) -> list[cluster_stat
 
 
 def _name_missing(
-    connection: sqlite3.Connection, plan: Plan, states: Sequence[cluster_status.TaskState], done: Gathered
+    connection: sqlite3.Connection,
+    plan: Plan,
+    states: Sequence[cluster_status.TaskState],
+    done: Gathered,
 ) -> None:
-    """A failed run for each task of a sweep that left none, with the reason; none where the store has something better."""
+    """A failed run for each task of a sweep that left none, with the reason; none where the store
+    has something better."""
     for task, reason in cluster_status.reasons(states).items():
         runs = task.runs
         if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
@@ -216,7 +265,9 @@ def _name_missing(
         _put_in_place_of(connection, _task_facts(folder), run, done)
 
 
-def _put_in_place_of(connection: sqlite3.Connection, facts: SweepFacts, run: RunFacts, done: Gathered) -> None:
+def _put_in_place_of(
+    connection: sqlite3.Connection, facts: SweepFacts, run: RunFacts, done: Gathered
+) -> None:
     """A failed run that only says why there is no other, unless the store has something better."""
     if not _is_stored(connection, _BETTER, facts, asdict(run)):
         write_run(connection, facts, run, None, family=lambda name: None)
@@ -254,14 +305,17 @@ class ArrayRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartsRequest:
-    """A study, or any other list of perfctl commands, as an array: each part is a task, and one command ends it."""
+    """A study, or any other list of perfctl commands, as an array: each part is a task, and one
+    command ends it."""
 
     name: str
     """Names the folder and the jobs: "study-flops"."""
     parts: Sequence[tuple[str, Sequence[str]]]
-    """(label for people, words after ``perfctl``) of each part, in the order of the array's indices."""
+    """(label for people, words after ``perfctl``) of each part, in the order of the
+    array's indices."""
     finish: Sequence[str]
-    """Words after ``perfctl`` of what makes one page of the parts: study flops --from OUT --out OUT."""
+    """Words after ``perfctl`` of what makes one page of the parts: study flops --from OUT
+    --out OUT."""
     out: Path
     """Folder of the study; the job scripts go into OUT/slurm-NAME-..., and an image sees OUT."""
     site: Site
@@ -286,20 +340,26 @@ class Rendered:
 
 
 def render(asked: ArrayRequest) -> Rendered:
-    """The job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm. Raises UsageError."""
+    """The job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm.
+    Raises UsageError."""
     requests = tuple(asked.sweeps.values())
-    # What an image must see of the nodes beside the working folder and the sweeps: a script's folder, a recording.
+    # What an image must see of the nodes beside the working folder and the sweeps: a script's
+    # folder, a recording.
     seen = [folder for request in requests for folder in request.other_folders]
-    seen += [request.profiler.folder for request in requests if isinstance(request.profiler, Replay)]
+    seen += [
+        request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
+    ]
     facts = _facts(asked.site, asked.device, seen, store=asked.store, page=asked.page)
     folders = (asked.store.parent, asked.page.parent)
     return Rendered(plan := _plan(asked), _texts(plan, asked.site, facts), folders, requests)
 
 
 def render_parts(asked: PartsRequest) -> Rendered:
-    """The job scripts of a study: each part a task, and a gather job that makes one page. Needs no Slurm.
+    """The job scripts of a study: each part a task, and a gather job that makes one page. Needs
+    no Slurm.
 
-    How a command ``perfctl slurm render study NAME ...`` connects (as ``cli/cluster/slurm.py`` does for sweeps)::
+    How a command ``perfctl slurm render study NAME ...`` connects (as ``cli/cluster/slurm.py`` does
+    for sweeps)::
 
         site = with_defaults(SiteOptions(...).site(), (Path.cwd(), Path.home()))
         parts = NAME.parts(options)  # list of (label, words)
@@ -308,33 +368,45 @@ def render_parts(asked: PartsRequest) -> Rendered:
         rendered = render_parts(asked)
         write(rendered, force=force)  # or, for --dry-run, print rendered.texts
 
-    and from then on ``perfctl slurm submit, status, cancel, gather`` take the folder ``rendered.plan.folder``.
+    and from then on ``perfctl slurm submit, status, cancel, gather`` take the folder
+    ``rendered.plan.folder``.
 
     What a part must keep to:
 
-    - its words are those after ``perfctl``, without shell syntax (they are quoted): torch --batches 16 --out OUT/runs.
-      Relative paths are relative to the folder in which render was called. It names its device (``--device cuda``):
-      ``auto`` would be resolved on the node.
-    - tasks run at the same time on several nodes: each writes into a store (or, with ``--no-store``, a folder) of its
-      own below OUT. Only ``finish`` may open the store of the study.
-    - the same words again skip what is complete: a task is requeued, and submitted again, with the same words.
-    - exit code 0 is complete, 4 is partial, all others are failures; ``perfctl slurm status`` shows which, and repeats
-      what is not complete. It ends soon after SIGTERM, as every sweep does, and keeps its report; where its command
-      takes ``--grace``, :func:`limits.grace` says for how long it may write.
-    - what it measures with a profiler stands first in its words (nsys, ncu, dlprof), for :func:`limits.stop_before` gives
-      these minutes to write their reports.
+    - its words are those after ``perfctl``, without shell syntax (they are quoted): torch --batches
+      16 --out OUT/runs. Relative paths are relative to the folder in which render was called. It
+      names its device (``--device cuda``): ``auto`` would be resolved on the node.
+    - tasks run at the same time on several nodes: each writes into a store (or, with
+      ``--no-store``, a folder) of its own below OUT. Only ``finish`` may open the store of
+      the study.
+    - the same words again skip what is complete: a task is requeued, and submitted again, with the
+      same words.
+    - exit code 0 is complete, 4 is partial, all others are failures; ``perfctl slurm status`` shows
+      which, and repeats what is not complete. It ends soon after SIGTERM, as every sweep does, and
+      keeps its report; where its command takes ``--grace``, :func:`limits.grace` says for how long
+      it may write.
+    - what it measures with a profiler stands first in its words (nsys, ncu, dlprof), for
+      :func:`limits.stop_before` gives these minutes to write their reports.
 
-    After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` (which names the parts that
-    are missing, and ends with 4) and then ``finish``, which must take what there is. Its exit code counts, else 4 when a
-    part was missing.
+    After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER``
+    (which names the parts that are missing, and ends with 4) and then ``finish``, which must take
+    what there is. Its exit code counts, else 4 when a part was missing.
 
-    Raises UsageError when there is no part, a part has no words, or a value cannot be in a job script.
+    Raises UsageError when there is no part, a part has no words, or a value cannot be in a
+    job script.
     """
     if not asked.parts or not all(words for _, words in asked.parts):
-        raise UsageError(f"`parts` of {asked.name} lack a command", "Each part is a label and the words of a command")
-    tasks = tuple(Task(number, label, tuple(words)) for number, (label, words) in enumerate(asked.parts))
+        raise UsageError(
+            f"`parts` of {asked.name} lack a command",
+            "Each part is a label and the words of a command",
+        )
+    tasks = tuple(
+        Task(number, label, tuple(words)) for number, (label, words) in enumerate(asked.parts)
+    )
     out = asked.out.absolute()
-    folder = out / f"slurm-{file_name(asked.name)}-{_digest(out, [task.arguments for task in tasks])}"
+    folder = (
+        out / f"slurm-{file_name(asked.name)}-{_digest(out, [task.arguments for task in tasks])}"
+    )
     plan = Plan(folder, asked.name, tasks, asked.command, platform.node(), tuple(asked.finish))
     facts = _facts(asked.site, asked.device, (out, *asked.sees))
     return Rendered(plan, _texts(plan, asked.site, facts), (out,))
@@ -370,8 +442,14 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
     """
     plan = rendered.plan
     for path, text in rendered.texts.items():
-        if not force and path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise UsageError(f"{path} is there already, and differs", "Replace it with `force`, or move it away")
+        if (
+            not force
+            and path.exists()
+            and path.read_text(encoding="utf-8", errors="replace") != text
+        ):
+            raise UsageError(
+                f"{path} is there already, and differs", "Replace it with `force`, or move it away"
+            )
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -386,9 +464,15 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
 def _plan(asked: ArrayRequest) -> Plan:
     requests = asked.sweeps
     first = next(iter(requests.values()))
-    pairs = [(name, batch, request.name) for name, request in requests.items() for batch in request.batches]
+    pairs = [
+        (name, batch, request.name)
+        for name, request in requests.items()
+        for batch in request.batches
+    ]
     tasks = tuple(
-        sweep_task(number, SweepRuns(*pair, repeat=first.repeat), asked.commands[pair[0]].at(pair[1]))
+        sweep_task(
+            number, SweepRuns(*pair, repeat=first.repeat), asked.commands[pair[0]].at(pair[1])
+        )
         for number, pair in enumerate(pairs)
     )
     out = first.out.absolute()
@@ -414,14 +498,17 @@ class Submitted:
 def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     """Submit the array, or only some ``tasks`` of it, and the gather job after it.
 
-    Raises UsageError for scripts of another scheduler, a task that there is not, or one that is in the queue already;
-    ToolMissing without Slurm; UsageError for an image that is not there; PerfctlError when sbatch refuses.
+    Raises UsageError for scripts of another scheduler, a task that there is not, or one that is in
+    the queue already; ToolMissing without Slurm; UsageError for an image that is not there;
+    PerfctlError when sbatch refuses.
     """
     plan = read_plan(folder)
     count = len(plan.tasks)
     for number in tasks or ():
         if not 0 <= number < count:
-            raise UsageError(f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}")
+            raise UsageError(
+                f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}"
+            )
     cluster_status.check_is_array(plan, has_tasks=tasks is not None)
     cluster_status.check_image(plan)
     some = sorted(set(tasks)) if tasks is not None else None
@@ -450,7 +537,8 @@ class ArrayStatus:
 
 
 def status(folder: Path, messages: Messages = SILENT) -> ArrayStatus:
-    """How far each task is, and why one failed. Asks squeue, never sacct. Raises UsageError for a folder without a plan."""
+    """How far each task is, and why one failed. Asks squeue, never sacct. Raises UsageError for a
+    folder without a plan."""
     plan = read_plan(folder)
     jobs = ask_queue(plan, messages)
     gather = next((job for job in jobs or () if job.task is None), None)
@@ -467,6 +555,7 @@ def ask_queue(plan: Plan, messages: Messages = SILENT) -> list[Queued] | None:
 
 
 def cancel(folder: Path) -> Cancelled:
-    """Take an array out of the queue. A running profiler is told to stop, and ended at once when this is called again."""
+    """Take an array out of the queue. A running profiler is told to stop, and ended at once when
+    this is called again."""
     plan = read_plan(folder)
     return cluster_status.cancel(plan, cluster_status.queued(plan))

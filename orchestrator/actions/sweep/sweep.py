@@ -1,7 +1,9 @@
-"""Run a sweep under a profiler, or replay a recorded one, and store each run as soon as it is finished. Or sweep inference over
-models of torchvision: latency, images/s and accuracy, each batch size a process of its own.
+"""Run a sweep under a profiler, or replay a recorded one, and store each run as soon as it is
+finished. Or sweep inference over models of torchvision: latency, images/s and accuracy, each batch
+size a process of its own.
 
-Before ncu, one plain step under torch.profiler says what it launches, and which layers repeat another.
+Before ncu, one plain step under torch.profiler says what it launches, and which layers
+repeat another.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.actions.wall.unexpected import lost
 from perfctl.orchestrator.analyse.kernels.repeats import FirstPass, first_pass, read_first_pass
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, RunFailed, ToolMissing, UsageError
+from perfctl.orchestrator.errors import (
+    Interrupted,
+    PartlyDone,
+    PerfctlError,
+    RunFailed,
+    ToolMissing,
+    UsageError,
+)
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
@@ -36,7 +45,12 @@ from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
-from perfctl.orchestrator.launch.sweep.folders import attempts, is_whole, read_run_record, write_json
+from perfctl.orchestrator.launch.sweep.folders import (
+    attempts,
+    is_whole,
+    read_run_record,
+    write_json,
+)
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts, Written
@@ -58,29 +72,44 @@ class PlainStep:
     found: FirstPass
 
 
-def plain_step(request: SweepRequest, batch: int, listener: Listener, plain: Profiler | None = None) -> PlainStep:
-    """Run one step of the request's program without ncu. ``plain``: what records it; None for torch.profiler.
+def plain_step(
+    request: SweepRequest, batch: int, listener: Listener, plain: Profiler | None = None
+) -> PlainStep:
+    """Run one step of the request's program without ncu. ``plain``: what records it; None for
+    torch.profiler.
 
-    What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does not run, or its report
-    cannot be read.
+    What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does
+    not run, or its report cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
         one = replace(
-            request, profiler=plain or TorchProfiler(), batches=(batch,), out=Path(folder), given_name="first", again=False,
-            repeat=1, alongside=False, sample_s=None,
-        )  # fmt: skip
+            request,
+            profiler=plain or TorchProfiler(),
+            batches=(batch,),
+            out=Path(folder),
+            given_name="first",
+            again=False,
+            repeat=1,
+            alongside=False,
+            sample_s=None,
+        )
         result = sweeps.run(one, listener)[0]
         if result.status == "failed":
-            raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
+            raise RunFailed(
+                f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why"
+            )
         try:
-            kernels, found = answer("the plain step", partial(_read, result.folder), memory.bytes_of(None))
+            kernels, found = answer(
+                "the plain step", partial(_read, result.folder), memory.bytes_of(None)
+            )
         except PerfctlError as error:
             raise RunFailed(f"what the plain step left cannot be read: {error}") from error
         return PlainStep(tuple(Kernel(*kernel) for kernel in kernels), read_first_pass(found))
 
 
 def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
-    """The launches of the run in this folder, and the first pass in its JSON form. Raises ReportError."""
+    """The launches of the run in this folder, and the first pass in its JSON form. Raises
+    ReportError."""
     record = read_run_record(folder) or {}
     kernels = list(parsers.parse(folder / str(record["artifact"])).kernels)
     own = folder / "workload.json"
@@ -89,8 +118,9 @@ def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
 
 
 def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:
-    """The request with a file for each batch size of what its plain step launched, where ncu is to leave out launches that
-    repeat another; any other request as it is. The files are in the sweep's folder."""
+    """The request with a file for each batch size of what its plain step launched, where ncu is to
+    leave out launches that repeat another; any other request as it is. The files are in the
+    sweep's folder."""
     ncu = request.profiler
     if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
         return request
@@ -108,7 +138,10 @@ def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:
 
 
 def _said(batch: int, found: FirstPass) -> str:
-    return f"batch {batch}: {found.all_launches:,} launches; {found.saved:,} repeat another and are not replayed"
+    return (
+        f"batch {batch}: {found.all_launches:,} launches; {found.saved:,} repeat another and are "
+        "not replayed"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +153,8 @@ class SweepListener(Listener):
 
 
 Listening = Callable[[SweepRequest], AbstractContextManager[SweepListener]]
-"""Gives what hears of a request while it runs: a progress bar, for instance, that goes away at the end."""
+"""Gives what hears of a request while it runs: a progress bar, for instance, that goes away at
+the end."""
 
 
 @contextmanager
@@ -158,7 +192,10 @@ class Swept:
         if failed:
             sizes = ", ".join(str(result.batch_size) for result in failed)
             asked = len({result.batch_size for result in self.runs})
-            problem = f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}"
+            problem = (
+                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): "
+                f"{failed[0].reason}"
+            )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
 
 
@@ -172,31 +209,41 @@ def sweep(
     listening: Listening = unheard,
     messages: Messages = SILENT,
 ) -> Swept:
-    """Check everything, then run each batch size in a process of its own under ``profiler``, and store what it left.
+    """Check everything, then run each batch size in a process of its own under ``profiler``, and
+    store what it left.
 
-    ``profiler``: nsys, ncu, torch, dlprof or none, or one with options of its own. ``arguments`` are words for the
-    built-in workload; ``program`` is the command of a program of the user's, with {batch} where the batch size goes.
-    A batch size that fails does not stop the others: see ``Swept.not_whole``. The same call goes on where it stopped.
+    ``profiler``: nsys, ncu, torch, dlprof or none, or one with options of its own. ``arguments``
+    are words for the built-in workload; ``program`` is the command of a program of the user's, with
+    {batch} where the batch size goes. A batch size that fails does not stop the others: see
+    ``Swept.not_whole``. The same call goes on where it stopped.
 
-    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop, StoreError.
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
+    stop, StoreError.
     """
     made = profiler_named(profiler) if isinstance(profiler, str) else profiler
     options = _with_command_line(options, f"perfctl.sweep({made.name!r}, ")
     command = tuple(program) if program is not None else None
-    request = sweep_request(made, options, tuple(arguments), command, placement=placement, messages=messages)
+    request = sweep_request(
+        made, options, tuple(arguments), command, placement=placement, messages=messages
+    )
     return run_request(request, options.store, listening)
 
 
 def _with_command_line(options: SweepOptions, call: str) -> SweepOptions:
-    """For the store, the Python call in the place of a command line; of the options those that are not at their default."""
+    """For the store, the Python call in the place of a command line; of the options those that are
+    not at their default."""
     if options.command_line:
         return options
     said = {one.name: getattr(options, one.name) for one in fields(options)}
-    changed = (f"{one.name}={said[one.name]!r}" for one in fields(options) if said[one.name] != one.default)
+    changed = (
+        f"{one.name}={said[one.name]!r}" for one in fields(options) if said[one.name] != one.default
+    )
     return replace(options, command_line=f"{call}SweepOptions({', '.join(changed)}))")
 
 
-def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")) -> Profiler:
+def profiler_named(
+    name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
+) -> Profiler:
     """A profiler by its name, which is one of ``known``. Raises UsageError for another."""
     if name not in known:
         raise UsageError(f"`profiler`: '{name}' is not known", f"Say {', '.join(known)}")
@@ -204,18 +251,27 @@ def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "d
 
 
 def replay(
-    folder: Path | str, options: SweepOptions = DEFAULTS, *, all_batches: bool = True, listening: Listening = unheard
+    folder: Path | str,
+    options: SweepOptions = DEFAULTS,
+    *,
+    all_batches: bool = True,
+    listening: Listening = unheard,
 ) -> Swept:
-    """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as recorded everywhere.
+    """Replay a recorded sweep of any profiler: needs no GPU and no tool, and is marked as
+    recorded everywhere.
 
-    ``folder`` holds b16, b32 and so on. ``all_batches``: those that were recorded, instead of ``options.batches``.
-    Raises UsageError where ``folder`` is not a recorded sweep.
+    ``folder`` holds b16, b32 and so on. ``all_batches``: those that were recorded, instead of
+    ``options.batches``. Raises UsageError where ``folder`` is not a recorded sweep.
     """
     options = _with_command_line(options, f"perfctl.replay({str(folder)!r}, ")
-    return run_request(replay_request(folder, options, all_batches=all_batches), options.store, listening)
+    return run_request(
+        replay_request(folder, options, all_batches=all_batches), options.store, listening
+    )
 
 
-def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bool = True) -> SweepRequest:
+def replay_request(
+    folder: Path | str, options: SweepOptions, *, all_batches: bool = True
+) -> SweepRequest:
     """The request of a replay, checked. Raises UsageError."""
     recorded = Replay(Path(folder))
     sizes = recorded.batches() if all_batches else options.batches
@@ -225,7 +281,8 @@ def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bo
 
 
 def planned(request: SweepRequest, store: Path | None = None) -> list[tuple[int, Command]]:
-    """(batch size, command) of everything that the sweep would start, in order; ``store`` as for :func:`run_request`.
+    """(batch size, command) of everything that the sweep would start, in order; ``store`` as for
+    :func:`run_request`.
 
     Raises StoreError where that would find no folder for the store.
     """
@@ -262,11 +319,16 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
                 listener.known(result, written.run_id)
             listener.finished(result)
 
-        return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
+        return Swept(
+            request, store, tuple(sweeps.run(request, replace(listener, finished=finished)))
+        )
 
 
-def take_folder(folder: Path, facts: SweepFacts, limit: int, *, store: Path, **options: Any) -> Written | None:
-    """Take a run that has ended into the store, in a child with ``limit`` bytes of memory; ``options`` are ``take_run``'s.
+def take_folder(
+    folder: Path, facts: SweepFacts, limit: int, *, store: Path, **options: Any
+) -> Written | None:
+    """Take a run that has ended into the store, in a child with ``limit`` bytes of memory;
+    ``options`` are ``take_run``'s.
 
     None where its folder cannot be read: that is said, and costs this run alone.
     """
@@ -284,8 +346,8 @@ def take_folder(folder: Path, facts: SweepFacts, limit: int, *, store: Path, **o
 
 @contextmanager
 def storing(store: Path, what: str) -> Iterator[None]:
-    """The store can be written to, so that each run may go into it as soon as it is finished. ``what`` was whole is kept when
-    a signal stops the block."""
+    """The store can be written to, so that each run may go into it as soon as it is finished.
+    ``what`` was whole is kept when a signal stops the block."""
     with database.writing(store):
         pass
     try:
@@ -298,12 +360,16 @@ def storing(store: Path, what: str) -> Iterator[None]:
 def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
     """The newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
 
-    A sweep has no runs of its own where all its reports are in the store already, as runs of another sweep.
+    A sweep has no runs of its own where all its reports are in the store already, as runs of
+    another sweep.
     """
     with database.reading(store) as connection:
         numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
-        ids = (read.run_ids(connection, sweep=number, latest_of_each=latest_of_each) for number in chosen)
+        ids = (
+            read.run_ids(connection, sweep=number, latest_of_each=latest_of_each)
+            for number in chosen
+        )
         return loaded(connection, chain.from_iterable(ids))
 
 
@@ -319,7 +385,8 @@ class NcuCost:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """``perfctl ncu --estimate-cost``: stands in ncu's place; nothing is counted, and nothing goes into the store."""
+    """``perfctl ncu --estimate-cost``: stands in ncu's place; nothing is counted, and nothing goes
+    into the store."""
 
     ncu: Ncu
     plain: Profiler = field(default_factory=TorchProfiler)
@@ -332,19 +399,32 @@ class CostEstimate:
         program: tuple[str, ...] | None = None,
         messages: Messages = SILENT,
     ) -> NcuCost:
-        """Run one plain step at the first batch size, and estimate from its launches how long ncu would take.
+        """Run one plain step at the first batch size, and estimate from its launches how long ncu
+        would take.
 
-        Raises ToolMissing without a GPU, where there are no launches to count; RunFailed when the step does not run.
+        Raises ToolMissing without a GPU, where there are no launches to count; RunFailed when the
+        step does not run.
         """
         request = sweep_request(self.ncu, options, arguments, program, messages=messages)
         if request.device != "cuda" or not tools.has_gpu_driver():
-            problem = "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has none"
-            raise ToolMissing(problem, "Run it on the machine where ncu will count, with `device` cuda")
+            problem = (
+                "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run "
+                "has none"
+            )
+            raise ToolMissing(
+                problem, "Run it on the machine where ncu will count, with `device` cuda"
+            )
         batch = request.batches[0]
         one = sweep_request(
-            self.plain, replace(options, batches=(batch,), steps=1), arguments, program, messages=messages
+            self.plain,
+            replace(options, batches=(batch,), steps=1),
+            arguments,
+            program,
+            messages=messages,
         )
-        heard = Listener(started=lambda batch, stage: messages.note(f"batch {batch}: one plain step"))
+        heard = Listener(
+            started=lambda batch, stage: messages.note(f"batch {batch}: one plain step")
+        )
         step = plain_step(check_ready(one), batch, heard, self.plain)
         return self._cost(request, step, options.steps or Ncu.steps)
 
@@ -352,9 +432,13 @@ class CostEstimate:
         layers, kernels = self.ncu.layers, step.kernels
         asked = counters.choose(self.ncu.metrics, request.visible).names
         repeated = step.found.saved if not layers else 0
-        cost = replay_cost(kernels, layers=layers, steps=steps, counters=len(asked), repeated=repeated)
+        cost = replay_cost(
+            kernels, layers=layers, steps=steps, counters=len(asked), repeated=repeated
+        )
         if not cost.launches:
-            names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
+            names = (
+                ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
+            )
             nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
             problem = nowhere if layers else "the step launched no kernel"
             raise RunFailed(problem, f"Layers that launched kernels: {names}")
@@ -369,9 +453,11 @@ def infer(
     began: Callable[[str], None] = lambda model: None,
     ended: Callable[[str, Swept], None] = lambda model, done: None,
 ) -> dict[str, Swept]:
-    """Run the sweep of each model (from ``infer_requests``), one after the other; one that fails does not stop the others.
+    """Run the sweep of each model (from ``infer_requests``), one after the other; one that fails
+    does not stop the others.
 
-    ``store`` None stands for perfctl.db beside the sweeps' folder. Raises ToolMissing before anything runs, Interrupted.
+    ``store`` None stands for perfctl.db beside the sweeps' folder. Raises ToolMissing before
+    anything runs, Interrupted.
     """
     done = {}
     for model, request in requests.items():
@@ -393,8 +479,8 @@ def infer_requests(
 ) -> dict[str, SweepRequest]:
     """Model -> its sweep, everything checked before anything runs.
 
-    ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask torchvision for the models.
-    Raises UsageError.
+    ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask
+    torchvision for the models. Raises UsageError.
     """
     if not models:
         raise UsageError("`models` names no model", "Say for instance resnet18,densenet201")
@@ -403,27 +489,52 @@ def infer_requests(
     made = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
     asked = replace(options, workload=WORKLOAD)
     requests = {
-        model: sweep_request(made, asked, ("--model", model, *arguments), None, placement=placement, messages=messages)
+        model: sweep_request(
+            made,
+            asked,
+            ("--model", model, *arguments),
+            None,
+            placement=placement,
+            messages=messages,
+        )
         for model in models
     }
-    _check_workload(models, asked, tuple(arguments), inside=placement.image is not None, only_planned=only_planned)
+    _check_workload(
+        models,
+        asked,
+        tuple(arguments),
+        inside=placement.image is not None,
+        only_planned=only_planned,
+    )
     return requests
 
 
 def _check_workload(
-    models: Sequence[str], asked: SweepOptions, arguments: tuple[str, ...], *, inside: bool, only_planned: bool
+    models: Sequence[str],
+    asked: SweepOptions,
+    arguments: tuple[str, ...],
+    *,
+    inside: bool,
+    only_planned: bool,
 ) -> None:
-    """Raises UsageError for batch sizes that the workload refuses, and for files and models that are not there.
+    """Raises UsageError for batch sizes that the workload refuses, and for files and models that
+    are not there.
 
-    ``inside`` an image there may be other files and models than here, so only the workload itself can look.
+    ``inside`` an image there may be other files and models than here, so only the workload itself
+    can look.
     """
     with workload_errors(WORKLOAD):
         for batch in asked.batches:
-            options, own = parse_arguments(WORKLOAD, ["--batch", str(batch), "--model", models[0], *arguments])
+            options, own = parse_arguments(
+                WORKLOAD, ["--batch", str(batch), "--model", models[0], *arguments]
+            )
             if inside:
                 continue
             if own.weights not in ("default", "none") and not Path(own.weights).is_file():
-                raise SpecError(f"`weights` {own.weights}: there is no such file; use default, none, or a checkpoint")
+                raise SpecError(
+                    f"`weights` {own.weights}: there is no such file; use default, none, or a "
+                    "checkpoint"
+                )
             if options.data_dir is not None and not options.data_dir.is_dir():
                 raise SpecError(f"`data_dir` {options.data_dir}: there is no such folder")
         if only_planned or inside:

@@ -1,7 +1,8 @@
-"""A process forked from this one that reads reports: it has a limit on memory, and takes nothing with it when it ends.
+"""A process forked from this one that reads reports: it has a limit on memory, and takes nothing
+with it when it ends.
 
-It has everything loaded that this process has, so it costs a few milliseconds. It ends when this process does, however that
-ends.
+It has everything loaded that this process has, so it costs a few milliseconds. It ends when this
+process does, however that ends.
 """
 
 from __future__ import annotations
@@ -23,12 +24,21 @@ from perfctl.orchestrator.actions.wall import memory
 _PR_SET_PDEATHSIG = 1
 _OWN_THREADS = ("perfctl", "rich.")
 """Beginnings of the modules whose threads hold nothing that a child needs: they draw progress."""
-_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_ENDING = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+)
 Send = Callable[[str], None]
 
 
 class Ended(Exception):
-    """The child ended without having done its work; ``status``: its exit code, or the signal's number below 0."""
+    """The child ended without having done its work; ``status``: its exit code, or the signal's
+    number below 0."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -37,13 +47,17 @@ class Ended(Exception):
     def __str__(self) -> str:
         if self.status >= 0:
             return f"the process that read it ended with exit code {self.status}"
-        more = ", which is what the system does when memory runs out" if self.status == -signal.SIGKILL else ""
+        more = (
+            ", which is what the system does when memory runs out"
+            if self.status == -signal.SIGKILL
+            else ""
+        )
         return f"the process that read it was ended by signal {-self.status}{more}"
 
 
 def is_possible(*files: Path) -> bool:
-    """Whether a child may be forked here: on Linux, from a process without threads of others, which has none of ``files``
-    open: SQLite does not stand being forked with a database that is open."""
+    """Whether a child may be forked here: on Linux, from a process without threads of others, which
+    has none of ``files`` open: SQLite does not stand being forked with a database that is open."""
     if not memory.is_kept():
         return False
     if any(not _is_own(thread) for thread in threading.enumerate()):
@@ -55,7 +69,9 @@ def is_possible(*files: Path) -> bool:
 def _is_own(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)
     home = str(getattr(work, "__module__", None) or type(thread).__module__)
-    return thread is threading.current_thread() is threading.main_thread() or home.startswith(_OWN_THREADS)
+    return thread is threading.current_thread() is threading.main_thread() or home.startswith(
+        _OWN_THREADS
+    )
 
 
 def _open_files() -> Iterator[str]:
@@ -66,14 +82,17 @@ def _open_files() -> Iterator[str]:
 
 @contextmanager
 def forked(work: Callable[[Send], None], limit: int) -> Iterator[Iterator[str]]:
-    """Inside, the lines that ``work`` sends from a child with ``limit`` bytes of memory more than this process has.
+    """Inside, the lines that ``work`` sends from a child with ``limit`` bytes of memory more than
+    this process has.
 
-    The lines end with the child's work; Ended is raised where the child ended before. No child is left after the block.
+    The lines end with the child's work; Ended is raised where the child ended before. No child is
+    left after the block.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, about threads: see is_possible
+        # Python 3.12 and later, about threads: see is_possible
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         os.close(reading)
@@ -121,7 +140,9 @@ def _be_child(work: Callable[[Send], None], limit: int, writing: int, parent: in
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for (
             number
-        ) in _ENDING:  # handlers of this process and its libraries are for it alone: in here they may wait for ever
+            # handlers of this process and its libraries are for it alone: in here they may wait
+            # for ever
+        ) in _ENDING:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(2, 1)  # what a library prints is no result
         gc.freeze()  # walking what the parent has would copy its memory page by page

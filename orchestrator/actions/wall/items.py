@@ -1,7 +1,8 @@
-"""Items worked on by child processes; this process hears of each and says it. What goes between them are lines of JSON.
+"""Items worked on by child processes; this process hears of each and says it. What goes between
+them are lines of JSON.
 
-With one child (``each``), an item that ends it (out of memory, a crash of a library) has cost itself: another child goes on
-behind it. Several (``spread``) share the items.
+With one child (``each``), an item that ends it (out of memory, a crash of a library) has cost
+itself: another child goes on behind it. Several (``spread``) share the items.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any, TypeVar
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.child import Ended, Send, forked, is_possible
 from perfctl.orchestrator.actions.wall.unexpected import alone
-from perfctl.orchestrator.errors import Lost, PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
+from perfctl.orchestrator.errors import (
+    Lost,
+    PerfctlError,
+    StoreError,
+    StoreNote,
+    ToolMissing,
+    UsageError,
+)
 from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
@@ -53,8 +61,8 @@ def each(
 ) -> None:
     """Call what ``opened`` gives on every item, in a child with ``limit`` bytes of memory.
 
-    ``hear`` gets what is told, ``ended`` each item that ended its child. Raises what ends the work itself: StoreError and
-    the like; PerfctlError where the child ends before the first item.
+    ``hear`` gets what is told, ``ended`` each item that ended its child. Raises what ends the work
+    itself: StoreError and the like; PerfctlError where the child ends before the first item.
     """
     first = 0
     while True:
@@ -76,12 +84,16 @@ def each(
 
 
 def spread(
-    items: Sequence[T], opened: Callable[[], AbstractContextManager[Callable[[T], R]]], processes: int
+    items: Sequence[T],
+    opened: Callable[[], AbstractContextManager[Callable[[T], R]]],
+    processes: int,
 ) -> Iterator[R]:
-    """What the function that ``opened`` gives makes of each item, in their order: that many children take turns. JSON must be
-    able to hold it, and what it holds otherwise (tuples as lists) is what comes.
+    """What the function that ``opened`` gives makes of each item, in their order: that many
+    children take turns. JSON must be able to hold it, and what it holds otherwise (tuples as lists)
+    is what comes.
 
-    What a child warns of is warned of here. Raises what ends the work, and PerfctlError where a child ended before.
+    What a child warns of is warned of here. Raises what ends the work, and PerfctlError where a
+    child ended before.
     """
 
     @contextmanager
@@ -91,7 +103,9 @@ def spread(
 
     try:
         with ExitStack() as stack:
-            shares = [partial(_work, 0, items[first::processes], telling) for first in range(processes)]
+            shares = [
+                partial(_work, 0, items[first::processes], telling) for first in range(processes)
+            ]
             children = [stack.enter_context(forked(share, 0)) for share in shares]
             for number in range(len(items)):
                 yield _made(children[number % processes])
@@ -122,10 +136,11 @@ def _heard(name: str, said: Sequence[Any]) -> bool:
 
 
 def answer(name: object, work: Callable[[], Any], limit: int) -> Any:
-    """What ``work`` returns, which JSON can hold, from a child with ``limit`` bytes of memory; where none is possible, from
-    this process with the same limit.
+    """What ``work`` returns, which JSON can hold, from a child with ``limit`` bytes of memory;
+    where none is possible, from this process with the same limit.
 
-    Raises PerfctlError with one line about ``name`` where there is no answer, and what ``work`` raises of that kind.
+    Raises PerfctlError with one line about ``name`` where there is no answer, and what ``work``
+    raises of that kind.
     """
     had = memory.shown(limit) if limit and memory.is_kept() else None
     said: dict[str, Any] = {}
@@ -143,7 +158,13 @@ def answer(name: object, work: Callable[[], Any], limit: int) -> Any:
         def opened(tell: Tell) -> Iterator[Callable[[None], None]]:
             yield lambda _: one(tell)
 
-        each([None], opened, said.__setitem__, lambda _, end: said.update(failed=f"{name}: {end}"), limit)
+        each(
+            [None],
+            opened,
+            said.__setitem__,
+            lambda _, end: said.update(failed=f"{name}: {end}"),
+            limit,
+        )
     else:
         with memory.kept(limit):
             one(said.__setitem__)
@@ -153,7 +174,10 @@ def answer(name: object, work: Callable[[], Any], limit: int) -> Any:
 
 
 def _work(
-    first: int, items: Sequence[T], opened: Callable[[Tell], AbstractContextManager[Callable[[T], None]]], send: Send
+    first: int,
+    items: Sequence[T],
+    opened: Callable[[Tell], AbstractContextManager[Callable[[T], None]]],
+    send: Send,
 ) -> None:
     """In the child: these items and those behind them."""
 

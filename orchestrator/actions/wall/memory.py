@@ -1,8 +1,8 @@
 """A limit on the memory that reading reports takes.
 
-Linux counts what a process may write to for itself (RLIMIT_DATA, ``VmData``): what Python, numpy and SQLite allocate, and
-not the files and libraries that are only mapped. The limit is on top of what the process has already. Elsewhere there is
-no such limit, and none is kept.
+Linux counts what a process may write to for itself (RLIMIT_DATA, ``VmData``): what Python, numpy
+and SQLite allocate, and not the files and libraries that are only mapped. The limit is on top of
+what the process has already. Elsewhere there is no such limit, and none is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from perfctl.orchestrator.errors import UsageError
 MOST = 2 << 30
 """The default on a machine with 8 GiB and more: several times what the largest reports take."""
 LEAST = 512 << 20
-"""The default on a machine with less than 2 GiB: reports of the documented sizes take up to 400 MB."""
+"""The default on a machine with less than 2 GiB: reports of the documented sizes take up to
+400 MB."""
 _SMALLEST = 16 << 20
 VARIABLE = "PERFCTL_MEMORY_LIMIT"
 """Environment variable that says the limit where nothing else does."""
@@ -41,8 +42,8 @@ def default() -> int:
 
 
 def bytes_of(text: str | int | None) -> int:
-    """ "2GiB", "500M" or a number of bytes; 0 for no limit, None for what VARIABLE says, else ``default``. K, M, G are powers
-    of 1,024.
+    """ "2GiB", "500M" or a number of bytes; 0 for no limit, None for what VARIABLE says, else
+    ``default``. K, M, G are powers of 1,024.
 
     Raises UsageError for anything else, and for less than 16 MiB.
     """
@@ -54,7 +55,10 @@ def bytes_of(text: str | int | None) -> int:
     said = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", str(text).strip(), re.IGNORECASE)
     size = int(float(said[1]) * (1 << _UNITS[said[2].upper()])) if said else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
-        raise UsageError(f"{source}: '{text}' is not a size of 16 MiB or more", "Write for instance 4G; 0 is none")
+        raise UsageError(
+            f"{source}: '{text}' is not a size of 16 MiB or more",
+            "Write for instance 4G; 0 is none",
+        )
     return size
 
 
@@ -99,4 +103,6 @@ def _set(limit: int) -> tuple[int, int] | None:
 def _held() -> int:
     """Bytes of ``VmData``."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
+    return next(
+        int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:")
+    )

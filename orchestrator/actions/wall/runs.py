@@ -21,9 +21,19 @@ from perfctl.records.run import Run
 
 R = TypeVar("R")
 
+MANY = 50
+"""Runs from which on a second process takes less time than it costs."""
+MOST = 4
+"""Processes, each of which holds a study."""
+
+_Told = Sequence[Any]
+"""What was made of a group of runs, or None; and the message and remedy where nothing was left
+of it."""
+
 
 def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for, without those whose rows make no sense. Raises StoreError when one is not there."""
+    """Whole runs, in the order asked for, without those whose rows make no sense. Raises StoreError
+    when one is not there."""
     return _each(connection, ids, lambda run_id: _whole(connection, run_id))
 
 
@@ -36,7 +46,8 @@ def _whole(connection: sqlite3.Connection, run_id: int) -> Run:
 
 
 def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """These runs with their devices and nothing else of their reports. Raises what :func:`loaded` raises."""
+    """These runs with their devices and nothing else of their reports. Raises what
+    :func:`loaded` raises."""
     return _each(connection, ids, lambda run_id: _outline(connection, run_id))
 
 
@@ -47,13 +58,20 @@ def _outline(connection: sqlite3.Connection, run_id: int) -> Run:
 
 
 def each_study(
-    store: Path, known: Sequence[Run], work: Callable[[Sequence[Run]], R], *, beside: bool = False, plain: bool = False
+    store: Path,
+    known: Sequence[Run],
+    work: Callable[[Sequence[Run]], R],
+    *,
+    beside: bool = False,
+    plain: bool = False,
 ) -> Iterator[R]:
-    """What ``work`` makes of the runs of each study, whole, one study after the other: a process holds no more than one.
+    """What ``work`` makes of the runs of each study, whole, one study after the other: a process
+    holds no more than one.
 
-    ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode, and with those in between.
-    ``plain``: JSON can hold what ``work`` makes, so that several processes share the studies of many runs; tuples may come as
-    lists. Raises what :func:`loaded` and :func:`analysed_each` raise.
+    ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode,
+    and with those in between. ``plain``: JSON can hold what ``work`` makes, so that several
+    processes share the studies of many runs; tuples may come as lists. Raises what :func:`loaded`
+    and :func:`analysed_each` raise.
     """
     found = analysed(known, lambda some: list(studies(some))) if known else []
     groups = [
@@ -67,18 +85,14 @@ def each_study(
         with database.reading(store) as connection, no_collection():
             yield lambda ids: _told(loaded(connection, ids), work)
 
-    processes = min(len(os.sched_getaffinity(0)), MOST, len(groups)) if plain and len(known) >= MANY else 1
+    processes = (
+        min(len(os.sched_getaffinity(0)), MOST, len(groups)) if plain and len(known) >= MANY else 1
+    )
     if processes > 1 and is_possible(store):
         yield from _left(spread(groups, opened, processes))
         return
     with opened() as make:
         yield from _left(map(make, groups))
-
-
-MANY = 50
-"""Runs from which on a second process takes less time than it costs."""
-MOST = 4
-"""Processes, each of which holds a study."""
 
 
 def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
@@ -96,19 +110,27 @@ def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
             held, until = [], at + 1
 
 
-def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]) -> list[Run]:
+def _each(
+    connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]
+) -> list[Run]:
     store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            found.append(_as_text(connection, lambda: read_one(run_id)))  # noqa: B023 - called at once
+            # called at once
+            found.append(_as_text(connection, lambda: read_one(run_id)))  # noqa: B023
     return found
 
 
 def _check_numbers(run: Run) -> None:
-    """Raises BadRows where what runs are grouped by is no number: such a run would fail only beside others."""
+    """Raises BadRows where what runs are grouped by is no number: such a run would fail only
+    beside others."""
     report = run.report
-    facts = {"batch size": run.batch_size, "rank": report and report.rank, "world size": report and report.world_size}
+    facts = {
+        "batch size": run.batch_size,
+        "rank": report and report.rank,
+        "world size": report and report.world_size,
+    }
     for name, value in facts.items():
         if value is not None and not isinstance(value, int):
             raise BadRows(f"its {name} is {value!r}, not a whole number. {REMEDY}")
@@ -124,10 +146,15 @@ def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
         connection.text_factory = database.REPLACING
         return _as_text(connection, reading)
     except sqlite3.DatabaseError as error:
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        ):
             raise
         remedy = "Ingest its report again into a new store"
-        raise BadRows(f"its rows cannot be read, the store is damaged ({error}). {remedy}") from error
+        raise BadRows(
+            f"its rows cannot be read, the store is damaged ({error}). {remedy}"
+        ) from error
     except read.BadRecord as error:
         raise BadRows(f"its rows in the store cannot be read: {error}. {REMEDY}") from error
 
@@ -143,25 +170,31 @@ def _nothing_left(said: str) -> NoReturn:
 
 
 def shown(run: Run, work: Callable[[], R]) -> R:
-    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly, or on rows that cannot be."""
-    with alone(f"run {run.id}", _nothing_left, passing=(OSError,), explained=lambda: wrong_rows(run)):
+    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly, or on rows
+    that cannot be."""
+    with alone(
+        f"run {run.id}", _nothing_left, passing=(OSError,), explained=lambda: wrong_rows(run)
+    ):
         return work()
 
 
 def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
-    """What ``work`` makes of these runs, or of those of them that it does not fail on unexpectedly."""
+    """What ``work`` makes of these runs, or of those of them that it does not fail on
+    unexpectedly."""
     return whole(
-        runs, work, lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})", explained=wrong_rows
+        runs,
+        work,
+        lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})",
+        explained=wrong_rows,
     )
 
 
-def analysed_each(groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]) -> Iterator[R]:
-    """The same for one group of runs after the other; one of which nothing is left is passed over, if there are others."""
+def analysed_each(
+    groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]
+) -> Iterator[R]:
+    """The same for one group of runs after the other; one of which nothing is left is passed over,
+    if there are others."""
     yield from _left(_told(runs, work) for runs in groups)
-
-
-_Told = Sequence[Any]
-"""What was made of a group of runs, or None; and the message and remedy where nothing was left of it."""
 
 
 def _told(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Told:

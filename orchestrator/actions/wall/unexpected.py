@@ -1,7 +1,8 @@
 """An exception that nobody expected costs the file or run it is of, and nothing else.
 
-It is said in one line with a reference number, and its traceback is kept in a file, without secrets and without anything of
-the report but what the exception itself quotes. The same fault has the same number wherever it happens.
+It is said in one line with a reference number, and its traceback is kept in a file, without secrets
+and without anything of the report but what the exception itself quotes. The same fault has the same
+number wherever it happens.
 """
 
 from __future__ import annotations
@@ -31,11 +32,22 @@ R = TypeVar("R")
 
 _KEPT = 100
 """Tracebacks that are kept, the newest."""
-_OF_THE_STORE = frozenset({
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM,
-})  # fmt: skip
-"""SQLite's errors that would come again with the next file: a disk that is full, a store that is locked."""
+_OF_THE_STORE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_PERM,
+    }
+)
+"""SQLite's errors that would come again with the next file: a disk that is full, a store that
+is locked."""
 _THREADS = "can't start new thread"
 """What Python says where a thread's stack does not fit into the memory that is left."""
 _ALONE = 50
@@ -43,7 +55,8 @@ _ALONE = 50
 
 
 class BadRows(Exception):
-    """What a store holds of a run is damaged: the message says what it is and what to do, ready to follow the run's name."""
+    """What a store holds of a run is damaged: the message says what it is and what to do, ready to
+    follow the run's name."""
 
 
 def not_known() -> None:
@@ -65,12 +78,14 @@ def alone(
     passing: tuple[type[Exception], ...] = (),
     explained: Callable[[], str | None] = not_known,
 ) -> Iterator[None]:
-    """An unexpected exception in the block ends the block only: ``failed`` is told in one line, which names ``name``.
+    """An unexpected exception in the block ends the block only: ``failed`` is told in one line,
+    which names ``name``.
 
-    What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and SQLite's errors that are of
-    the store pass through. ``limit``: how much memory there was, for the line that says that it was not enough.
-    ``is_of_store`` finds out whether SQLite's complaint of a damaged file is about the store. ``passing``: what else the caller
-    expects. ``explained`` finds out what is wrong with the item itself; what is needs no reference number.
+    What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and
+    SQLite's errors that are of the store pass through. ``limit``: how much memory there was, for
+    the line that says that it was not enough. ``is_of_store`` finds out whether SQLite's complaint
+    of a damaged file is about the store. ``passing``: what else the caller expects. ``explained``
+    finds out what is wrong with the item itself; what is needs no reference number.
     """
     try:
         yield
@@ -80,12 +95,19 @@ def alone(
         failed(f"{name}: {error}")
     except sqlite3.Error as error:
         whole_code = getattr(error, "sqlite_errorcode", 0)
-        code = whole_code & 0xFF if whole_code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0  # a record lacks something
-        if code in _OF_THE_STORE or (code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and is_of_store()):
+        # a record lacks something
+        code = whole_code & 0xFF if whole_code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0
+        if code in _OF_THE_STORE or (
+            code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and is_of_store()
+        ):
             raise
         failed(said_of(name, error))
     except Exception as error:
-        if isinstance(error, MemoryError) or _THREADS in str(error) or getattr(error, "errno", None) == errno.ENOMEM:
+        if (
+            isinstance(error, MemoryError)
+            or _THREADS in str(error)
+            or getattr(error, "errno", None) == errno.ENOMEM
+        ):
             failed(short_of_memory(name, limit))
         elif isinstance(error, passing):
             raise
@@ -96,8 +118,14 @@ def alone(
 def short_of_memory(name: object, limit: str | None) -> str:
     """The line about a file that needs more memory than there is."""
     if limit is None:
-        return f"{name}: there is not enough memory to read it. Close other programs, or read it on a larger machine"
-    return f"{name}: reading it takes more than {limit} of memory. If the file is as it should be, raise `memory_limit`"
+        return (
+            f"{name}: there is not enough memory to read it. Close other programs, or read it on a "
+            "larger machine"
+        )
+    return (
+        f"{name}: reading it takes more than {limit} of memory. If the file is as it should be, "
+        "raise `memory_limit`"
+    )
 
 
 def said_of(name: object, error: BaseException) -> str:
@@ -105,12 +133,19 @@ def said_of(name: object, error: BaseException) -> str:
     number = reference(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     where = _keep(number, name, error)
-    kept = f"To report it, send {where}" if where else "Its traceback could not be kept: no folder can be written to"
-    return masked(f"{name}: an error that perfctl did not expect ({what}), reference {number}. {kept}")
+    kept = (
+        f"To report it, send {where}"
+        if where
+        else "Its traceback could not be kept: no folder can be written to"
+    )
+    return masked(
+        f"{name}: an error that perfctl did not expect ({what}), reference {number}. {kept}"
+    )
 
 
 def reference(error: BaseException) -> str:
-    """8 hexadecimal digits made of the exception's type and of perfctl's own functions that it came through."""
+    """8 hexadecimal digits made of the exception's type and of perfctl's own functions that it
+    came through."""
     frames = [
         f"{Path(frame.filename).name}:{frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -125,8 +160,12 @@ def log_folder() -> Path:
 
 
 def _keep(number: str, name: object, error: BaseException) -> Path | None:
-    """Write the traceback to NUMBER.txt; None where that cannot be done. The same fault takes the place of the one before."""
-    about = f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n{name}\n"
+    """Write the traceback to NUMBER.txt; None where that cannot be done. The same fault takes the
+    place of the one before."""
+    about = (
+        f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"{name}\n"
+    )
     command = " ".join(sys.argv[1:4])
     text = masked(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
     for folder in (log_folder, lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}")):
@@ -151,11 +190,12 @@ def whole(
     failed: Callable[[str], None] = lost,
     explained: Callable[[T], str | None] = lambda _: None,
 ) -> R:
-    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each is said and left out.
+    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each
+    is said and left out.
 
-    An item is to blame if ``work`` fails on it alone, else if the others do without it, else if something is wrong with it
-    (``explained``, which also takes the place of a reference number). Raises what ``work`` raises where no item is, and
-    PartlyDone where all are.
+    An item is to blame if ``work`` fails on it alone, else if the others do without it, else if
+    something is wrong with it (``explained``, which also takes the place of a reference number).
+    Raises what ``work`` raises where no item is, and PartlyDone where all are.
     """
     try:
         return work(items)
@@ -164,7 +204,10 @@ def whole(
     except Exception as error:
         bad = _failing(items, work, lambda at: [items[at]])
         if not bad and len(items) <= _ALONE:
-            rest = {at: [one for other, one in enumerate(items) if other != at] for at in range(len(items))}
+            rest = {
+                at: [one for other, one in enumerate(items) if other != at]
+                for at in range(len(items))
+            }
             good = next(
                 (at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])),  # type: ignore[misc]
                 None,
@@ -175,7 +218,11 @@ def whole(
         if not bad:
             raise
         for at, exception in bad.items():
-            failed(f"{name(items[at])}: {wrong[at]}" if at in wrong else said_of(name(items[at]), exception))
+            failed(
+                f"{name(items[at])}: {wrong[at]}"
+                if at in wrong
+                else said_of(name(items[at]), exception)
+            )
         left = [one for at, one in enumerate(items) if at not in bad]
         if not left:
             raise PartlyDone("nothing is left to show", "The lines above say why") from error

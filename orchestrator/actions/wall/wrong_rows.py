@@ -1,7 +1,9 @@
-"""Which rows of a run cannot be what perfctl wrote: values of another type, NULL where there has to be one, numbers out of range.
+"""Which rows of a run cannot be what perfctl wrote: values of another type, NULL where there has to
+be one, numbers out of range.
 
-perfctl checks values where it writes them; another program may have written to the store, or its disk may have failed. Types are
-looked at whenever a run is read, a column at a time; each value by itself once a command has failed on them.
+perfctl checks values where it writes them; another program may have written to the store, or its
+disk may have failed. Types are looked at whenever a run is read, a column at a time; each value by
+itself once a command has failed on them.
 """
 
 from __future__ import annotations
@@ -23,23 +25,33 @@ _MOST = 3
 _LONGEST = 40
 """Characters of a value that are shown."""
 _NAMES = {name: table for name, (table, _) in TABLES.items()} | {
-    "kernels": "kernel", "counters": "counter", "ranges": "range", "devices": "device"
-}  # fmt: skip
+    "kernels": "kernel",
+    "counters": "counter",
+    "ranges": "range",
+    "devices": "device",
+}
 """Field of Report -> the table that a person looks its rows up in."""
 _CHECKED = {"kernel": "kernel_launch", "counter": "metric_value"}
 
 
 def wrong_rows(run: Run) -> str | None:
-    """What is wrong with the run's rows, and what to do, ready to follow its name; None where nothing is found."""
+    """What is wrong with the run's rows, and what to do, ready to follow its name; None where
+    nothing is found."""
     return _said(_wrong(run))
 
 
 def wrong_types(run: Run) -> str | None:
-    """The same, but only for texts and bytes where numbers have to be, bytes where texts have to be, and infinite numbers.
+    """The same, but only for texts and bytes where numbers have to be, bytes where texts have to
+    be, and infinite numbers.
 
-    A text is no count, yet it can be shown as one, or taken for an unknown one, without any command failing on it.
+    A text is no count, yet it can be shown as one, or taken for an unknown one, without any command
+    failing on it.
     """
-    tables: list[Sequence[Any]] = [[run], run.layer_calls, *(getattr(run.report, name) for name in _NAMES)]
+    tables: list[Sequence[Any]] = [
+        [run],
+        run.layer_calls,
+        *(getattr(run.report, name) for name in _NAMES),
+    ]
     return None if all(map(_types_fit, tables)) else wrong_rows(run)
 
 
@@ -56,7 +68,10 @@ def _said(wrong: Iterable[tuple[str, object]]) -> str | None:
         found[column] = first, count + 1
     if not found:
         return None
-    said = [f"{column} is {_shown(value)}{f' in {n:,} rows' if n > 1 else ''}" for column, (value, n) in found.items()]
+    said = [
+        f"{column} is {_shown(value)}{f' in {n:,} rows' if n > 1 else ''}"
+        for column, (value, n) in found.items()
+    ]
     more = f" and {len(said) - _MOST} more columns" if len(said) > _MOST else ""
     return f"its rows in the store cannot be read: {', '.join(said[:_MOST])}{more}. {REMEDY}"
 
@@ -91,13 +106,22 @@ def _of_table(table: str, rows: Iterable[Any]) -> Iterator[tuple[str, object]]:
 
 
 def _types_fit(rows: Sequence[Any]) -> bool:
-    """Whether each column has values of its own types alone, apart from NULL; a list has rows of one type."""
+    """Whether each column has values of its own types alone, apart from NULL; a list has rows of
+    one type."""
     if not rows:
         return True
     record: Any = type(rows[0])
     kinds = _kinds(record)
-    columns = zip(*rows, strict=True) if isinstance(rows[0], tuple) else zip(*map(_values(kinds), rows), strict=True)
-    return all(_column_fits(column, found) for column, found in zip(columns, kinds.values(), strict=True) if found)
+    columns = (
+        zip(*rows, strict=True)
+        if isinstance(rows[0], tuple)
+        else zip(*map(_values(kinds), rows), strict=True)
+    )
+    return all(
+        _column_fits(column, found)
+        for column, found in zip(columns, kinds.values(), strict=True)
+        if found
+    )
 
 
 def _values(names: Iterable[str]) -> Callable[[object], tuple[Any, ...]]:
@@ -115,11 +139,17 @@ def _column_fits(column: Sequence[Any], kinds: frozenset[type[Any]]) -> bool:
 @cache
 def _kinds(record: Any) -> dict[str, frozenset[type[Any]]]:
     """Field -> types of its texts and numbers; none of a field that holds something else."""
-    names = [one.name for one in fields(record)] if is_dataclass(record) else list(getattr(record, "_fields", ()))
+    names = (
+        [one.name for one in fields(record)]
+        if is_dataclass(record)
+        else list(getattr(record, "_fields", ()))
+    )
     hints = get_type_hints(record)
     found = {}
     for name in names:
-        kinds = frozenset(get_args(hints[name]) if isinstance(hints[name], UnionType) else {hints[name]})
+        kinds = frozenset(
+            get_args(hints[name]) if isinstance(hints[name], UnionType) else {hints[name]}
+        )
         found[name] = kinds - {NoneType} if kinds <= {int, float, str, NoneType} else frozenset()
     return found
 
@@ -128,7 +158,10 @@ def _judges(record: Any, table: str) -> tuple[tuple[str, Callable[[object], bool
     """(field, whether a value can be its own), of fields that hold a text or a number."""
     hints, between = get_type_hints(record), POSSIBLE.get(table, {})
     return tuple(
-        (name, _judge(kinds, is_optional=NoneType in get_args(hints[name]), between=between.get(name)))
+        (
+            name,
+            _judge(kinds, is_optional=NoneType in get_args(hints[name]), between=between.get(name)),
+        )
         for name, kinds in _kinds(record).items()
         if kinds
     )

@@ -1,7 +1,9 @@
-"""Why a step changed: both sides aligned by layer, direction and algorithm, with what the change of each place comes from.
+"""Why a step changed: both sides aligned by layer, direction and algorithm, with what the change of
+each place comes from.
 
-Everything is read off the rows of a pair. Kernels of no layer are aligned by their family, and so are all kernels where the two
-sides have no layer in common; all ways to compute a convolution are then one family.
+Everything is read off the rows of a pair. Kernels of no layer are aligned by their family, and so
+are all kernels where the two sides have no layer in common; all ways to compute a convolution are
+then one family.
 """
 
 from __future__ import annotations
@@ -34,10 +36,17 @@ KINDS = {
 _ALIKE = 0.01
 """Launches a step that differ by less are the same: a run may begin or end within a step."""
 _FAMILIES: dict[str | None, str] = {
-    "conv": "convolution", "winograd": "convolution", "fft": "convolution", "depthwise": "convolution", "gemm": "GEMM",
-    "rnn": "RNN", "collective": "communication", None: "other",
-}  # fmt: skip
-"""Family of a kernel's name -> where it stands without a layer: all ways to compute a convolution together."""
+    "conv": "convolution",
+    "winograd": "convolution",
+    "fft": "convolution",
+    "depthwise": "convolution",
+    "gemm": "GEMM",
+    "rnn": "RNN",
+    "collective": "communication",
+    None: "other",
+}
+"""Family of a kernel's name -> where it stands without a layer: all ways to compute a
+convolution together."""
 Place = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
 
@@ -49,7 +58,8 @@ class Executed:
     kernels: tuple[str, ...]
     """Whole names, sorted; empty where only the time is known."""
     algorithms: tuple[str, ...]
-    """Methods of the kernels that do the arithmetic, sorted: "implicit gemm", "winograd F(2x2,3x3)". Empty: names say nothing."""
+    """Methods of the kernels that do the arithmetic, sorted: "implicit gemm", "winograd
+    F(2x2,3x3)". Empty: names say nothing."""
     arithmetic: tuple[str, ...]
     """Types that they multiply, with "tensor cores" where on these: "tf32 tensor cores"."""
     libraries: frozenset[str]
@@ -84,7 +94,8 @@ class Part:
 
     @property
     def change(self) -> float | None:
-        """Time of B less that of A, in ns a step; what one side lacks takes no time there. None when not known."""
+        """Time of B less that of A, in ns a step; what one side lacks takes no time there. None
+        when not known."""
         a, b = (0.0 if side is None else side.ns for side in (self.a, self.b))
         return None if a is None or b is None else b - a
 
@@ -95,7 +106,8 @@ class Cause:
 
     kind: str
     before: tuple[str, ...]
-    """Algorithms, or types of numbers, that B no longer uses; likewise ``after``: those that only B uses."""
+    """Algorithms, or types of numbers, that B no longer uses; likewise ``after``: those that only
+    B uses."""
     after: tuple[str, ...]
     parts: tuple[Part, ...]
     """The largest change first."""
@@ -109,14 +121,27 @@ class Cause:
     def flops(self) -> float | None:
         """FLOPs of B over those of A, of all places together; None unless all are known."""
         known = [part.counted for part in self.parts if part.counted is not None]
-        return sum(b for _, b in known) / sum(a for a, _ in known) if len(known) == len(self.parts) else None
+        return (
+            sum(b for _, b in known) / sum(a for a, _ in known)
+            if len(known) == len(self.parts)
+            else None
+        )
 
     @property
     def slower(self) -> float | None:
-        """Time of B over that of A, of all places together; None unless both ran all of them, for a known time."""
-        sides = [(part.a.ns, part.b.ns) for part in self.parts if part.a is not None and part.b is not None]
+        """Time of B over that of A, of all places together; None unless both ran all of them, for a
+        known time."""
+        sides = [
+            (part.a.ns, part.b.ns)
+            for part in self.parts
+            if part.a is not None and part.b is not None
+        ]
         known = [(a, b) for a, b in sides if a and b]
-        return sum(b for _, b in known) / sum(a for a, _ in known) if known and len(known) == len(self.parts) else None
+        return (
+            sum(b for _, b in known) / sum(a for a, _ in known)
+            if known and len(known) == len(self.parts)
+            else None
+        )
 
     @property
     def libraries(self) -> frozenset[str]:
@@ -130,7 +155,8 @@ class Why:
 
     parts: tuple[Part, ...]
     by_layer: bool
-    """False where the sides have no layer in common, so that all kernels are aligned by their family."""
+    """False where the sides have no layer in common, so that all kernels are aligned by
+    their family."""
     step: Row | None
     """Time of a whole step."""
     kernels: Row | None
@@ -145,22 +171,32 @@ class Why:
         for part in self.parts:
             groups[part.kind, *_instead(part)].append(part)
         made = (
-            Cause(kind, before, after, tuple(sorted(parts, key=lambda part: -abs(part.change or 0.0))))
+            Cause(
+                kind, before, after, tuple(sorted(parts, key=lambda part: -abs(part.change or 0.0)))
+            )
             for (kind, before, after), parts in groups.items()
         )
-        return tuple(sorted(made, key=lambda cause: (-abs(cause.change), list(KINDS).index(cause.kind))))
+        return tuple(
+            sorted(made, key=lambda cause: (-abs(cause.change), list(KINDS).index(cause.kind)))
+        )
 
     def of(self, *kinds: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)
 
     @property
     def has_kernels(self) -> bool:
-        return any(side is not None and side.kernels for part in self.parts for side in (part.a, part.b))
+        return any(
+            side is not None and side.kernels for part in self.parts for side in (part.a, part.b)
+        )
 
     @property
     def timed(self) -> bool:
         """False where all times are ncu's, at locked clocks."""
-        rows = [row for row in (self.step, self.kernels, *(part.row for part in self.parts)) if row is not None]
+        rows = [
+            row
+            for row in (self.step, self.kernels, *(part.row for part in self.parts))
+            if row is not None
+        ]
         return not rows or any(row.basis != KERNEL_BASIS["ncu"] for row in rows)
 
     @property
@@ -171,13 +207,22 @@ class Why:
 
     @property
     def total(self) -> tuple[float, float] | None:
-        """What the parts add up to in A and in B, in ns: all kernels of a step, else the step, else all kernels. None: unknown."""
+        """What the parts add up to in A and in B, in ns: all kernels of a step, else the step, else
+        all kernels. None: unknown."""
         row = self.kernels or self.step
         if row is not None:
             return None if row.a is None or row.b is None else (row.a.median, row.b.median)
-        times = [[0.0 if side is None else side.ns for side in (part.a, part.b)] for part in self.parts if _ran(part)]
+        times = [
+            [0.0 if side is None else side.ns for side in (part.a, part.b)]
+            for part in self.parts
+            if _ran(part)
+        ]
         known = [(a, b) for a, b in times if a is not None and b is not None]
-        return (sum(a for a, _ in known), sum(b for _, b in known)) if known and len(known) == len(times) else None
+        return (
+            (sum(a for a, _ in known), sum(b for _, b in known))
+            if known and len(known) == len(times)
+            else None
+        )
 
     @property
     def whole(self) -> float | None:
@@ -188,14 +233,21 @@ class Why:
     def launches(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
         counts = [
-            [0.0 if side is None else side.launches for side in (part.a, part.b)] for part in self.parts if _ran(part)
+            [0.0 if side is None else side.launches for side in (part.a, part.b)]
+            for part in self.parts
+            if _ran(part)
         ]
         known = [(a, b) for a, b in counts if a is not None and b is not None]
-        return (sum(a for a, _ in known), sum(b for _, b in known)) if known and len(known) == len(counts) else None
+        return (
+            (sum(a for a, _ in known), sum(b for _, b in known))
+            if known and len(known) == len(counts)
+            else None
+        )
 
     @property
     def unchanged(self) -> float | None:
-        """Time of B over that of A, of all places that ran the same kernels as often on the same grids; None without any."""
+        """Time of B over that of A, of all places that ran the same kernels as often on the same
+        grids; None without any."""
         sides = [(part.a.ns, part.b.ns) for part in self.of(SAME) if part.a and part.b]
         known = [(a, b) for a, b in sides if a is not None and b is not None]
         before = sum(a for a, _ in known)
@@ -213,26 +265,44 @@ def explain(rows: Sequence[Row]) -> Why:
         groups[_place(row.key, by_layer)].append(row)
     layers = {(row.key.layer, row.key.direction): row for row in times if row.key.level == "layer"}
     if kernels:  # those of no layer stand by their kind of work
-        layers = {place: row for place, row in layers.items() if by_layer and place[0] != UNATTRIBUTED}
+        layers = {
+            place: row for place, row in layers.items() if by_layer and place[0] != UNATTRIBUTED
+        }
     counts = {row.key[3:5]: _exact(row) for row in rows if row.key[:2] == ("layer", "flops")}
-    parts = [_part(place, groups.get(place, []), layers.get(place), counts.get(place))
-             for place in dict.fromkeys((*layers, *groups))]  # fmt: skip
+    parts = [
+        _part(place, groups.get(place, []), layers.get(place), counts.get(place))
+        for place in dict.fromkeys((*layers, *groups))
+    ]
     whole = {row.key.what: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
     return Why(tuple(parts), by_layer, whole.get("step"), whole.get(KERNELS), per_step)
 
 
 def executed(
-    names: Iterable[str], *, launches: float | None = None, grids: Iterable[str] = (), ns: float | None = None
+    names: Iterable[str],
+    *,
+    launches: float | None = None,
+    grids: Iterable[str] = (),
+    ns: float | None = None,
 ) -> Executed:
     """What kernels of these names do together."""
     kernels = tuple(sorted(set(names)))
     doing = arithmetic(kernels)
     methods = {found.method or found.family for found in doing}
-    types = {" ".join(filter(None, (one.math, "tensor cores" if one.tensor_core else None))) for one in doing}
+    types = {
+        " ".join(filter(None, (one.math, "tensor cores" if one.tensor_core else None)))
+        for one in doing
+    }
     libraries = frozenset(found.library for found in doing if found.library)
-    return Executed(kernels, tuple(sorted(filter(None, methods))), tuple(sorted(filter(None, types))), libraries, launches,
-                    frozenset(grids), ns)  # fmt: skip
+    return Executed(
+        kernels,
+        tuple(sorted(filter(None, methods))),
+        tuple(sorted(filter(None, types))),
+        libraries,
+        launches,
+        frozenset(grids),
+        ns,
+    )
 
 
 def _layers(kernels: Iterable[Row], side: str) -> set[str]:
@@ -247,7 +317,9 @@ def _place(key: Key, by_layer: bool) -> Place:
     )
 
 
-def _part(place: Place, kernels: Sequence[Row], row: Row | None, counted: tuple[float, float] | None) -> Part:
+def _part(
+    place: Place, kernels: Sequence[Row], row: Row | None, counted: tuple[float, float] | None
+) -> Part:
     a, b = (_side(kernels, row, side) for side in ("a", "b"))
     name = row.name if row is not None else f"{place[1]} kernels"
     return Part(*place, name, _kind(a, b), a, b, row, counted)
@@ -262,10 +334,11 @@ def _side(kernels: Sequence[Row], row: Row | None, which: str) -> Executed | Non
         return None
     counts = [number.launches for _, number in ran if number.launches is not None]
     return executed(
-        (name for name, _ in ran), launches=sum(counts) if counts and len(counts) == len(ran) else None,
+        (name for name, _ in ran),
+        launches=sum(counts) if counts and len(counts) == len(ran) else None,
         grids=(f"{name} {grid}" for name, number in ran for grid in number.grids),
         ns=whole.median if whole is not None else sum(number.median for _, number in ran),
-    )  # fmt: skip
+    )
 
 
 def _kind(a: Executed | None, b: Executed | None) -> str:
@@ -303,6 +376,11 @@ def _ran(part: Part) -> bool:
 
 def _exact(row: Row) -> tuple[float, float] | None:
     """A count of both sides whose verdict says that both are exact."""
-    if row.a is None or row.b is None or not row.a.median or row.verdict not in ("equal", "differs"):
+    if (
+        row.a is None
+        or row.b is None
+        or not row.a.median
+        or row.verdict not in ("equal", "differs")
+    ):
         return None
     return row.a.median, row.b.median

@@ -1,6 +1,7 @@
 """Two sides compared: a change counts when it is both significant and larger than the gate.
 
-The three levels (steps, layers, kernels) share a 5 % chance of any false verdict; within a level Holm's step-down keeps it.
+The three levels (steps, layers, kernels) share a 5 % chance of any false verdict; within a level
+Holm's step-down keeps it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from perfctl.orchestrator.analyse.compare.pairing import (
     common,
     compared,
 )
-from perfctl.orchestrator.analyse.compare.rows import ENERGIES, UNATTRIBUTED, judged, name, observed, rows
+from perfctl.orchestrator.analyse.compare.rows import (
+    ENERGIES,
+    UNATTRIBUTED,
+    judged,
+    name,
+    observed,
+    rows,
+)
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.timing import preference
@@ -37,8 +45,8 @@ Found = tuple[str, dict[Key, Observed]]
 def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
     """B against A. ``gate``: 0.05 is 5 %.
 
-    Where differences block, the figures are there and none is judged. ``force``: judge them all the same, which every page then
-    states.
+    Where differences block, the figures are there and none is judged. ``force``: judge them all the
+    same, which every page then states.
     """
     found = align(a.runs, b.runs)
     pairs = _with_verdicts(_named([_pair(opposed, force) for opposed in found.opposed]), gate)
@@ -57,12 +65,31 @@ def _pair(opposed: Opposed, force: bool) -> pairing.Pair:
     lines = tuple(_rows(a, b, both))
     if not force and (stops := [found.fact for found in differences if found.blocks]):
         said = f"not comparable: {', '.join(stops)} differ{'s' if len(stops) == 1 else ''}"
-        lines = tuple(replace(row, verdict=pairing.NOT_JUDGED, why=said, p=None, adjusted=None, interval=None, ratio=None)
-                      for row in lines)  # fmt: skip
-    alone = [(side, {run.profiler for run in runs} - set(both)) for side, runs in (("A", opposed.a), ("B", opposed.b))]
-    notes = [f"{', '.join(sorted(n))} ran in {side} only and is not compared" for side, n in alone if n and both]
+        lines = tuple(
+            replace(
+                row,
+                verdict=pairing.NOT_JUDGED,
+                why=said,
+                p=None,
+                adjusted=None,
+                interval=None,
+                ratio=None,
+            )
+            for row in lines
+        )
+    alone = [
+        (side, {run.profiler for run in runs} - set(both))
+        for side, runs in (("A", opposed.a), ("B", opposed.b))
+    ]
+    notes = [
+        f"{', '.join(sorted(n))} ran in {side} only and is not compared"
+        for side, n in alone
+        if n and both
+    ]
     notes += [
-        f"In {side} {busy}" for side, runs in (("A", a), ("B", b)) if (busy := busy_with_others(runs)) is not None
+        f"In {side} {busy}"
+        for side, runs in (("A", a), ("B", b))
+        if (busy := busy_with_others(runs)) is not None
     ]
     sizes = a[0].batch_size, b[0].batch_size
     return pairing.Pair(opposed.heading, *sizes, a, b, differences, facts, lines, tuple(notes))
@@ -72,9 +99,14 @@ def _named(pairs: Sequence[pairing.Pair]) -> list[pairing.Pair]:
     """The pairs, kernels by names that are short and differ wherever the kernels do."""
     short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
     return [
-        replace(pair, rows=tuple(replace(row, name=said(row)) if row.key.kernel else row for row in pair.rows))
+        replace(
+            pair,
+            rows=tuple(
+                replace(row, name=said(row)) if row.key.kernel else row for row in pair.rows
+            ),
+        )
         for pair, said in ((pair, _whole(pair, short)) for pair in pairs)
-    ]  # fmt: skip
+    ]
 
 
 def _whole(pair: pairing.Pair, short: Mapping[str, str]) -> Callable[[Row], str]:
@@ -93,13 +125,21 @@ def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
     prepared = with_whole_backward([parted(PreparedRun(run)) for run in (*a, *b)])
     every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
     sides = every[: len(a)], every[len(a) :]
-    return [row for part in product(pairing.LEVELS, QUANTITIES) for row in _first(*sides, both or ("",), part)]
+    return [
+        row
+        for part in product(pairing.LEVELS, QUANTITIES)
+        for row in _first(*sides, both or ("",), part)
+    ]
 
 
-def _first(a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], part: tuple[str, str]) -> list[Row]:
+def _first(
+    a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], part: tuple[str, str]
+) -> list[Row]:
     for profiler in profilers:
         both = ([seen for name, seen in side if name == profiler] for side in (a, b))
-        mine, theirs = ([{key: seen[key] for key in seen if key[:2] == part} for seen in side] for side in both)
+        mine, theirs = (
+            [{key: seen[key] for key in seen if key[:2] == part} for seen in side] for side in both
+        )
         if any(mine) and any(theirs):
             return rows(mine, theirs)
     return []
@@ -109,12 +149,25 @@ def _with_verdicts(pairs: Sequence[pairing.Pair], gate: float) -> tuple[pairing.
     """All rows of a level are judged together; throughput gets the verdict of its step."""
     decided = [list(pair.rows) for pair in pairs]
     for level in pairing.LEVELS:
-        every = [((at, place), row) for at, lines in enumerate(decided) for place, row in enumerate(lines)]
-        mine = [(where, row) for where, row in every if row.key.level == level and row.key.quantity != "throughput"]
+        every = [
+            ((at, place), row)
+            for at, lines in enumerate(decided)
+            for place, row in enumerate(lines)
+        ]
+        mine = [
+            (where, row)
+            for where, row in every
+            if row.key.level == level and row.key.quantity != "throughput"
+        ]
         chances = {where: row.p for where, row in mine if row.p is not None}
         for (at, place), adjusted in holm(chances).items():
-            decided[at][place] = judged(decided[at][place], adjusted, gate=gate, alpha=0.05 / len(pairing.LEVELS))
-    return tuple(replace(pair, rows=tuple(_throughput(lines))) for pair, lines in zip(pairs, decided, strict=True))
+            decided[at][place] = judged(
+                decided[at][place], adjusted, gate=gate, alpha=0.05 / len(pairing.LEVELS)
+            )
+    return tuple(
+        replace(pair, rows=tuple(_throughput(lines)))
+        for pair, lines in zip(pairs, decided, strict=True)
+    )
 
 
 def _throughput(lines: Sequence[Row]) -> Iterable[Row]:
@@ -125,4 +178,6 @@ def _throughput(lines: Sequence[Row]) -> Iterable[Row]:
             continue
         around = step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
         said = step.why if step.verdict == pairing.NOT_JUDGED else f"as its step; {step.why}"
-        yield replace(row, interval=around, p=step.p, adjusted=step.adjusted, verdict=step.verdict, why=said)
+        yield replace(
+            row, interval=around, p=step.p, adjusted=step.adjusted, verdict=step.verdict, why=said
+        )

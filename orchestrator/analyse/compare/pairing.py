@@ -1,4 +1,5 @@
-"""Records of a comparison of two sides, and the pairs of their runs: by workload and options, batch size, and profiler."""
+"""Records of a comparison of two sides, and the pairs of their runs: by workload and options, batch
+size, and profiler."""
 
 from __future__ import annotations
 
@@ -33,6 +34,15 @@ MEANING = {
     NOT_JUDGED: "no spread, figures of different meaning, or sides that are not comparable",
 }
 
+BUSY = 0.05
+"""Share of waiting, and of cores that others use, from which on a time on a CPU is not that of the
+code alone."""
+
+NOT_RECORDED = "not recorded"
+
+_OTHER_WORK = "other work is timed"
+_OTHER_SOFTWARE = "an upgrade, which may be the cause"
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -61,7 +71,8 @@ class Observed:
     """One quantity in one run."""
 
     values: tuple[float, ...]
-    """One for each step, or one for the run. ns, bytes, FLOP (1 multiply-add = 2) or samples per second."""
+    """One for each step, or one for the run. ns, bytes, FLOP (1 multiply-add = 2) or samples
+    per second."""
     basis: str
     """Its source; rows of different sources are not judged."""
     trusted: bool = True
@@ -155,7 +166,9 @@ class Pair:
     @property
     def batch(self) -> str:
         """ "64", "64 / 128" (forced), or "" if unknown."""
-        return " / ".join(dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None))
+        return " / ".join(
+            dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +185,18 @@ class Comparison:
     failed: tuple[str, ...]
 
     def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
-        """Rows with these verdicts, the largest change first, without throughput, which repeats its step."""
-        every = ((pair, row) for pair in self.pairs for row in pair.rows if row.key.quantity != "throughput")
+        """Rows with these verdicts, the largest change first, without throughput, which repeats
+        its step."""
+        every = (
+            (pair, row)
+            for pair in self.pairs
+            for row in pair.rows
+            if row.key.quantity != "throughput"
+        )
         found = (item for item in every if item[1].verdict in verdicts)
-        return tuple(sorted(found, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight)))
+        return tuple(
+            sorted(found, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight))
+        )
 
     @property
     def regressions(self) -> tuple[tuple[Pair, Row], ...]:
@@ -217,7 +238,8 @@ class Alignment(NamedTuple):
 
 
 def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
-    """Pair the studies of two sides: equal ones first, then those of one workload that differ least.
+    """Pair the studies of two sides: equal ones first, then those of one workload that
+    differ least.
 
     If each side has one batch size, they form a pair; different sizes block it.
     """
@@ -229,16 +251,29 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
     for first, second in pairs:
         sizes_a, sizes_b = _whole(first), _whole(second)
         crossed = len(sizes_a) == len(sizes_b) == 1
-        both = [(sizes_a[0], sizes_b[0])] if crossed else [(size, size) for size in sizes_a if size in sizes_b]
+        both = (
+            [(sizes_a[0], sizes_b[0])]
+            if crossed
+            else [(size, size) for size in sizes_a if size in sizes_b]
+        )
         opposed += (Opposed(heading(first), _chosen(first, x), _chosen(second, y)) for x, y in both)
         for batch in [] if crossed else [size for size in sizes_a if size not in sizes_b]:
-            tried = [run for run in second.at(batch) if run.status != "ok"] if batch is not None else []
+            tried = (
+                [run for run in second.at(batch) if run.status != "ok"] if batch is not None else []
+            )
             where = f"{heading(first)}, batch {batch}"
             if tried:
-                failed.append(f"{where}: {tried[-1].status} in B: {tried[-1].reason or 'no reason was recorded'}")
+                failed.append(
+                    f"{where}: {tried[-1].status} in B: "
+                    f"{tried[-1].reason or 'no reason was recorded'}"
+                )
             else:
                 only_a.append(where)
-        only_b += [f"{heading(second)}, batch {size}" for size in sizes_b if size not in sizes_a and not crossed]
+        only_b += [
+            f"{heading(second)}, batch {size}"
+            for size in sizes_b
+            if size not in sizes_a and not crossed
+        ]
     return Alignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
 
 
@@ -258,10 +293,16 @@ def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
     return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
 
 
-def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
+def _studies(
+    a: list[Study], b: list[Study]
+) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
     found: dict[int, tuple[Study, Study]] = {}
     left_a, left_b = dict(enumerate(a)), dict(enumerate(b))
-    every = [(_apart(one, other), place, at) for place, one in left_a.items() for at, other in left_b.items()]
+    every = [
+        (_apart(one, other), place, at)
+        for place, one in left_a.items()
+        for at, other in left_b.items()
+    ]
     for _, place, at in sorted(item for item in every if item[0] is not None):
         if place in left_a and at in left_b:
             found[place] = left_a.pop(place), left_b.pop(at)
@@ -269,7 +310,8 @@ def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]],
 
 
 def _apart(one: Study, other: Study) -> float | None:
-    """How many facts differ; None for different workloads, or ingested reports of different profilers."""
+    """How many facts differ; None for different workloads, or ingested reports of
+    different profilers."""
     if one.workload != other.workload:
         return None
     if one.foreign and not common(one.runs, other.runs):
@@ -289,30 +331,35 @@ def _chosen(study: Study, batch: int | None) -> tuple[Run, ...]:
     return tuple(run for several in repeats(at).values() for run in several)
 
 
-BUSY = 0.05
-"""Share of waiting, and of cores that others use, from which on a time on a CPU is not that of the code alone."""
-
-
 def busy_with_others(runs: Iterable[Run]) -> str | None:
-    """Why times on this CPU are those of other programs, too; None where they are not, or nothing says so.
+    """Why times on this CPU are those of other programs, too; None where they are not, or nothing
+    says so.
 
-    A step takes 1/(1 - waited) of its time. Where others hardly ran, a program's threads wait for each other: that is its own time.
+    A step takes 1/(1 - waited) of its time. Where others hardly ran, a program's threads wait for
+    each other: that is its own time.
     """
     mine = [run for run in runs if run.device is not None and run.device.kind == "cpu"]
     shares = [
-        [one.value for run in mine for one in run.report.summaries if one.name == name and one.value is not None]
+        [
+            one.value
+            for run in mine
+            for one in run.report.summaries
+            if one.name == name and one.value is not None
+        ]
         for name in (CPU_WAIT, CPU_OTHERS)
     ]
     waited, others = (statistics.median(found) if found else None for found in shares)
     if waited is None or waited <= BUSY or (others is not None and others <= BUSY):
         return None
-    said = "" if others is None else f", and other processes kept {100 * others:.0f} % of the cores busy"
-    return (
-        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
+    said = (
+        ""
+        if others is None
+        else f", and other processes kept {100 * others:.0f} % of the cores busy"
     )
-
-
-NOT_RECORDED = "not recorded"
+    return (
+        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that "
+        f"they wanted to run{said}"
+    )
 
 
 class Fact(NamedTuple):
@@ -320,13 +367,15 @@ class Fact(NamedTuple):
 
     name: str
     blocks: bool
-    """True where another value is other work or another machine, so that times say nothing about a change."""
+    """True where another value is other work or another machine, so that times say nothing about
+    a change."""
     why: str
     read: Callable[[Run], str | None]
     tolerance: float = 0.0
     """Relative difference of numbers that counts as equal: power and temperature change clocks."""
     software: bool = False
-    """A library or driver: its upgrade is what may be compared, so it blocks only where repeats of one side differ in it."""
+    """A library or driver: its upgrade is what may be compared, so it blocks only where repeats of
+    one side differ in it."""
 
 
 def _said(key: str) -> Callable[[Run], str | None]:
@@ -339,7 +388,8 @@ def _of_cpu(key: str) -> Callable[[Run], str | None]:
 
 
 def commit_of(run: Run) -> str | None:
-    """ "1a2b3c4d5e6f", "1a2b3c4d5e6f + changes": the commit of the user's code; None where it was not recorded."""
+    """ "1a2b3c4d5e6f", "1a2b3c4d5e6f + changes": the commit of the user's code; None where it was
+    not recorded."""
     commit = run.report.environment.get("commit")
     changed = run.report.environment.get("uncommitted_changes") == "yes"
     return f"{commit[:12]}{' + changes' if changed else ''}" if commit else None
@@ -352,45 +402,88 @@ def _sampled_clock(run: Run) -> str | None:
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
-_OTHER_WORK = "other work is timed"
-_OTHER_SOFTWARE = "an upgrade, which may be the cause"
 FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
     Fact("mode", True, _OTHER_WORK, lambda run: run.mode),
     Fact("precision", True, "other arithmetic is timed", lambda run: run.precision),
-    Fact("batch", True, _OTHER_WORK, lambda run: None if run.batch_size is None else str(run.batch_size)),
+    Fact(
+        "batch",
+        True,
+        _OTHER_WORK,
+        lambda run: None if run.batch_size is None else str(run.batch_size),
+    ),
     Fact("device", True, "the difference may come from the machine", device_label),
-    Fact("largest clock", True, "the device is set to another clock", lambda run: next(
-        (f"{device.clock_hz / 1e6:.0f} MHz" for device in run.devices if device.clock_hz), None)),
+    Fact(
+        "largest clock",
+        True,
+        "the device is set to another clock",
+        lambda run: next(
+            (f"{device.clock_hz / 1e6:.0f} MHz" for device in run.devices if device.clock_hz), None
+        ),
+    ),
     Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
     Fact("tf32_conv", True, "TF32 is other arithmetic", _said("tf32_conv")),
     Fact("tf32_matmul", True, "TF32 is other arithmetic", _said("tf32_matmul")),
-    *(Fact(name, False, _OTHER_SOFTWARE, _said(name), software=True) for name in ("torch", "cuda", "cudnn")),
-    Fact("driver", False, _OTHER_SOFTWARE, lambda run: next(
-        (device.driver_version for device in run.devices if device.driver_version), None), software=True),
-    Fact("cudnn_benchmark", False, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark"), software=True),
-    *(Fact(name, True, why, _of_cpu(name)) for name, why in (
-        ("cpu_model", "processors of one name differ in speed"), ("cpu_capability", "torch uses other instructions"),
-        ("threads", "on a CPU, threads change the time"))),
-    Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
+    *(
+        Fact(name, False, _OTHER_SOFTWARE, _said(name), software=True)
+        for name in ("torch", "cuda", "cudnn")
+    ),
+    Fact(
+        "driver",
+        False,
+        _OTHER_SOFTWARE,
+        lambda run: next(
+            (device.driver_version for device in run.devices if device.driver_version), None
+        ),
+        software=True,
+    ),
+    Fact(
+        "cudnn_benchmark",
+        False,
+        "cuDNN chooses its kernels in another way",
+        _said("cudnn_benchmark"),
+        software=True,
+    ),
+    *(
+        Fact(name, True, why, _of_cpu(name))
+        for name, why in (
+            ("cpu_model", "processors of one name differ in speed"),
+            ("cpu_capability", "torch uses other instructions"),
+            ("threads", "on a CPU, threads change the time"),
+        )
+    ),
+    Fact(
+        "world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")
+    ),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
     Fact("commit", False, "other code of yours may have run", commit_of, software=True),
-    Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
+    Fact(
+        "profiler version",
+        False,
+        "profilers differ in what they add to a step",
+        lambda run: run.profiler_version,
+    ),
     *(Fact(name, False, "said only", _said(name)) for name in ("perfctl", "python", "torchvision")),
     Fact("host", False, "said only", lambda run: run.host),
     *(Fact(name, False, "said only", _said(name)) for name in ("kernel", "cpu", "cpu_count")),
     Fact("threads of the host", False, "said only", _said("threads")),
     Fact("origin", False, "said only", lambda run: run.origin),
-    *(Fact(name, False, "said only", _said(f"option:{name}")) for name in ("steps", "warmup", "data")),
+    *(
+        Fact(name, False, "said only", _said(f"option:{name}"))
+        for name in ("steps", "warmup", "data")
+    ),
     Fact("seed", False, "said only", _said("seed")),
-)  # fmt: skip
+)
 
 
-def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
+def compared(
+    a: Sequence[Run], b: Sequence[Run]
+) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
     """(differences, all facts as (name, A, B)). Runs of the same profilers on both sides.
 
-    A fact that one side did not record does not block. Software blocks only where repeats of one side differ in it.
+    A fact that one side did not record does not block. Software blocks only where repeats of one
+    side differ in it.
     """
     differences, facts = [], []
     for fact in FACTS:

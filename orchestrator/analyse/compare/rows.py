@@ -20,6 +20,13 @@ from perfctl.orchestrator.analyse.statistics import Ratio, interval, ratio
 
 Seen = Sequence[Observed]
 
+PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
+UNATTRIBUTED = "not attributed"
+KERNELS = "kernels of a step"
+PER_REPORT = "sums over the whole report, whose number of steps is unknown"
+
+ENERGIES = ("energy", "energy-delay product")
+
 
 def rows(a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]) -> list[Row]:
     """Outer join of both sides' quantities; rows of times are judged later, together."""
@@ -42,7 +49,9 @@ def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
     first, second = _number(a, runs_a, middle), _number(b, runs_b, middle)
     change = second.median / first.median - 1 if first and second and first.median else None
     basis = " / ".join(dict.fromkeys(seen.basis for seen in (*a, *b))) or None
-    row = Row(key, name(key), first, second, change, None, None, None, pairing.NOT_JUDGED, "", basis)
+    row = Row(
+        key, name(key), first, second, change, None, None, None, pairing.NOT_JUDGED, "", basis
+    )
     if not a or not b:
         return _one_sided(row, runs_b if a else runs_a)
     sets = [{value for run in side for value in run.values} for side in (a, b)]
@@ -57,7 +66,8 @@ def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
 
 
 def _of_rates(values: Iterable[float]) -> float:
-    """That of the median time: two times have their mean for a median, and two rates would have another one."""
+    """That of the median time: two times have their mean for a median, and two rates would have
+    another one."""
     return 1 / statistics.median(1 / value for value in values)
 
 
@@ -68,9 +78,16 @@ def _number(seen: Seen, of_runs: int, middle: Callable[[Iterable[float]], float]
     grids = tuple(dict.fromkeys(grid for run in seen for grid in run.grids))
     launches = [run.launches for run in seen if run.launches is not None]
     return Number(
-        middle(medians), interval(medians), min(medians), max(medians), len(seen), of_runs,
-        sum(len(run.values) for run in seen), grids, statistics.median(launches) if launches else None,
-    )  # fmt: skip
+        middle(medians),
+        interval(medians),
+        min(medians),
+        max(medians),
+        len(seen),
+        of_runs,
+        sum(len(run.values) for run in seen),
+        grids,
+        statistics.median(launches) if launches else None,
+    )
 
 
 def _one_sided(row: Row, other_runs: int) -> Row:
@@ -102,11 +119,18 @@ def _bytes(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
     if sets[0] == sets[1]:
         return replace(row, verdict=pairing.EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
-        single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
-        return replace(row, why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats")
+        single = (
+            "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
+        )
+        return replace(
+            row,
+            why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats",
+        )
     if row.change is None:
         return replace(row, why="A is 0, so the change is undefined")
-    return replace(row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B")
+    return replace(
+        row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B"
+    )
 
 
 def _spread(row: Row, a: Seen, b: Seen) -> Row:
@@ -116,12 +140,17 @@ def _spread(row: Row, a: Seen, b: Seen) -> Row:
         return replace(row, why=f"{row.basis}; times come from nsys or torch")
     assert row.a is not None and row.b is not None
     if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
-        seen = " and ".join(f"{one.runs} of {one.of_runs} runs of {side}" for side, one in (("A", row.a), ("B", row.b)))
+        seen = " and ".join(
+            f"{one.runs} of {one.of_runs} runs of {side}"
+            for side, one in (("A", row.a), ("B", row.b))
+        )
         return replace(row, why=f"in {seen}: not in every repeat")
     found = ratio([run.values for run in a], [run.values for run in b])
     if not isinstance(found, Ratio):
         return replace(row, why=found)
-    return replace(row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis, ratio=found)
+    return replace(
+        row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis, ratio=found
+    )
 
 
 def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
@@ -139,16 +168,12 @@ def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
     return replace(row, verdict=pairing.SLOWER if change > 0 else pairing.FASTER)
 
 
-PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
-UNATTRIBUTED = "not attributed"
-KERNELS = "kernels of a step"
-PER_REPORT = "sums over the whole report, whose number of steps is unknown"
-
-
 def observed(run: PreparedRun) -> dict[Key, Observed]:
     basis, sizes = "memory as the run recorded it", memory_figures(run.run).items()
     memory = {Key("step", "memory", what): Observed((float(size),), basis) for what, size in sizes}
-    return times(run) | dict(_energy(run)) | memory | (flops(run) if run.run.report.counters else {})
+    return (
+        times(run) | dict(_energy(run)) | memory | (flops(run) if run.run.report.counters else {})
+    )
 
 
 def times(run: PreparedRun) -> dict[Key, Observed]:
@@ -170,11 +195,9 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
     return rows
 
 
-ENERGIES = ("energy", "energy-delay product")
-
-
 def _energy(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    """Joules of a step of all GPUs that were read, and times the step's time, where all are known."""
+    """Joules of a step of all GPUs that were read, and times the step's time, where all
+    are known."""
     found = run.usage.energy
     joules = [item.per_step for item in found if item.per_step is not None]
     if not joules or len(joules) < len(found):
@@ -184,7 +207,10 @@ def _energy(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     basis = " and ".join(dict.fromkeys(item.source or "" for item in found))
     yield Key("step", "energy", "energy"), Observed((sum(joules),), basis, note=note)
     products = [item.delay_product or 0.0 for item in found]
-    yield Key("step", "energy-delay product", "energy-delay product"), Observed((sum(products),), basis, note=note)
+    yield (
+        Key("step", "energy-delay product", "energy-delay product"),
+        Observed((sum(products),), basis, note=note),
+    )
 
 
 def _exact(figure: Figure) -> Observed:
@@ -193,7 +219,11 @@ def _exact(figure: Figure) -> Observed:
         note = f"a lower bound: {figure.reason or 'a part is missing'}"
     elif figure.state != "counted":
         note = f"{figure.state}: {figure.reason}"
-    source = "derived from kernels and shapes, per step" if figure.state == "derived" else "counted by ncu, per step"
+    source = (
+        "derived from kernels and shapes, per step"
+        if figure.state == "derived"
+        else "counted by ncu, per step"
+    )
     return Observed((float(figure.value or 0),), source, note=note)
 
 
@@ -210,7 +240,8 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
         sums: Tally[int] = Tally()
         for step in sorted(run.run.report.steps, key=attrgetter("number")):
             if step.phase == phase and step.duration_ns is not None:
-                sums[step.number] += step.duration_ns  # a step copies twice: images to the device, labels too
+                # a step copies twice: images to the device, labels too
+                sums[step.number] += step.duration_ns
         if sums:
             yield Key("step", "time", phase), Observed(tuple(map(float, sums.values())), basis)
 
@@ -221,9 +252,15 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     if run.run.report.kernels:
         yield Key("step", "time", KERNELS), Observed(found.total.values, found.basis, found.trusted)
     for (layer, direction), spread in found.rows.items():
-        yield Key("layer", "time", "", layer, direction), Observed(spread.values, found.basis, found.trusted)
+        yield (
+            Key("layer", "time", "", layer, direction),
+            Observed(spread.values, found.basis, found.trusted),
+        )
     if any(found.unattributed.values):
-        yield Key("layer", "time", "", UNATTRIBUTED), Observed(found.unattributed.values, found.basis, found.trusted)
+        yield (
+            Key("layer", "time", "", UNATTRIBUTED),
+            Observed(found.unattributed.values, found.basis, found.trusted),
+        )
 
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
@@ -242,5 +279,10 @@ def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
     for key, found in sums.items():
         values = tuple(found.get(step, 0.0) for step in seen)
-        shapes = [grid for _, grid in sorted((-count, grid) for grid, count in grids[key].items()) if grid]
-        yield key, Observed(values, basis, profiler != "ncu", tuple(shapes), grids[key].total() / steps)
+        shapes = [
+            grid for _, grid in sorted((-count, grid) for grid, count in grids[key].items()) if grid
+        ]
+        yield (
+            key,
+            Observed(values, basis, profiler != "ncu", tuple(shapes), grids[key].total() / steps),
+        )

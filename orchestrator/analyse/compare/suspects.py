@@ -31,9 +31,11 @@ LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 NOT_RANKED = "not ranked"
 LEVELS = (LIKELY, POSSIBLE, UNLIKELY, NOT_RANKED)
 SLOWED = 0.02
-"""Kernels that did not change and whose time moved by more than this share moved with the machine."""
+"""Kernels that did not change and whose time moved by more than this share moved with
+the machine."""
 BETWEEN = 0.5
-"""Kernels whose change is a smaller share of the step's than this leave the change to the time between them."""
+"""Kernels whose change is a smaller share of the step's than this leave the change to the time
+between them."""
 _Judged = tuple[str, str]
 """(level, reason)."""
 
@@ -81,13 +83,21 @@ def between_kernels(why: Why) -> bool:
 def _named(parts: tuple[Part, ...]) -> str:
     """ "conv2 forward", "conv2 forward and 2 others"."""
     others = len(parts) - 1
-    return parts[0].name if not others else f"{parts[0].name} and {others} other{'s' if others > 1 else ''}"
+    return (
+        parts[0].name
+        if not others
+        else f"{parts[0].name} and {others} other{'s' if others > 1 else ''}"
+    )
 
 
 def _other(why: Why, wanted: Callable[[Executed], bool]) -> tuple[Part, ...]:
     """Places whose kernels changed, where a side fits."""
     changed = why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
-    return tuple(part for part in changed if any(side is not None and wanted(side) for side in (part.a, part.b)))
+    return tuple(
+        part
+        for part in changed
+        if any(side is not None and wanted(side) for side in (part.a, part.b))
+    )
 
 
 def _has(why: Why, wanted: Callable[[Executed], bool]) -> bool:
@@ -129,7 +139,10 @@ def _types(why: Why) -> _Judged:
 
 def _cudnn(why: Why) -> _Judged:
     return _library(
-        why, "convolutions run the kernels that cuDNN chooses", "convolution", lambda side: "cudnn" in side.libraries
+        why,
+        "convolutions run the kernels that cuDNN chooses",
+        "convolution",
+        lambda side: "cudnn" in side.libraries,
     )
 
 
@@ -156,7 +169,9 @@ def _library(why: Why, reason: str, what: str, wanted: Callable[[Executed], bool
 def _torch(why: Why) -> _Judged:
     if not why.has_kernels:
         return LIKELY, "torch and the CPU libraries it comes with do the arithmetic"
-    changed = why.of(ONLY_A, ONLY_B, LAUNCHES) + _other(why, lambda side: not side.libraries & {"cudnn", "cublas"})
+    changed = why.of(ONLY_A, ONLY_B, LAUNCHES) + _other(
+        why, lambda side: not side.libraries & {"cudnn", "cublas"}
+    )
     if changed:
         return LIKELY, f"torch chooses what is launched, and {_named(changed)} changed"
     if why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS):
@@ -220,9 +235,16 @@ _RULES: Mapping[str, Callable[[Why], _Judged]] = {
     **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _work),
     **dict.fromkeys(("device", "cpu_model", "cpu_capability"), _machine),
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _clock),
-    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types), "commit": _code, "torch": _torch, "cuda": _cuda,
-    **dict.fromkeys(("cudnn", "cudnn_benchmark"), _cudnn), "driver": _driver,
-    **dict.fromkeys(("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"), _host),
-    **dict.fromkeys(("profiler", "profiler version", "what timed the steps", "perfctl"), _watched), "data": _grids,
-}  # fmt: skip
+    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types),
+    "commit": _code,
+    "torch": _torch,
+    "cuda": _cuda,
+    **dict.fromkeys(("cudnn", "cudnn_benchmark"), _cudnn),
+    "driver": _driver,
+    **dict.fromkeys(
+        ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"), _host
+    ),
+    **dict.fromkeys(("profiler", "profiler version", "what timed the steps", "perfctl"), _watched),
+    "data": _grids,
+}
 """Fact -> how likely it is. Other facts point nowhere."""

@@ -1,1 +1,2 @@
-"""Executed instructions that follow from a launch's kernel name, grid and shape, where no counter measured them."""
+"""Executed instructions that follow from a launch's kernel name, grid and shape, where no counter
+measured them."""

@@ -1,13 +1,14 @@
-"""PyTorch's kernels whose work follows from the shapes of one operation: pooling and dropout, and what works on rows
-(sums and means, softmax, layer norm and batch norm).
+"""PyTorch's kernels whose work follows from the shapes of one operation: pooling and dropout, and
+what works on rows (sums and means, softmax, layer norm and batch norm).
 
 What each does with an element, a thread and a block follows from its source (``Reduce.cuh``,
-``PersistentSoftmax.cuh``, ``layer_norm_kernel.cu``, ``Normalization.cuh``) and from the loops of its machine code in
-torch 2.14.1, which are the same for sm_75, sm_80, sm_90 and sm_100. Of those, a sum and a softmax were counted on an
-A100; the norms are not verified on hardware.
+``PersistentSoftmax.cuh``, ``layer_norm_kernel.cu``, ``Normalization.cuh``) and from the loops of
+its machine code in torch 2.14.1, which are the same for sm_75, sm_80, sm_90 and sm_100. Of those, a
+sum and a softmax were counted on an A100; the norms are not verified on hardware.
 
-Pooling and dropout: Instructions of an output, a pair of an output and an input of its window, or an element, from
-the loops of their machine code in torch 2.14.1 (sm_80). None is verified on hardware.
+Pooling and dropout: Instructions of an output, a pair of an output and an input of its window, or
+an element, from the loops of their machine code in torch 2.14.1 (sm_80). None is verified
+on hardware.
 """
 
 from __future__ import annotations
@@ -26,9 +27,27 @@ from perfctl.records.paper import OpShape
 WARP = 32
 _CODE = "from the machine code of torch 2.14.1"
 
+_SOFTMAX = re.compile(
+    r"softmax_warp_(forward|backward)<[\w:]+, ?[\w:]+, ?float, ?(?:\(int\))?(\d+), "
+    r"?(?:\(bool\))?(\w+), ?(?:\(bool\))?(\w+)[,>]"
+)
+
+_SOFTMAX_BLOCK = re.compile(
+    r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, "
+    "?[^>]*?(Log)?SoftMaxForwardEpilogue"
+)
+
+_REDUCE = re.compile(
+    r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)"
+)
+_HALF = ("c10::Half", "c10::BFloat16")
+
+Rule = Callable[[Launch, Rows], Derived | None]
+
 
 class _Pool(NamedTuple):
-    """(FFMA, FMUL, FADD) for each output and for each pair of an output and an input; what the operation is."""
+    """(FFMA, FMUL, FADD) for each output and for each pair of an output and an input; what the
+    operation is."""
 
     kind: str
     output: tuple[int, int, int]
@@ -37,8 +56,14 @@ class _Pool(NamedTuple):
 
 _TYPE = r"(?:float|c10::Half|c10::BFloat16)"
 _KERNELS: tuple[tuple[re.Pattern[str], _Pool], ...] = (
-    (re.compile(rf"avg_pool2d_out_cuda_frame<{_TYPE}"), _Pool("average_pool", (5, 0, 0), (0, 0, 1))),
-    (re.compile(rf"avg_pool2d_backward_out_cuda_frame<{_TYPE}"), _Pool("average_pool", (0, 0, 0), (5, 0, 1))),
+    (
+        re.compile(rf"avg_pool2d_out_cuda_frame<{_TYPE}"),
+        _Pool("average_pool", (5, 0, 0), (0, 0, 1)),
+    ),
+    (
+        re.compile(rf"avg_pool2d_backward_out_cuda_frame<{_TYPE}"),
+        _Pool("average_pool", (0, 0, 0), (5, 0, 1)),
+    ),
     (re.compile(rf"adaptive_average_pool<{_TYPE}"), _Pool("adaptive_pool", (10, 0, 0), (0, 0, 1))),
     (re.compile(rf"max_pool_backward_nchw<{_TYPE}"), _Pool("max_pool", (0, 0, 1), (0, 0, 0))),
 )
@@ -48,7 +73,8 @@ _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
 
 
 def pooled(launch: Launch, shapes: Collection[Rows]) -> Derived | None:
-    """The instructions of a pooling or dropout kernel; None where it is another, or its layer has no shape for it, or several."""
+    """The instructions of a pooling or dropout kernel; None where it is another, or its layer has
+    no shape for it, or several."""
     if not shapes:
         return None
     pool = next((pool for pattern, pool in _KERNELS if pattern.search(launch.name)), None)
@@ -59,7 +85,9 @@ def pooled(launch: Launch, shapes: Collection[Rows]) -> Derived | None:
     outputs, window = mine[0].rows, mine[0].columns
     if pool is None:
         return _dropout(launch, outputs)
-    ffma, fmul, fadd = (outputs * (one + window * pair) for one, pair in zip(pool.output, pool.pair, strict=True))
+    ffma, fmul, fadd = (
+        outputs * (one + window * pair) for one, pair in zip(pool.output, pool.pair, strict=True)
+    )
     rule = f"{outputs:,} outputs of {window:,} inputs, from the machine code of torch 2.14.1"
     return Derived(kind.replace("_", " "), rule, ffma, fmul, fadd)
 
@@ -69,34 +97,49 @@ def _dropout(launch: Launch, elements: int) -> Derived | None:
     if launch.grid is None or launch.block is None:
         return None
     threads = launch.grid[0] * launch.block[0]
-    rule = f"1 FFMA and 2 FMUL for each of {elements:,} elements, from the machine code of torch 2.14.1"
+    rule = (
+        f"1 FFMA and 2 FMUL for each of {elements:,} elements, from the machine code of torch "
+        "2.14.1"
+    )
     return Derived("dropout", rule, elements + 2 * threads, 2 * elements, threads)
 
 
 def pool_of(op: OpShape) -> Rows | None:
-    """Outputs and inputs of a window of a pooling operation, elements of a dropout; None where windows differ in size."""
+    """Outputs and inputs of a window of a pooling operation, elements of a dropout; None where
+    windows differ in size."""
     name = op.op.removeprefix("aten.")
     output = shape_of(op.outputs, 0)
     if name == "native_dropout" and output:
         return Rows("dropout", prod(output), 1)
     if name == "_adaptive_avg_pool2d":
         source = shape_of(op.inputs, 0)
-        if len(source) < 3 or any(whole % part for whole, part in zip(source[-2:], output[-2:], strict=True)):
+        if len(source) < 3 or any(
+            whole % part for whole, part in zip(source[-2:], output[-2:], strict=True)
+        ):
             return None
         return Rows("adaptive_pool", prod(output), prod(source) // prod(output))
     if name in _MAX:  # an output's gradient goes to one input
-        return Rows("max_pool", prod(shape_of(op.inputs, 0) if name.endswith("_backward") else output), 1)
+        return Rows(
+            "max_pool", prod(shape_of(op.inputs, 0) if name.endswith("_backward") else output), 1
+        )
     return _average(op, name.endswith("_backward")) if name in _AVERAGE else None
 
 
 def _average(op: OpShape, backward: bool) -> Rows | None:
     """Without padding and where no window leaves the image: all are of the same size."""
-    outputs, inputs = (shape_of(op.inputs, place) for place in (0, 1)) if backward else (op.outputs[0], op.inputs[0])
+    outputs, inputs = (
+        (shape_of(op.inputs, place) for place in (0, 1))
+        if backward
+        else (op.outputs[0], op.inputs[0])
+    )
     window = _pair(op.attributes, "kernel_size")
     stride = _pair(op.attributes, "stride") or window
     if not outputs or not inputs or len(window) != 2 or any(_pair(op.attributes, "padding")):
         return None
-    ends = ((count - 1) * step + size for count, step, size in zip(outputs[-2:], stride, window, strict=True))
+    ends = (
+        (count - 1) * step + size
+        for count, step, size in zip(outputs[-2:], stride, window, strict=True)
+    )
     inside = all(end <= whole for end, whole in zip(ends, inputs[-2:], strict=True))
     return Rows("average_pool", prod(outputs), prod(window)) if inside else None
 
@@ -106,7 +149,9 @@ def _pair(attributes: Mapping[str, object], name: str) -> tuple[int, ...]:
     if isinstance(found, int):
         return (found, found)
     return (
-        tuple(int(str(size)) for size in found) * (2 // len(found)) if isinstance(found, list | tuple) and found else ()
+        tuple(int(str(size)) for size in found) * (2 // len(found))
+        if isinstance(found, list | tuple) and found
+        else ()
     )
 
 
@@ -125,15 +170,18 @@ class _Counts(NamedTuple):
 
 
 EXP = _Counts(4, 1, 1)
-"""e to the power of a value, as nvcc compiles it; the last FMUL becomes an FFMA where the result is added to a sum."""
+"""e to the power of a value, as nvcc compiles it; the last FMUL becomes an FFMA where the result is
+added to a sum."""
 DIVIDE = _Counts(5, 0, 0)
-"""A quotient on its usual path. The one build that was counted (PyTorch 1.13, an A100) fits 7; its code was not seen."""
+"""A quotient on its usual path. The one build that was counted (PyTorch 1.13, an A100) fits 7; its
+code was not seen."""
 LOG = _Counts(11, 1, 1)
 RECIPROCAL = _Counts(2, 0, 1)
 
 
 def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
-    """The instructions of a kernel that works on rows; None where it is another kernel or fits no shape, or several."""
+    """The instructions of a kernel that works on rows; None where it is another kernel or fits no
+    shape, or several."""
     rule = _rule_of(launch.name)
     if rule is None or launch.grid is None:
         return None
@@ -152,13 +200,9 @@ def _each(counts: _Counts, shape: Rows) -> str:
     return f"{said} for each of {shape.rows * shape.columns:,} elements"
 
 
-_SOFTMAX = re.compile(
-    r"softmax_warp_(forward|backward)<[\w:]+, ?[\w:]+, ?float, ?(?:\(int\))?(\d+), ?(?:\(bool\))?(\w+), ?(?:\(bool\))?(\w+)[,>]"
-)
-
-
 def _softmax(launch: Launch, shape: Rows) -> Derived | None:
-    """A warp for one or two rows of up to 2,048 elements, filled up to a power of two; all of it is exponentiated and summed."""
+    """A warp for one or two rows of up to 2,048 elements, filled up to a power of two; all of it is
+    exponentiated and summed."""
     named = _SOFTMAX.search(launch.name)
     if named is None or shape.kind != "softmax" or named[4] in ("true", "1"):
         return None
@@ -177,24 +221,33 @@ def _softmax(launch: Launch, shape: Rows) -> Derived | None:
         said = f"a sum over {filled:,} filled elements, {each.ffma:g} FFMA for each of {real:,}"
     elif logarithm:
         each = _Counts(EXP.ffma + 1, 0, 2)
-        counts = each.times(filled).plus(shuffles, LOG.times(shape.rows * lanes), _Counts(fadd=real))
-        said = f"{each.ffma:g} FFMA and {each.fadd:g} FADD for each of {filled:,} filled elements, a logarithm in each lane"
+        counts = each.times(filled).plus(
+            shuffles, LOG.times(shape.rows * lanes), _Counts(fadd=real)
+        )
+        said = (
+            f"{each.ffma:g} FFMA and {each.fadd:g} FADD for each of {filled:,} filled elements, a "
+            "logarithm in each lane"
+        )
     else:
         counts = EXP.plus(_Counts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
-        said = f"an exponential for each of {filled:,} filled elements, a quotient for each of {real:,}"
+        said = (
+            f"an exponential for each of {filled:,} filled elements, a quotient for each of "
+            f"{real:,}"
+        )
     family = f"{'log ' if logarithm else ''}softmax{' backward' if named[1] == 'backward' else ''}"
     return _derived(family, f"{said}, {_CODE}", counts)
 
 
-_SOFTMAX_BLOCK = re.compile(
-    r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, ?[^>]*?(Log)?SoftMaxForwardEpilogue"
-)
-
-
 def _softmax_block(launch: Launch, shape: Rows) -> Derived | None:
-    """A block for a row: exponentials summed, then made again for the output, or its logarithm taken off."""
+    """A block for a row: exponentials summed, then made again for the output, or its logarithm
+    taken off."""
     named = _SOFTMAX_BLOCK.search(launch.name)
-    if named is None or shape.kind != "softmax" or launch.grid != (shape.rows, 1, 1) or launch.block is None:
+    if (
+        named is None
+        or shape.kind != "softmax"
+        or launch.grid != (shape.rows, 1, 1)
+        or launch.block is None
+    ):
         return None
     threads = launch.block[0]
     first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
@@ -206,12 +259,9 @@ def _softmax_block(launch: Launch, shape: Rows) -> Derived | None:
     return _derived(f"{'log ' if named[1] else ''}softmax by block", said, row.times(shape.rows))
 
 
-_REDUCE = re.compile(r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)")
-_HALF = ("c10::Half", "c10::BFloat16")
-
-
 def _reduce(launch: Launch, shape: Rows) -> Derived | None:
-    """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid that PyTorch gives it."""
+    """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid
+    that PyTorch gives it."""
     named = _REDUCE.search(launch.name)
     if named is None or shape.kind != "sum" or named[3] not in ("float", *_HALF):
         return None
@@ -220,7 +270,8 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
     if not mean and "sum_functor" not in operation.split("unsigned int")[0]:
         return None
     wide = re.search(
-        r"(?:float|c10::\w+), ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>", named[4].replace("> >", ">>")
+        r"(?:float|c10::\w+), ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>",
+        named[4].replace("> >", ">>"),
     )
     if wide is None or launch.block is None:
         return None
@@ -228,7 +279,17 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
     found = {
         counts: inner
         for inner in (True, False)
-        if (counts := _reduced(launch.grid or (0, 0, 0), launch.block, shape, inner, int(named[2]), parallel, vector))
+        if (
+            counts := _reduced(
+                launch.grid or (0, 0, 0),
+                launch.block,
+                shape,
+                inner,
+                int(named[2]),
+                parallel,
+                vector,
+            )
+        )
         is not None
     }
     if len(found) != 1:
@@ -236,7 +297,10 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
     counts, inner = found.popitem()
     if mean:
         counts = counts.plus(_Counts(fmul=shape.rows))
-    rule = f"{shape.rows:,} {'means' if mean else 'sums'} of {shape.columns:,}: {counts.fadd:,.0f} FADD for"
+    rule = (
+        f"{shape.rows:,} {'means' if mean else 'sums'} of {shape.columns:,}: {counts.fadd:,.0f} "
+        "FADD for"
+    )
     rule += " the values, the partial sums of each thread and those between threads"
     return _derived(f"{'mean' if mean else 'sum'}{' of neighbours' if inner else ''}", rule, counts)
 
@@ -244,9 +308,11 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
 def _reduced(
     grid: Grid, block: Grid, shape: Rows, inner: bool, outputs: int, parallel: int, vector: int
 ) -> _Counts | None:
-    """FADD by ``setReduceConfig`` and ``ReduceOp`` of Reduce.cuh; None where they give another block or grid.
+    """FADD by ``setReduceConfig`` and ``ReduceOp`` of Reduce.cuh; None where they give another
+    block or grid.
 
-    ``inner``: the values of a sum lie side by side. ``outputs``: of a thread. ``parallel``: partial sums of a thread.
+    ``inner``: the values of a sum lie side by side. ``outputs``: of a thread. ``parallel``: partial
+    sums of a thread.
     """
     columns, rows = shape.columns, shape.rows
     wide = inner and columns >= 128
@@ -264,7 +330,9 @@ def _reduced(
         return None
     partial = vector if wide else parallel
     threads = rows * min(columns, steps * parts)
-    within = (_lanes(width, height) if inner else 0) + (width * (height - 1) * outputs if split else 0)
+    within = (_lanes(width, height) if inner else 0) + (
+        width * (height - 1) * outputs if split else 0
+    )
     added = rows * columns + threads * (partial - 1) + grid[0] * parts * within
     if parts > 1:  # the last block of each output adds up the others
         once_more = _lanes(width, height) if inner else 0
@@ -280,13 +348,20 @@ def _block(x: int, y: int, most: int) -> tuple[int, int]:
 
 
 def _lanes(width: int, height: int) -> int:
-    """FADD of a block whose threads in x add up: in shared memory down to a warp, then by shuffles of all threads."""
+    """FADD of a block whose threads in x add up: in shared memory down to a warp, then by shuffles
+    of all threads."""
     return height * (max(width - WARP, 0) + width * (min(width, WARP).bit_length() - 1))
 
 
 def _layer_norm(launch: Launch, shape: Rows) -> Derived | None:
-    """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block for a row."""
-    if shape.kind != "layer_norm" or not _fits(launch, shape) or launch.block is None or not shape.affine:
+    """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block
+    for a row."""
+    if (
+        shape.kind != "layer_norm"
+        or not _fits(launch, shape)
+        or launch.block is None
+        or not shape.affine
+    ):
         return None
     threads = launch.block[0] * launch.block[1]
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
@@ -294,10 +369,14 @@ def _layer_norm(launch: Launch, shape: Rows) -> Derived | None:
     element = _Counts(2, 0, 3).plus(RECIPROCAL, _Counts(1, 1, 1))
     merge = _Counts(2, 5, 3).plus(RECIPROCAL)
     merges = threads * 5 + WARP * (launch.block[1] - 1)
-    row = element.times(shape.columns).plus(merge.times(merges), DIVIDE.times(threads), _Counts(fadd=threads))
+    row = element.times(shape.columns).plus(
+        merge.times(merges), DIVIDE.times(threads), _Counts(fadd=threads)
+    )
     said = _each(element, shape)
     return _derived(
-        "layer norm", f"{said}, {merges:,} merges of partial results for each row, {_CODE}", row.times(shape.rows)
+        "layer norm",
+        f"{said}, {merges:,} merges of partial results for each row, {_CODE}",
+        row.times(shape.rows),
     )
 
 
@@ -311,7 +390,9 @@ def _layer_norm_backward(launch: Launch, shape: Rows) -> Derived | None:
         _Counts(fadd=10 * (threads + WARP)), RECIPROCAL.plus(_Counts(fmul=1)).times(threads)
     )
     said = _each(element, shape)
-    return _derived("layer norm backward", f"{said}, two sums over each row, {_CODE}", row.times(shape.rows))
+    return _derived(
+        "layer norm backward", f"{said}, two sums over each row, {_CODE}", row.times(shape.rows)
+    )
 
 
 def _fits(launch: Launch, shape: Rows) -> bool:
@@ -319,13 +400,19 @@ def _fits(launch: Launch, shape: Rows) -> bool:
 
 
 def _batch_statistics(launch: Launch, shape: Rows) -> Derived | None:
-    """Welford's mean and variance of each channel, with a quotient for each element; a block for a channel."""
+    """Welford's mean and variance of each channel, with a quotient for each element; a block for
+    a channel."""
     if shape.kind != "batch_norm" or launch.grid != (shape.rows, 1, 1) or launch.block is None:
         return None
     threads = launch.block[0] * launch.block[1]
     merge = _Counts(2, 5, 2).plus(RECIPROCAL)
-    channel = _Counts(1, 0, 3).plus(DIVIDE).times(shape.columns).plus(merge.times(5 * (threads + WARP)))
-    said = f"6 FFMA and 3 FADD for each of {shape.rows * shape.columns:,} elements, {5 * (threads + WARP):,} merges for each channel"
+    channel = (
+        _Counts(1, 0, 3).plus(DIVIDE).times(shape.columns).plus(merge.times(5 * (threads + WARP)))
+    )
+    said = (
+        f"6 FFMA and 3 FADD for each of {shape.rows * shape.columns:,} elements, "
+        f"{5 * (threads + WARP):,} merges for each channel"
+    )
     return _derived("batch norm statistics", f"{said}, {_CODE}", channel.times(shape.rows))
 
 
@@ -339,34 +426,59 @@ def _batch_transform(launch: Launch, shape: Rows) -> Derived | None:
 
 def _batch_backward(launch: Launch, shape: Rows) -> Derived | None:
     """Two sums over a channel, then the gradient of the input; a block for a channel."""
-    if shape.kind != "batch_norm" or launch.grid != (shape.rows, 1, 1) or launch.block is None or not shape.training:
+    if (
+        shape.kind != "batch_norm"
+        or launch.grid != (shape.rows, 1, 1)
+        or launch.block is None
+        or not shape.training
+    ):
         return None
     threads = launch.block[0] * launch.block[1]
     half = any(kind in launch.name for kind in ("c10::Half", "c10::BFloat16"))
     element = _Counts(1, 2, 5) if half else _Counts(2, 1, 4)
     sums = _Counts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP)
-    channel = element.times(shape.columns).plus(sums, RECIPROCAL.plus(_Counts(fmul=5)).times(threads))
+    channel = element.times(shape.columns).plus(
+        sums, RECIPROCAL.plus(_Counts(fmul=5)).times(threads)
+    )
     said = _each(element, shape)
-    return _derived("batch norm backward", f"{said}, two sums over each channel, {_CODE}", channel.times(shape.rows))
+    return _derived(
+        "batch norm backward",
+        f"{said}, two sums over each channel, {_CODE}",
+        channel.times(shape.rows),
+    )
 
 
-Rule = Callable[[Launch, Rows], Derived | None]
-_ROW_TYPE, _NO, _YES = r"(?:float|c10::Half|c10::BFloat16)", r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
+_ROW_TYPE, _NO, _YES = (
+    r"(?:float|c10::Half|c10::BFloat16)",
+    r"(?:\(bool\))?(?:false|0)",
+    r"(?:\(bool\))?(?:true|1)",
+)
 _RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
     (_SOFTMAX, _softmax),
     (_SOFTMAX_BLOCK, _softmax_block),
     (_REDUCE, _reduce),
     (re.compile(rf"vectorized_layer_norm_kernel<{_ROW_TYPE}, ?float(?:, ?{_NO})?>"), _layer_norm),
-    (re.compile(rf"layer_norm_grad_input_kernel_vectorized<{_ROW_TYPE}, ?float(?:, ?{_NO})?>"), _layer_norm_backward),
     (
-        re.compile(rf"batch_norm_collect_statistics_kernel<[\w:]*InvStd, ?{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?int"),
+        re.compile(rf"layer_norm_grad_input_kernel_vectorized<{_ROW_TYPE}, ?float(?:, ?{_NO})?>"),
+        _layer_norm_backward,
+    ),
+    (
+        re.compile(
+            rf"batch_norm_collect_statistics_kernel<[\w:]*InvStd, ?{_ROW_TYPE}, ?{_ROW_TYPE}, "
+            "?float, ?int"
+        ),
         _batch_statistics,
     ),
     (
-        re.compile(rf"batch_norm_transform_input_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?{_YES}, ?int"),
+        re.compile(
+            rf"batch_norm_transform_input_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?{_YES}, ?int"
+        ),
         _batch_transform,
     ),
-    (re.compile(rf"batch_norm_backward_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?int"), _batch_backward),
+    (
+        re.compile(rf"batch_norm_backward_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?int"),
+        _batch_backward,
+    ),
 )
 
 

@@ -1,14 +1,18 @@
-"""Kernels without products: what moves or compares values, PyTorch's elementwise kernels, an element at a time, and its
-kernels over lists of tensors (optimizers, gradient clipping and other ``_foreach_`` operations).
+"""Kernels without products: what moves or compares values, PyTorch's elementwise kernels, an
+element at a time, and its kernels over lists of tensors (optimizers, gradient clipping and other
+``_foreach_`` operations).
 
-``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 read from PyTorch's machine code for several
-architectures. Counters of an A100 confirm ``add`` (a + alpha b: one FFMA and no FADD) and ``mul``.
+``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 read from
+PyTorch's machine code for several architectures. Counters of an A100 confirm ``add`` (a + alpha b:
+one FFMA and no FADD) and ``mul``.
 
-Kernels over lists cut every tensor into chunks and give each launch as many chunks and tensors as fit
-(``MultiTensorApply.cuh``), so a launch's grid and the sizes of the parameters tell its elements.
+Kernels over lists cut every tensor into chunks and give each launch as many chunks and tensors as
+fit (``MultiTensorApply.cuh``), so a launch's grid and the sizes of the parameters tell
+its elements.
 
-nsys and Kineto write the functor of an elementwise kernel as ``{lambda(float)#1}`` and ``(anonymous namespace)``, ncu writes
-``[lambda(float) (instance 1)]`` and ``<unnamed>``; the table of counts and the kernels of a report must come to the same word.
+nsys and Kineto write the functor of an elementwise kernel as ``{lambda(float)#1}`` and
+``(anonymous namespace)``, ncu writes ``[lambda(float) (instance 1)]`` and ``<unnamed>``; the table
+of counts and the kernels of a report must come to the same word.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.records.paper import OpShape
 
 _NOISE = re.compile(
-    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|_global__n__\w+?::|_internal_\w+?::|\(int\)|\(bool\)|\bat::native::|"
-    r"\bc10::|binary_internal::|\bat::|\boperator ?\(\) ?\(\) ?(?:const)?(?:::)?|\bconst\b"
+    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|_global__n__\w+?::|_internal_\w+?::|"
+    r"\(int\)|\(bool\)|\bat::native::|\bc10::|binary_internal::|\bat::|\boperator ?\(\) ?\(\) "
+    r"?(?:const)?(?:::)?|\bconst\b"
 )
 _NCU_LAMBDA = re.compile(r"(?:\[|\{|(?<=::)|(?<= ))lambda\(([^()]*)\) \(instance (\d+)\)\]?")
 _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
@@ -40,17 +45,20 @@ _DISPATCH = re.compile(r"\{#\d+\}(?=\{[a-z])")
 CHUNK = 65_536
 """Elements of a chunk."""
 _LISTS = re.compile(
-    r"(TensorListMetadata|TensorListScalarListMetadata|FusedOptimizerTensorListMetadata)<(?:[\w:]+, ?)?(?:\(int\))?([1-5])>"
+    r"(TensorListMetadata|TensorListScalarListMetadata|FusedOptimizerTensorListMetadata)<(?:[\w:]+,"
+    r" ?)?(?:\(int\))?([1-5])>"
 )
 _MOST: Mapping[str, tuple[tuple[int, tuple[int, ...]], ...]] = {
     "Tensor": ((320, (110, 64, 48, 36, 30)), (2240, (770, 448, 336, 252, 210))),
     "Scalar": ((320, (96, 64, 48, 36, 30)), (2240, (672, 448, 336, 252, 210))),
 }
-"""Chunks of a launch at most, and its tensors by the number of lists: built for CUDA 12 and older, for CUDA 13 and newer."""
+"""Chunks of a launch at most, and its tensors by the number of lists: built for CUDA 12 and older,
+for CUDA 13 and newer."""
 _MOVES = ("copy", "layout")
 _COMPARES = re.compile(
-    r"max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|threshold_kernel|comparefunctor|fillfunctor"
-    r"|(?:^|::)relu_?kernel|masked_fill|bool_tensor|isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
+    "max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|"
+    "threshold_kernel|comparefunctor|fillfunctor|(?:^|::)relu_?kernel|masked_fill|bool_tensor|"
+    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
 )
 _VERIFIED = (
     (re.compile(r"cudafunctor(?:onself|onother)?_add<float>"), "add"),
@@ -58,7 +66,8 @@ _VERIFIED = (
 )
 """Functors that hardware counters confirmed are families of their own."""
 _PER_BLOCK = re.compile(
-    r"(?:^|::|\s)(?:unrolled_|vectorized_|legacy_)?elementwise_kernel<(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?"
+    r"(?:^|::|\s)(?:unrolled_|vectorized_|legacy_)?elementwise_kernel<(?:\(int\))?(\d+)(?:, "
+    r"?(?:\(int\))?(\d+))?"
 )
 _ITEMS = (512, 1024, 2048)
 """Elements of a block of vectorized and unrolled kernels: 128 threads of 4, 8 or 16."""
@@ -66,13 +75,17 @@ _ITEMS = (512, 1024, 2048)
 
 @lru_cache(maxsize=4096)
 def functor_of(name: str) -> str | None:
-    """``gelucudakernelimpl{#2}{float#1}``, ``cudafunctor_add<float>``, ...; None where ``name`` is no elementwise kernel.
+    """``gelucudakernelimpl{#2}{float#1}``, ``cudafunctor_add<float>``, ...; None where ``name`` is
+    no elementwise kernel.
 
-    The numbers of lambdas tell the variants of one function (GELU exact or by tanh) apart, but for the last without
-    arguments: it stands for the type, which the innermost lambda's arguments say again. Kernels of optimizers and ``_foreach_``
-    operations give ``foreach `` and the template's arguments: ``foreach unaryopfunctor<float,2,1,1>,sqrt<float>``.
+    The numbers of lambdas tell the variants of one function (GELU exact or by tanh) apart, but for
+    the last without arguments: it stands for the type, which the innermost lambda's arguments say
+    again. Kernels of optimizers and ``_foreach_`` operations give ``foreach `` and the template's
+    arguments: ``foreach unaryopfunctor<float,2,1,1>,sqrt<float>``.
     """
-    plain = _NOISE.sub("", _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name.lower().replace("(anonymous namespace)::", "")))
+    plain = _NOISE.sub(
+        "", _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name.lower().replace("(anonymous namespace)::", ""))
+    )
     if (foreach := _FOREACH.search(plain)) is not None:
         return "foreach " + _arguments(plain[foreach.end() :]).replace(" ", "")
     if (head := _HEAD.search(plain)) is None:
@@ -110,8 +123,11 @@ def _until(text: str, end: str) -> str:
     return text
 
 
-def over_parameters(launch: Launch, tensors: Sequence[int] | None, capability: str | None = None) -> Derived | None:
-    """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in order; None: not known)."""
+def over_parameters(
+    launch: Launch, tensors: Sequence[int] | None, capability: str | None = None
+) -> Derived | None:
+    """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in
+    order; None: not known)."""
     lists = lists_of(launch.name)
     if lists is None or not tensors or launch.grid is None:
         return None
@@ -134,7 +150,9 @@ def lists_of(name: str) -> re.Match[str] | None:
     return _LISTS.search(name)
 
 
-def packed(tensors: Iterable[int], most_tensors: int, most_chunks: int) -> Iterator[tuple[int, int]]:
+def packed(
+    tensors: Iterable[int], most_tensors: int, most_chunks: int
+) -> Iterator[tuple[int, int]]:
     """(chunks, elements) of each launch."""
     blocks = held = elements = 0
     for size in tensors:
@@ -153,7 +171,8 @@ def packed(tensors: Iterable[int], most_tensors: int, most_chunks: int) -> Itera
 
 
 def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
-    """Elements of each parameter in order of use; None where a module's own parameters are not read off its operations' inputs."""
+    """Elements of each parameter in order of use; None where a module's own parameters are not read
+    off its operations' inputs."""
     totals: dict[str, int] = {}
     seen: dict[str, set[int]] = {}
     for op in sorted(ops, key=lambda op: op.position):
@@ -163,7 +182,9 @@ def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
     found: list[int] = []
     for layer, total in totals.items():
         sizes = seen[layer]
-        pairs = {(size, total - size) for size in sizes if total - size in sizes and size >= total - size}
+        pairs = {
+            (size, total - size) for size in sizes if total - size in sizes and size >= total - size
+        }
         if total in sizes:
             pairs.add((total, 0))
         if len(pairs) != 1:
@@ -186,7 +207,8 @@ class PerElement(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[tuple[str, str], PerElement]:
-    """(functor, architecture or "" for all) -> counts; also without the variant, where all variants do the same."""
+    """(functor, architecture or "" for all) -> counts; also without the variant, where all variants
+    do the same."""
     found: dict[tuple[str, str], PerElement] = {}
     variants: dict[tuple[str, str], set[PerElement]] = {}
     text = Path(__file__).with_name("elementwise.csv").read_text(encoding="utf-8")
@@ -202,9 +224,11 @@ def _table() -> Mapping[tuple[str, str], PerElement]:
 
 
 def per_element(functor: str, capability: str | None) -> PerElement | None:
-    """Instructions of ``functor`` for an element on a GPU of compute capability "8.6"; None: not known.
+    """Instructions of ``functor`` for an element on a GPU of compute capability "8.6"; None:
+    not known.
 
-    Where architectures differ, the newest that is not newer than the GPU counts; without a capability there is no answer.
+    Where architectures differ, the newest that is not newer than the GPU counts; without a
+    capability there is no answer.
     """
     table = _table()
     for name in (functor, without_variant(functor)):
@@ -213,7 +237,9 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
         if capability is None:
             continue
         number = int(capability.replace(".", ""))
-        known = sorted(int(arch) for word, arch in table if word == name and arch and int(arch) <= number)
+        known = sorted(
+            int(arch) for word, arch in table if word == name and arch and int(arch) <= number
+        )
         if known:
             return table[name, str(known[-1])]
     return None
@@ -222,7 +248,8 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
 def pointwise(
     launch: Launch, algorithm: Algorithm, sizes: Collection[int], capability: str | None = None
 ) -> Derived | None:
-    """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may work on."""
+    """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
+    work on."""
     if algorithm.family in _MOVES or algorithm.role in ("layout", "offsets"):
         return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
     if _compares(launch.name):

@@ -19,11 +19,13 @@ class Launch:
     """Thread blocks in x, y, z; None where the report has none."""
     block: Grid | None = None
     scale: float | None = None
-    """FMUL counted, which tells how often a sum is split where there is no grid; None where nothing was counted."""
+    """FMUL counted, which tells how often a sum is split where there is no grid; None where nothing
+    was counted."""
     sms: int | None = None
     """Streaming multiprocessors of the GPU; None when not known."""
     reduced: bool | None = None
-    """True where a ``splitKreduce`` launch adds up the parts of its sum, False where none does; None when not known."""
+    """True where a ``splitKreduce`` launch adds up the parts of its sum, False where none does;
+    None when not known."""
     before: Launch | None = None
     """Of a ``splitKreduce``: the product whose parts it adds up."""
 
@@ -44,7 +46,8 @@ class AttentionShape:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds on paper; the square is whole, even where a causal mask hides half of it."""
+        """Multiply-adds on paper; the square is whole, even where a causal mask hides half
+        of it."""
         both = self.batch * self.heads * self.queries * self.keys * (self.width + self.value_width)
         return 2 * both if self.backward else both
 
@@ -55,25 +58,30 @@ class Work:
 
     shape: GemmShape | ConvShape | AttentionShape
     onto: bool = False
-    """True where the result is added to what is there (beta = 1): a bias that the product itself adds."""
+    """True where the result is added to what is there (beta = 1): a bias that the product
+    itself adds."""
     direction: str = "forward"
-    """forward; of a convolution's gradients grad_input (the shape is that of the convolution which computes it, with the
-    channels exchanged) or grad_weight (channels out x filter, summed over all outputs)."""
+    """forward; of a convolution's gradients grad_input (the shape is that of the convolution which
+    computes it, with the channels exchanged) or grad_weight (channels out x filter, summed over
+    all outputs)."""
     forward: ConvShape | None = None
     """The convolution whose gradient it is; None for other work."""
     stride: int | None = 1
     """Of the convolution whose gradient it is; None where nothing says it."""
     inside: int | None = None
-    """Multiply-adds of a convolution that fall on the image and not on its padding; None when not known."""
+    """Multiply-adds of a convolution that fall on the image and not on its padding; None when
+    not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What an operation sums, normalises, pools or turns into probabilities: ``rows`` of ``columns`` elements."""
+    """What an operation sums, normalises, pools or turns into probabilities: ``rows`` of
+    ``columns`` elements."""
 
     kind: str
-    """sum, softmax, layer_norm; batch_norm, whose rows are channels; average_pool, adaptive_pool and max_pool, whose rows are
-    outputs and columns the inputs of a window; dropout, whose rows are elements."""
+    """sum, softmax, layer_norm; batch_norm, whose rows are channels; average_pool, adaptive_pool
+    and max_pool, whose rows are outputs and columns the inputs of a window; dropout, whose rows
+    are elements."""
     rows: int
     columns: int
     affine: bool = False
@@ -83,7 +91,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """Instructions of one launch. Threads for FADD, FMUL, FFMA, as SASS counters count; None where no rule says."""
+    """Instructions of one launch. Threads for FADD, FMUL, FFMA, as SASS counters count; None where
+    no rule says."""
 
     family: str
     """Which rule."""

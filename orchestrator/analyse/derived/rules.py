@@ -1,7 +1,8 @@
-"""Derived counts: what a library kernel executes, from its name, its grid and the shape of what it computes.
+"""Derived counts: what a library kernel executes, from its name, its grid and the shape of what
+it computes.
 
-Counted instructions are facts of one launch; derived ones are arithmetic with a rule. A kernel without a rule has none:
-nothing is guessed. 1 multiply-add = 2 FLOPs.
+Counted instructions are facts of one launch; derived ones are arithmetic with a rule. A kernel
+without a rule has none: nothing is guessed. 1 multiply-add = 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ RULES: tuple[tuple[Applies, Rule], ...] = (
     (_named("conv_depthwise2d_"), cuda_cores.depthwise),
     (tensor_cores.is_dense, tensor_cores.product),
     (tensor_cores.is_dense, tensor_cores.convolution),
-    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), tensor_cores.attention),
+    (
+        _named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
+        tensor_cores.attention,
+    ),
 )
 """Each with the names it may know; it looks more closely itself."""
 
@@ -55,10 +59,16 @@ def _rules_of(name: str) -> tuple[Rule, ...]:
 
 
 def derive(launch: Launch, work: Work) -> Derived | None:
-    """The instructions of one launch that does ``work``; None: no rule for this kernel, or its grid is not of this work."""
+    """The instructions of one launch that does ``work``; None: no rule for this kernel, or its grid
+    is not of this work."""
     algorithm = recognise(launch.name)
     return next(
-        (found for rule in _rules_of(launch.name) if (found := rule(launch, algorithm, work)) is not None), None
+        (
+            found
+            for rule in _rules_of(launch.name)
+            if (found := rule(launch, algorithm, work)) is not None
+        ),
+        None,
     )
 
 
@@ -76,12 +86,15 @@ class Verified:
         on = f"{self.launches:,} launches on {self.chip}"
         if not self.worst:
             return f"exact on {on}"
-        return f"within {100 * self.within:.2g} % on 95 % of {on}, {100 * self.worst:.2g} % at worst"
+        return (
+            f"within {100 * self.within:.2g} % on 95 % of {on}, {100 * self.worst:.2g} % at worst"
+        )
 
 
 @lru_cache(maxsize=1)
 def verified() -> dict[str, Verified]:
-    """Family -> what ``silicon.py`` and ``silicon_aten.py`` (scripts/proof/silicon) measured; others are missing."""
+    """Family -> what ``silicon.py`` and ``silicon_aten.py`` (scripts/proof/silicon) measured;
+    others are missing."""
     text = Path(__file__).with_name("verified.json").read_text(encoding="utf-8")
     return {family: Verified(**facts) for family, facts in json.loads(text).items()}
 
@@ -90,6 +103,7 @@ def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
     known = verified()
     said = [
-        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon" for family in families
+        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon"
+        for family in families
     ]
     return "; ".join(said)

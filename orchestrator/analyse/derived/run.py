@@ -1,8 +1,8 @@
-"""Derived counts of a run: what each operation of a traced step computes, every launch of a layer whose shapes are
-known, and the other instructions of launches of which some were counted.
+"""Derived counts of a run: what each operation of a traced step computes, every launch of a layer
+whose shapes are known, and the other instructions of launches of which some were counted.
 
-A rule holds for a launch only where it gives exactly what was counted. So the counters also tell how many samples the
-launch worked on, which the study's batch size need not be.
+A rule holds for a launch only where it gives exactly what was counted. So the counters also tell
+how many samples the launch worked on, which the study's batch size need not be.
 """
 
 from __future__ import annotations
@@ -19,11 +19,30 @@ from typing import Any
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.analyse.counters.work import KernelFlops
 from perfctl.orchestrator.analyse.derived.operators import by_rows, pool_of, pooled
-from perfctl.orchestrator.analyse.derived.pointwise import lists_of, over_parameters, parameters_of, pointwise
-from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, AttentionShape, Derived, Launch, Rows, Work
+from perfctl.orchestrator.analyse.derived.pointwise import (
+    lists_of,
+    over_parameters,
+    parameters_of,
+    pointwise,
+)
+from perfctl.orchestrator.analyse.derived.records import (
+    TENSOR_FLOP,
+    AttentionShape,
+    Derived,
+    Launch,
+    Rows,
+    Work,
+)
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, integers, left_factor, shape_of
+from perfctl.orchestrator.analyse.flops.formulas import (
+    CONVOLUTIONS,
+    LINEAR,
+    Shape,
+    integers,
+    left_factor,
+    shape_of,
+)
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
@@ -34,28 +53,68 @@ _PER_OUTPUT = ("fadd", "fmul")
 LARGEST_BATCH = 1 << 20
 CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm")
-_ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
-              "_flash_attention", "_efficient_attention", "scaled_dot_product_attention")  # fmt: skip
+_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention",
+    "_efficient_attention",
+    "scaled_dot_product_attention",
+)
 
 _SUMS = ("sum", "mean")
-_SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+_SOFTMAX = (
+    "_softmax",
+    "_log_softmax",
+    "_safe_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+)
 _LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
-_BATCH_NORM = ("native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "cudnn_batch_norm",
-               "cudnn_batch_norm_backward", "_batch_norm_with_update", "batch_norm_backward")  # fmt: skip
+_BATCH_NORM = (
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+    "cudnn_batch_norm_backward",
+    "_batch_norm_with_update",
+    "batch_norm_backward",
+)
+
+Key = tuple[str, str]
+"""Layer and direction."""
+NO_RULE = "no rule for this kernel"
+
+_Own = tuple[Any, ...]
+"""Name, grid and block of a launch: what a network repeats."""
+_Facts = tuple[_Own, bool, _Own | None]
+"""With whether the next launch adds up the parts of its sum; and of such a one, the launch
+before it."""
+_own = attrgetter("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+MACHINE_CODE = "machine code"
+_OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
 
 
-def complete(launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int) -> Derived | None:
-    """All instructions of a launch, from some that were counted; None unless one work alone fits what was counted.
+def complete(
+    launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int
+) -> Derived | None:
+    """All instructions of a launch, from some that were counted; None unless one work alone fits
+    what was counted.
 
-    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the launch may compute, each at
-    ``batch`` samples.
+    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the
+    launch may compute, each at ``batch`` samples.
     """
     known = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
     if not known or counts.get("ffma") is not None:
         return None
     samples = ((work, _samples(work, batch, value)) for work in works for value in known.values())
     fitting = {at_batch(work, batch, seen) for work, seen in samples if seen is not None}
-    said = {found for work in fitting if (found := derive(launch, work)) is not None and _agrees(found, known)}
+    said = {
+        found
+        for work in fitting
+        if (found := derive(launch, work)) is not None and _agrees(found, known)
+    }
     return said.pop() if len(said) == 1 else None
 
 
@@ -72,13 +131,19 @@ def _samples(work: Work, batch: int, value: float) -> int | None:
     shape = work.shape
     if isinstance(shape, AttentionShape):
         return None
-    outputs = shape.pixels * shape.out_channels if isinstance(shape, ConvShape) else shape.batch * shape.m * shape.n
+    outputs = (
+        shape.pixels * shape.out_channels
+        if isinstance(shape, ConvShape)
+        else shape.batch * shape.m * shape.n
+    )
     found = value * batch / outputs
     return int(found) if found == int(found) and 1 <= found <= LARGEST_BATCH else None
 
 
 def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
-    return found.ffma is not None and all(getattr(found, name) == value for name, value in counts.items())
+    return found.ffma is not None and all(
+        getattr(found, name) == value for name, value in counts.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +152,8 @@ class LayerWork:
 
     products: tuple[Work, ...]
     sizes: frozenset[int]
-    """Elements of the tensors that its operations read and write: what an elementwise kernel works on."""
+    """Elements of the tensors that its operations read and write: what an elementwise kernel
+    works on."""
     rows: frozenset[Rows] = frozenset()
     """What its operations sum, normalise or pool."""
 
@@ -106,22 +172,33 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
 
 
 def rows_of(op: OpShape) -> Rows | None:
-    """What one operation sums, normalises or turns into probabilities; None where it does none of these."""
+    """What one operation sums, normalises or turns into probabilities; None where it does none
+    of these."""
     name = op.op.removeprefix("aten.")
     source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
     if not source or not prod(source):
         return None
     if name in _SUMS and op.outputs and op.outputs[0] is not None:
         outputs = prod(output)
-        return Rows("sum", outputs, prod(source) // outputs) if outputs and prod(source) % outputs == 0 else None
+        return (
+            Rows("sum", outputs, prod(source) // outputs)
+            if outputs and prod(source) % outputs == 0
+            else None
+        )
     if name in _SOFTMAX:
         return Rows("softmax", prod(source[:-1]), source[-1])
     if name in _LAYER_NORM:
-        statistics = shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
+        statistics = (
+            shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
+        )
         rows = prod(statistics)
         learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
         affine = all(shape_of(op.inputs, place) for place in learned)
-        return Rows("layer_norm", rows, prod(source) // rows, affine=affine) if statistics and rows else None
+        return (
+            Rows("layer_norm", rows, prod(source) // rows, affine=affine)
+            if statistics and rows
+            else None
+        )
     if name in _BATCH_NORM and len(source) > 1:
         training = bool(op.attributes.get("training", op.attributes.get("train", True)))
         return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
@@ -134,7 +211,9 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
     if op.op in CONVOLUTION_GRADIENTS:
         return _gradients(op)
     if op.op in CONVOLUTIONS:
-        source, weight, output = map(in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output))
+        source, weight, output = map(
+            in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
+        )
         shape = conv_shape(op, source, weight, output)
         return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
     if op.op in LINEAR:
@@ -147,7 +226,9 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
         left = left_factor(op)
         if len(left) != 3 or len(output) != 3:
             return ()
-        return (Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),)
+        return (
+            Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),
+        )
     work = _attention(op)
     return (work,) if work else ()
 
@@ -172,7 +253,8 @@ def _inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | N
 
 
 def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
-    """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None when not known."""
+    """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
+    when not known."""
     steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
     whole = len(source) == len(weight) == len(output) == 4 and all(len(step) == 2 for step in steps)
     if op.attributes.get("transposed") or not whole:
@@ -181,14 +263,19 @@ def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> fl
     for at in (0, 1):
         stride, pad, dilation = (step[at] for step in steps)
         size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
-        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
+        hits = sum(
+            0 <= out * stride - pad + tap * dilation < size
+            for out in range(outs)
+            for tap in range(taps)
+        )
         share *= hits / (outs * taps) if outs and taps else 1.0
     return share
 
 
 def _gradients(op: OpShape) -> tuple[Work, ...]:
-    """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at stride 1, is a convolution
-    with the channels exchanged; that of the weight multiplies channels out by filters, summed over all outputs."""
+    """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at
+    stride 1, is a convolution with the channels exchanged; that of the weight multiplies channels
+    out by filters, summed over all outputs."""
     grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
     forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
     if forward is None:
@@ -197,12 +284,22 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
     stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
     forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
     inside = _inside(op, source, weight, grad)
-    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs) or (1, 1)
+    mask = (
+        integers(op, "output_mask")
+        or tuple(int(shape is not None) for shape in op.outputs)
+        or (1, 1)
+    )
     turned = replace(
-        forward, in_channels=forward.out_channels, out_channels=forward.in_channels, out_h=source[2], out_w=source[3]
+        forward,
+        in_channels=forward.out_channels,
+        out_channels=forward.in_channels,
+        out_h=source[2],
+        out_w=source[3],
     )
     columns = forward.depth
-    filters = GemmShape(forward.out_channels // forward.groups, columns, forward.pixels, forward.groups)
+    filters = GemmShape(
+        forward.out_channels // forward.groups, columns, forward.pixels, forward.groups
+    )
     both = (
         Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
         Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
@@ -218,23 +315,32 @@ def _attention(op: OpShape) -> Work | None:
     query, key, value = (shape_of(op.inputs, place + backward) for place in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
-    return Work(AttentionShape(
-        query[0], query[1], query[2], key[2], query[3], value[3], bool(op.attributes.get("is_causal")), backward
-    ))  # fmt: skip
+    return Work(
+        AttentionShape(
+            query[0],
+            query[1],
+            query[2],
+            key[2],
+            query[3],
+            value[3],
+            bool(op.attributes.get("is_causal")),
+            backward,
+        )
+    )
 
 
-Key = tuple[str, str]
-"""Layer and direction."""
-NO_RULE = "no rule for this kernel"
 NOTHING_KNOWN = LayerWork((), frozenset())
 
 
 def derived_counts(
-    launches: Sequence[tuple[Kernel, Key | None]], ops: Sequence[OpShape], capability: str | None = None
+    launches: Sequence[tuple[Kernel, Key | None]],
+    ops: Sequence[OpShape],
+    capability: str | None = None,
 ) -> dict[int, Derived]:
     """Launch -> its instructions, for launches of layers with a rule for their kernel.
 
-    ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule without it.
+    ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule
+    without it.
     """
     works = _works(ops)
     tensors = parameters_of(ops)
@@ -247,7 +353,9 @@ def derived_counts(
         try:
             counts = known[facts]
         except KeyError:
-            counts = known[facts] = _one(_launch(facts), works.get(_side(key), NOTHING_KNOWN), capability)
+            counts = known[facts] = _one(
+                _launch(facts), works.get(_side(key), NOTHING_KNOWN), capability
+            )
         if counts is None and lists_of(facts[0][0]) is not None:
             counts = over_parameters(_launch(facts), tensors, capability)
         if counts is not None:
@@ -255,19 +363,17 @@ def derived_counts(
     return found
 
 
-_Own = tuple[Any, ...]
-"""Name, grid and block of a launch: what a network repeats."""
-_Facts = tuple[_Own, bool, _Own | None]
-"""With whether the next launch adds up the parts of its sum; and of such a one, the launch before it."""
-_own = attrgetter("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-
-
-def _in_order(launches: Sequence[tuple[Kernel, Key | None]]) -> Iterator[tuple[int, _Facts, Key | None]]:
-    """(number, launch, layer and direction), each with what the launches before and after it in its layer say of it."""
+def _in_order(
+    launches: Sequence[tuple[Kernel, Key | None]],
+) -> Iterator[tuple[int, _Facts, Key | None]]:
+    """(number, launch, layer and direction), each with what the launches before and after it in its
+    layer say of it."""
     layers: dict[Key | None, list[Kernel]] = defaultdict(list)
     for kernel, key in launches:
         layers[key].append(kernel)
-    reduces = {name: "splitkreduce" in name.lower() for name in {kernel.name for kernel, _ in launches}}
+    reduces = {
+        name: "splitkreduce" in name.lower() for name in {kernel.name for kernel, _ in launches}
+    }
     for key, kernels in layers.items():
         kernels.sort(key=attrgetter("launch"))
         before: _Own | None = None
@@ -280,7 +386,9 @@ def _in_order(launches: Sequence[tuple[Kernel, Key | None]]) -> Iterator[tuple[i
 
 def _launch(facts: _Facts) -> Launch:
     own, is_reduced, before = facts
-    return Launch(*_bare(own), reduced=is_reduced, before=None if before is None else Launch(*_bare(before)))
+    return Launch(
+        *_bare(own), reduced=is_reduced, before=None if before is None else Launch(*_bare(before))
+    )
 
 
 def _bare(own: _Own) -> tuple[str, Grid | None, Grid | None]:
@@ -291,7 +399,11 @@ def _bare(own: _Own) -> tuple[str, Grid | None, Grid | None]:
 
 
 def _side(key: Key | None) -> Key | None:
-    return None if key is None else (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
+    return (
+        None
+        if key is None
+        else (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
+    )
 
 
 def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
@@ -304,7 +416,8 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
 
 @lru_cache(maxsize=256)
 def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
-    """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask for the same again."""
+    """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask
+    for the same again."""
     return {}
 
 
@@ -319,14 +432,11 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
 
 
-MACHINE_CODE = "machine code"
-_OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
-
-
 def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
     """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
 
-    None for a launch with a lower bound, or with arithmetic in other types than fp32 and tensor cores.
+    None for a launch with a lower bound, or with arithmetic in other types than fp32 and
+    tensor cores.
     """
     launches: dict[int, list[DerivedCount]] = defaultdict(list)
     for row in rows:
@@ -337,7 +447,9 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
         others = {row.instruction for row in mine} - _OF_CODE.keys()
         if any("at least" in row.rule for row in mine) or any("MMA" not in name for name in others):
             continue
-        rule = "; ".join(f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in known.items())
+        rule = "; ".join(
+            f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in known.items()
+        )
         value = {name: row.value or 0 for name, row in known.items()}
         found[launch] = Derived(
             MACHINE_CODE,
@@ -352,12 +464,14 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the kernel time a run's derived counts of products stand for, and how well their rules are known."""
+    """How much of the kernel time a run's derived counts of products stand for, and how well their
+    rules are known."""
 
     share: float
     """Of the kernel time, 0..1: launches whose multiply-adds a rule gives."""
     verified: float
-    """Of the time that ``share`` covers, 0..1: launches by rules that were checked against counters."""
+    """Of the time that ``share`` covers, 0..1: launches by rules that were checked
+    against counters."""
     within: float
     """Largest error of the verified rules that were used, on 95 of 100 launches."""
     chips: tuple[str, ...]
@@ -378,7 +492,9 @@ def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Cover
     if not ruled:
         return None
     chips = tuple(dict.fromkeys(one.chip for one in used.values()))
-    return Coverage(ruled / total, held / ruled, max((one.within for one in used.values()), default=0.0), chips)
+    return Coverage(
+        ruled / total, held / ruled, max((one.within for one in used.values()), default=0.0), chips
+    )
 
 
 def as_flops(found: Derived) -> KernelFlops:
@@ -388,7 +504,9 @@ def as_flops(found: Derived) -> KernelFlops:
     fp32, tensor = nothing, nothing
     if found.ffma is not None:
         lacking = tuple(name for name in ("fmul", "fadd") if getattr(found, name) is None)
-        fp32 = Figure(2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking)
+        fp32 = Figure(
+            2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking
+        )
     elif found.tensor is not None:  # scaling and sums of the epilogue are in no rule
         fp32 = missing("not_available", "no rule for what a tensor kernel does beside its products")
     integer = NO_INTEGER

@@ -1,7 +1,8 @@
 """Mixture of experts: how many parameters one token meets.
 
-Which experts a token goes to depends on values. How many does not: top_k of E. So work is counted as tokens x top_k, without a
-capacity limit and without padding; a grouped product (``aten._grouped_mm``) does exactly that.
+Which experts a token goes to depends on values. How many does not: top_k of E. So work is counted
+as tokens x top_k, without a capacity limit and without padding; a grouped product
+(``aten._grouped_mm``) does exactly that.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ class Experts(NamedTuple):
 
 
 def experts_of(ops: Iterable[OpShape], modules: Sequence[ModuleSeen]) -> tuple[Experts, ...]:
-    """The layers whose forward is a grouped product of E matrices over tokens x top_k rows; () where there are none."""
+    """The layers whose forward is a grouped product of E matrices over tokens x top_k rows; ()
+    where there are none."""
     seen = {module.path: module for module in modules}
     found: dict[str, Experts] = {}
     for op in ops:
         rows, matrices = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         module = seen.get(op.layer)
-        if op.op != "aten._grouped_mm" or op.direction != "forward" or len(matrices) != 3 or module is None:
+        if (
+            op.op != "aten._grouped_mm"
+            or op.direction != "forward"
+            or len(matrices) != 3
+            or module is None
+        ):
             continue
         tokens = prod(module.output[:-1]) if module.output else 0
         if tokens and rows[0] % tokens == 0 and module.parameters % matrices[0] == 0:
@@ -54,4 +61,7 @@ def assumption(found: Sequence[Experts]) -> str:
         f"{per_token} of {experts} in {layers} {'layer' if layers == 1 else 'layers'}"
         for (experts, per_token), layers in kinds.items()
     )
-    return f"experts: {said}; each token meets exactly these many, whatever the routing; no capacity limit, no padding"
+    return (
+        f"experts: {said}; each token meets exactly these many, whatever the routing; no capacity "
+        "limit, no padding"
+    )

@@ -1,14 +1,19 @@
-"""What each operation costs: convolutions, matrix products, attention, recurrent layers, and all other work.
+"""What each operation costs: convolutions, matrix products, attention, recurrent layers, and all
+other work.
 
-N batch, K output channels, C input channels, g groups, (O x) P x Q output positions, (T x) R x S kernel.
-Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapters 2 and 4.
+N batch, K output channels, C input channels, g groups, (O x) P x Q output positions, (T x) R x S
+kernel. Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
+chapters 2 and 4.
 
-RNN, LSTM and GRU: rows = time steps summed over the batch (N x T, or the sum of the lengths when packed), I input size of a
-layer, H hidden size, R recurrent size (H, or the projection), G gates (LSTM 4, GRU 3, RNN 1).
-Source: the equations in the documentation of torch.nn.LSTM, GRU and RNN; Sak, Senior, Beaufays, 2014 (projections).
+RNN, LSTM and GRU: rows = time steps summed over the batch (N x T, or the sum of the lengths when
+packed), I input size of a layer, H hidden size, R recurrent size (H, or the projection), G gates
+(LSTM 4, GRU 3, RNN 1).
+Source: the equations in the documentation of torch.nn.LSTM, GRU and RNN; Sak, Senior, Beaufays,
+2014 (projections).
 
-Elementwise FLOPs are never added to multiply-adds. By convention a pointwise operation counts one for each output value,
-whatever the function; the docstrings state the other factors. docs/formulas.md lists them.
+Elementwise FLOPs are never added to multiply-adds. By convention a pointwise operation counts one
+for each output value, whatever the function; the docstrings state the other factors.
+docs/formulas.md lists them.
 """
 
 from __future__ import annotations
@@ -22,11 +27,72 @@ from perfctl.records.paper import OpShape
 Shape = tuple[int, ...]
 
 ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "quint8": 1,
-    "qint8": 1, "qint32": 4, "uint16": 2, "uint32": 4, "uint64": 8, "complex32": 4,
-}  # fmt: skip
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "quint8": 1,
+    "qint8": 1,
+    "qint32": 4,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "complex32": 4,
+}
 """Bytes of one element; torch's names."""
+
+CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
+IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
+KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
+
+ADDED = (
+    "aten.addmm",
+    "aten.addmm_",
+    "aten._addmm_activation",
+    "aten.baddbmm",
+    "aten.baddbmm_",
+    "aten.addmv",
+    "aten.addbmm",
+    "aten.addbmm_",
+    "aten._sparse_addmm",
+)
+"""Products whose first argument is added; the second and third are the factors."""
+LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation", "aten._scaled_mm")
+BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
+"""Which argument of a product is its bias, where it is not the first."""
+
+_INTEGER_PRODUCTS = ("mm", "bmm", "mv", "dot", "_int_mm", "matmul")
+
+FUSED = ", fused kernel"
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+CELL = {"lstm": 9, "gru": 8, "rnn": 1}
+"""Elementwise FLOPs of one hidden unit in one step, without bias adds: activations, products
+and sums."""
+
+WORK = {
+    "SGD": 2,
+    "Adam": 12,
+    "AdamW": 12,
+    "Adadelta": 13,
+    "RMSprop": 7,
+    "Adagrad": 6,
+    "NAdam": 15,
+    "RAdam": 15,
+    "Adamax": 10,
+}
+"""FLOPs for each value, by the rule without options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +112,8 @@ class Part:
 
 
 Formula = Callable[[OpShape], tuple[Part, ...]]
-"""One operation's shapes in, what it computes out; several parts when it works in several directions."""
+"""One operation's shapes in, what it computes out; several parts when it works in
+several directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +169,16 @@ def direction_of(op: OpShape) -> str:
     return str(role) if role else ("grad_input" if op.direction == "backward" else op.direction)
 
 
-def part_of(op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = "") -> tuple[Part, ...]:
+def part_of(
+    op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = ""
+) -> tuple[Part, ...]:
     """The one part of an operation that reads all its inputs and writes all its outputs."""
     tensors, direction = tensors_of(op), direction or direction_of(op)
-    return (Part(direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise),)
+    return (
+        Part(
+            direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise
+        ),
+    )
 
 
 def times(*factors: int) -> str:
@@ -134,17 +207,12 @@ def integers(op: OpShape, name: str) -> tuple[int, ...]:
     return (int(value),) if isinstance(value, (int, float)) else ()
 
 
-CONVOLUTIONS = ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
-OUT_LETTERS = {1: ("P",), 2: ("P", "Q"), 3: ("O", "P", "Q")}
-IN_LETTERS = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
-KERNEL_LETTERS = {1: ("R",), 2: ("R", "S"), 3: ("T", "R", "S")}
-
-
 def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> tuple[int, str]:
-    """Multiply-adds of one pass, and their worked text: every position of the small map meets every weight once.
+    """Multiply-adds of one pass, and their worked text: every position of the small map meets every
+    weight once.
 
-    For a convolution the positions are the output's, for a transposed one the input's. ``weight`` already has C/g
-    (or K/g) in its second place, so groups need no further division.
+    For a convolution the positions are the output's, for a transposed one the input's. ``weight``
+    already has C/g (or K/g) in its second place, so groups need no further division.
     """
     positions = (data if transposed else result)[2:]
     rank = len(positions)
@@ -154,7 +222,9 @@ def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> 
     names = " x ".join(("N", *letters, channels[0]))
     inner = " x ".join((channels[1], *KERNEL_LETTERS[rank]))
     left = times(data[0], *positions, weight[0])
-    text = f"{names} x ({inner}) = {left} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
+    text = (
+        f"{names} x ({inner}) = {left} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
+    )
     return macs, text
 
 
@@ -168,7 +238,13 @@ def convolution(op: OpShape) -> tuple[Part, ...]:
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     macs, text = _conv_count(data, weight, result, flag(op, "transposed"))
-    return part_of(op, text, macs=macs, elementwise=prod(result) if flag(op, "bias") else 0, direction="forward")
+    return part_of(
+        op,
+        text,
+        macs=macs,
+        elementwise=prod(result) if flag(op, "bias") else 0,
+        direction="forward",
+    )
 
 
 def convolution_backward(op: OpShape) -> tuple[Part, ...]:
@@ -181,22 +257,22 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
     parts = []
     note = f"as forward: {text}"
     if mask[0]:
-        parts.append(Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note))
+        parts.append(
+            Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note)
+        )
     if mask[1]:
-        parts.append(Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note))
+        parts.append(
+            Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note)
+        )
     if len(mask) > 2 and mask[2]:
         values, channels = prod(grad), grad[1]
-        note = f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
-        parts.append(Part("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values))
+        note = (
+            f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
+        )
+        parts.append(
+            Part("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values)
+        )
     return tuple(parts)
-
-
-ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
-         "aten.addbmm", "aten.addbmm_", "aten._sparse_addmm")  # fmt: skip
-"""Products whose first argument is added; the second and third are the factors."""
-LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation", "aten._scaled_mm")
-BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
-"""Which argument of a product is its bias, where it is not the first."""
 
 
 def left_factor(op: OpShape) -> Shape:
@@ -222,8 +298,13 @@ def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
 
 
 def matrix_product(op: OpShape) -> tuple[Part, ...]:
-    """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that it stores."""
-    return _sparse_product(op, 0) if "nnz" in op.attributes else _product(op, 0, 1, _bias_additions(op))
+    """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that
+    it stores."""
+    return (
+        _sparse_product(op, 0)
+        if "nnz" in op.attributes
+        else _product(op, 0, 1, _bias_additions(op))
+    )
 
 
 def _bias_additions(op: OpShape) -> int:
@@ -233,39 +314,62 @@ def _bias_additions(op: OpShape) -> int:
 
 def added_product(op: OpShape) -> tuple[Part, ...]:
     """addmm, baddbmm, addmv: bias + left @ right; the additions stand under elementwise FLOPs."""
-    return _sparse_product(op, 1) if "nnz" in op.attributes else _product(op, 1, 2, output_elements(op))
+    return (
+        _sparse_product(op, 1)
+        if "nnz" in op.attributes
+        else _product(op, 1, 2, output_elements(op))
+    )
 
 
 def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
     stored = op.attributes["nnz"]
-    left, right = (stored[place] for place in (first, first + 1)) if isinstance(stored, (list, tuple)) else (None, None)
+    left, right = (
+        (stored[place] for place in (first, first + 1))
+        if isinstance(stored, (list, tuple))
+        else (None, None)
+    )
     if left is not None and right is not None:
         pairs = integer(op, "pairs")
-        return part_of(op, f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP", macs=pairs)
+        return part_of(
+            op, f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP", macs=pairs
+        )
     shape = shape_of(op.inputs, first + 1 if left is not None else first)
     factors = (
         int(left if left is not None else right or 0),
         1 if len(shape) == 1 else shape[-1 if left is not None else -2],
     )
-    return part_of(op, worked("stored values x columns", factors, prod(factors)), macs=prod(factors))
+    return part_of(
+        op, worked("stored values x columns", factors, prod(factors)), macs=prod(factors)
+    )
 
 
 def as_real_work(op: OpShape, part: Part) -> Part:
-    """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a tangent of zeros."""
+    """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a
+    tangent of zeros."""
     if not part.macs:
         return part
     if op.attributes.get("zero"):
-        return replace(part, macs=0, elementwise=0, text="a factor is a tangent of zeros: nothing to compute")
+        return replace(
+            part, macs=0, elementwise=0, text="a factor is a tangent of zeros: nothing to compute"
+        )
     if _multiplies_integers(op):
-        return replace(part, macs=0, text=f"{part.text.rpartition(' = ')[0]}, of integers: no FLOPs")
+        return replace(
+            part, macs=0, text=f"{part.text.rpartition(' = ')[0]}, of integers: no FLOPs"
+        )
     if op.dtypes and op.dtypes[0].startswith("complex") and not op.op.startswith("aten._fft"):
         real = 4 * part.macs
-        return replace(part, macs=real, text=f"{part.text}; complex, 4 real each: {real:,} MAC = {2 * real:,} FLOP")
+        return replace(
+            part,
+            macs=real,
+            text=f"{part.text}; complex, 4 real each: {real:,} MAC = {2 * real:,} FLOP",
+        )
     return part
 
 
 def _multiplies_integers(op: OpShape) -> bool:
-    return op.op.startswith("quantized.") or (bool(op.dtypes) and op.dtypes[0].startswith(("int", "uint", "bool", "q")))
+    return op.op.startswith("quantized.") or (
+        bool(op.dtypes) and op.dtypes[0].startswith(("int", "uint", "bool", "q"))
+    )
 
 
 def integer_products(op: OpShape) -> int:
@@ -273,12 +377,14 @@ def integer_products(op: OpShape) -> int:
     name = op.op.rpartition(".")[2]
     if not _multiplies_integers(op) or "missed" in op.attributes:
         return 0
-    formula = {"linear_dynamic": quantized_linear, "linear": quantized_linear if op.op[0] == "q" else linear}.get(name)
-    formula = formula or (added_product if op.op in ADDED else matrix_product if name in _INTEGER_PRODUCTS else None)
+    formula = {
+        "linear_dynamic": quantized_linear,
+        "linear": quantized_linear if op.op[0] == "q" else linear,
+    }.get(name)
+    formula = formula or (
+        added_product if op.op in ADDED else matrix_product if name in _INTEGER_PRODUCTS else None
+    )
     return sum(part.macs for part in formula(op)) if formula else 0
-
-
-_INTEGER_PRODUCTS = ("mm", "bmm", "mv", "dot", "_int_mm", "matmul")
 
 
 def quantized_linear(op: OpShape) -> tuple[Part, ...]:
@@ -296,11 +402,9 @@ def linear(op: OpShape) -> tuple[Part, ...]:
     return part_of(op, text, macs=macs, elementwise=_bias_additions(op), direction="forward")
 
 
-FUSED = ", fused kernel"
-
-
 def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
-    """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the query's heads."""
+    """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the
+    query's heads."""
     query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
@@ -316,17 +420,29 @@ def attention(op: OpShape) -> tuple[Part, ...]:
     macs = scores * (wide + deep)
     text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep), macs) + _note(op)
     tensors = tensors_of(op)
-    return (Part("forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores),)
+    return (
+        Part(
+            "forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores
+        ),
+    )
 
 
-def _attention_backward(op: OpShape, first: int, needs: tuple[int, ...], fused: bool) -> tuple[Part, ...]:
+def _attention_backward(
+    op: OpShape, first: int, needs: tuple[int, ...], fused: bool
+) -> tuple[Part, ...]:
     heads, rows, columns, wide, deep = _attention_sizes(op, first)
     scores = heads * rows * columns
     of_scores = bool(needs[0] or needs[1])
     depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
     macs = scores * depth
-    names = " + ".join(name for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True) if need)
-    text = worked(f"{names}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(op)
+    names = " + ".join(
+        name
+        for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True)
+        if need
+    )
+    text = worked(f"{names}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(
+        op
+    )
     kept = tensors_of(op).read(first, first + 1, first + 2)
     parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
     if fused:
@@ -339,20 +455,17 @@ def _attention_backward(op: OpShape, first: int, needs: tuple[int, ...], fused: 
 def attention_backward(op: OpShape) -> tuple[Part, ...]:
     """Backward as the recorder noted it, with the gradients that are needed.
 
-    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra work in its own row.
+    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra
+    work in its own row.
     """
     fused = op.attributes.get("backend") in ("flash", "any")
     return _attention_backward(op, 0, integers(op, "needs") or (1, 1, 1), fused)
 
 
 def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """A fused kernel's own backward operator: attention that was not called through torch.nn.functional."""
+    """A fused kernel's own backward operator: attention that was not called through
+    torch.nn.functional."""
     return _attention_backward(op, 1, (1, 1, 1), True)
-
-
-GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-CELL = {"lstm": 9, "gru": 8, "rnn": 1}
-"""Elementwise FLOPs of one hidden unit in one step, without bias adds: activations, products and sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,11 +510,17 @@ class Net:
 
 
 def net_of(op: OpShape, batch: int = 1) -> Net:
-    """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over ``batch`` samples."""
+    """The network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
+    ``batch`` samples."""
     return Net(
-        integer(op, "rows") // batch, integer(op, "input_size"), integer(op, "hidden_size"), integer(op, "proj_size"),
-        integer(op, "num_layers", 1), integer(op, "directions", 1), GATES[op.op.split(".")[1].removesuffix("_backward")],
-    )  # fmt: skip
+        integer(op, "rows") // batch,
+        integer(op, "input_size"),
+        integer(op, "hidden_size"),
+        integer(op, "proj_size"),
+        integer(op, "num_layers", 1),
+        integer(op, "directions", 1),
+        GATES[op.op.split(".")[1].removesuffix("_backward")],
+    )
 
 
 def _recurrent_forward(net: Net) -> tuple[int, str]:
@@ -413,7 +532,10 @@ def _recurrent_forward(net: Net) -> tuple[int, str]:
     ]
     letters = "rows x G*H x (I + R)" + (" + rows x R x H" if net.projection else "")
     macs = sum(map(prod, net.terms))
-    return macs, f"{letters}, per layer and direction: {'; '.join(each)} = {macs:,} MAC = {2 * macs:,} FLOP"
+    return (
+        macs,
+        f"{letters}, per layer and direction: {'; '.join(each)} = {macs:,} MAC = {2 * macs:,} FLOP",
+    )
 
 
 def _recurrent_weights(op: OpShape, net: Net) -> tuple[int, int]:
@@ -427,14 +549,17 @@ def recurrent(op: OpShape) -> tuple[Part, ...]:
     """Forward of a whole nn.LSTM, GRU or RNN."""
     net, tensors = net_of(op), tensors_of(op)
     macs, text = _recurrent_forward(net)
-    cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (2 * net.wide if flag(op, "bias") else 0)
+    cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
+        2 * net.wide if flag(op, "bias") else 0
+    )
     reads = tensors.read() + prod(_recurrent_weights(op, net))
     work = net.steps * cells * net.layers * net.directions
     return (Part("forward", macs, reads, tensors.write(), output_elements(op), text, work),)
 
 
 def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
-    """grad_weight as forward; grad_input without the gradients of input and initial state where none are needed."""
+    """grad_weight as forward; grad_input without the gradients of input and initial state where
+    none are needed."""
     net, tensors, first = net_of(op), tensors_of(op), integer(op, "first_rows")
     forward, text = _recurrent_forward(net)
     weights, item = _recurrent_weights(op, net)
@@ -449,10 +574,14 @@ def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
     values = output_elements(op)
-    parts = [Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total)]
+    parts = [
+        Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total)
+    ]
     if flag(op, "needs_weight"):
         reads = tensors.read() + tensors.write()
-        parts.append(Part("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}"))
+        parts.append(
+            Part("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
+        )
     return tuple(parts)
 
 
@@ -461,7 +590,9 @@ def per_output(factor: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = output_elements(op)
-        return part_of(op, f"{factor} x {values:,} output values, elementwise", elementwise=factor * values)
+        return part_of(
+            op, f"{factor} x {values:,} output values, elementwise", elementwise=factor * values
+        )
 
     return formula
 
@@ -471,7 +602,9 @@ def per_input(factor: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = input_elements(op)
-        return part_of(op, f"{factor} x {values:,} input values, elementwise", elementwise=factor * values)
+        return part_of(
+            op, f"{factor} x {values:,} input values, elementwise", elementwise=factor * values
+        )
 
     return formula
 
@@ -484,7 +617,9 @@ def moved(op: OpShape) -> tuple[Part, ...]:
 def each_tensor(op: OpShape) -> tuple[Part, ...]:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
-    return part_of(op, f"1 x {values:,} values of a list of tensors, elementwise", elementwise=values)
+    return part_of(
+        op, f"1 x {values:,} values of a list of tensors, elementwise", elementwise=values
+    )
 
 
 def pooling(op: OpShape) -> tuple[Part, ...]:
@@ -493,7 +628,9 @@ def pooling(op: OpShape) -> tuple[Part, ...]:
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)
     values = output_elements(op)
-    return part_of(op, f"window {window} x {values:,} output values, elementwise", elementwise=window * values)
+    return part_of(
+        op, f"window {window} x {values:,} output values, elementwise", elementwise=window * values
+    )
 
 
 def batch_norm(op: OpShape) -> tuple[Part, ...]:
@@ -510,27 +647,48 @@ def batch_norm(op: OpShape) -> tuple[Part, ...]:
 def norm_backward(op: OpShape) -> tuple[Part, ...]:
     """One operator makes the gradients of input, weight and bias: 11 a value, direction backward.
 
-    In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then empty or unfilled.
+    In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
+    empty or unfilled.
     """
     values = input_elements(op)
     tensors = tensors_of(op)
-    kept = [place for place in range(len(op.inputs)) if op.attributes.get("train") is not False or place not in (5, 6)]
+    kept = [
+        place
+        for place in range(len(op.inputs))
+        if op.attributes.get("train") is not False or place not in (5, 6)
+    ]
     text = f"11 x {values:,} values, elementwise"
-    return (Part("backward", 0, tensors.read(*kept), tensors.write(), output_elements(op), text, 11 * values),)
+    return (
+        Part(
+            "backward",
+            0,
+            tensors.read(*kept),
+            tensors.write(),
+            output_elements(op),
+            text,
+            11 * values,
+        ),
+    )
 
 
 def interpolation_backward(taps: int) -> Formula:
-    """For each value of the gradient that comes in, a multiplication and an addition for each of ``taps`` neighbours."""
+    """For each value of the gradient that comes in, a multiplication and an addition for each of
+    ``taps`` neighbours."""
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         values = prod(shape_of(op.inputs, 0))
-        return part_of(op, f"{2 * taps} x {values:,} gradient values, elementwise", elementwise=2 * taps * values)
+        return part_of(
+            op,
+            f"{2 * taps} x {values:,} gradient values, elementwise",
+            elementwise=2 * taps * values,
+        )
 
     return formula
 
 
 def state_values(op: OpShape) -> int:
-    """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2, RMSprop 1 to 3."""
+    """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2,
+    RMSprop 1 to 3."""
     name = op.op.removeprefix("optim.")
     momentum = bool(op.attributes.get("momentum"))
     if name == "SGD":
@@ -540,16 +698,16 @@ def state_values(op: OpShape) -> int:
     return (1 if name == "Adagrad" else 2) + flag(op, "amsgrad")
 
 
-WORK = {"SGD": 2, "Adam": 12, "AdamW": 12, "Adadelta": 13, "RMSprop": 7, "Adagrad": 6, "NAdam": 15, "RAdam": 15,
-        "Adamax": 10}  # fmt: skip
-"""FLOPs for each value, by the rule without options."""
-
-
 def step(op: OpShape) -> tuple[Part, ...]:
-    """Read parameter, gradient and state; write parameter and state. No multiply-adds by convention."""
+    """Read parameter, gradient and state; write parameter and state. No multiply-adds
+    by convention."""
     name, values = op.op.removeprefix("optim."), output_elements(op)
-    factor = WORK[name] + 2 * sum(flag(op, option) for option in ("momentum", "weight_decay", "nesterov"))
+    factor = WORK[name] + 2 * sum(
+        flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
+    )
     state = state_values(op)
     size = tensors_of(op).write()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
-    return (Part("optimizer", 0, (2 + state) * size, (1 + state) * size, values, text, factor * values),)
+    return (
+        Part("optimizer", 0, (2 + state) * size, (1 + state) * size, values, text, factor * values),
+    )

@@ -1,8 +1,10 @@
-"""Formulas of operations that are no single product: distances, transforms, factorisations, sampled convolutions.
+"""Formulas of operations that are no single product: distances, transforms, factorisations, sampled
+convolutions.
 
-"Leading terms": the highest powers of the sizes only, as textbooks give them. Source, unless a docstring names another:
-Golub and Van Loan, "Matrix Computations", 4th ed., 2013, figures 3.2.1, 4.2.1, 5.2.1, 8.3.1, 8.6.1 and section 7.5.
-Figures in FLOPs become multiply-adds by halves, rounded.
+"Leading terms": the highest powers of the sizes only, as textbooks give them. Source, unless a
+docstring names another: Golub and Van Loan, "Matrix Computations", 4th ed., 2013, figures 3.2.1,
+4.2.1, 5.2.1, 8.3.1, 8.6.1 and section 7.5. Figures in FLOPs become multiply-adds by
+halves, rounded.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from perfctl.records.paper import OpShape
 
 
 def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
-    """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3 elementwise FLOPs."""
+    """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
+    elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
     work, power = prod(left) * right[-2], op.attributes.get("p", 2.0)
@@ -39,22 +42,34 @@ def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
 
 
 def distance_by_product(op: OpShape) -> tuple[Part, ...]:
-    """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their squared lengths."""
+    """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
+    squared lengths."""
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     factors = (prod(left[:-2]), left[-2], right[-2], left[-1] + 2)
     norms = 2 * (prod(left) + prod(right))
     work = norms + 2 * output_elements(op)
-    return part_of(op, worked("B x P x R x (M + 2)", factors, prod(factors)), macs=prod(factors), elementwise=work)
+    return part_of(
+        op,
+        worked("B x P x R x (M + 2)", factors, prod(factors)),
+        macs=prod(factors),
+        elementwise=work,
+    )
 
 
 def grouped_product(op: OpShape) -> tuple[Part, ...]:
-    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to rows x K x N.
+    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to
+    rows x K x N.
 
-    Of the matrices (experts), those with a row are read: as many as there are, or as many as there are rows.
+    Of the matrices (experts), those with a row are read: as many as there are, or as many as there
+    are rows.
     """
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     if len(left) == len(right) == 3:
-        return part_of(op, worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]), macs=macs)
+        return part_of(
+            op,
+            worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]),
+            macs=macs,
+        )
     factors = (left[-2], left[-1], right[-1])
     letters = "M x K x N, the rows of all groups together"
     part = part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))[0]
@@ -65,7 +80,8 @@ def grouped_product(op: OpShape) -> tuple[Part, ...]:
 
 
 def trilinear(op: OpShape) -> tuple[Part, ...]:
-    """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of three, too."""
+    """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of
+    three, too."""
     tensors = [list(shape_of(op.inputs, place)) for place in range(3)]
     for sizes, place in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
         for at in integers(op, place):
@@ -79,29 +95,40 @@ def trilinear(op: OpShape) -> tuple[Part, ...]:
 
 
 def fourier(op: OpShape) -> tuple[Part, ...]:
-    """FFT, by convention 5 N log2 N FLOPs for a complex transform of N values and half of it for a real one.
+    """FFT, by convention 5 N log2 N FLOPs for a complex transform of N values and half of it for a
+    real one.
 
-    Source: benchFFT (Frigo and Johnson), "FFT Benchmark Methodology". No algorithm needs exactly so many.
+    Source: benchFFT (Frigo and Johnson), "FFT Benchmark Methodology". No algorithm needs exactly
+    so many.
     """
     shape = shape_of(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
     size = prod(shape[place] for place in integers(op, "dim"))
     many, each = prod(shape) // max(size, 1), 5.0 if op.op.endswith("c2c") else 2.5
     macs = round(many * each * size * log2(size) / 2) if size > 1 else 0
-    text = f"by convention {each:g} N log2 N FLOP: {many:,} x {each:g} x {size:,} x log2({size:,}) = {2 * macs:,} FLOP"
+    text = (
+        f"by convention {each:g} N log2 N FLOP: {many:,} x {each:g} x {size:,} x log2({size:,}) = "
+        f"{2 * macs:,} FLOP"
+    )
     return part_of(op, text, macs=macs)
 
 
 def deformed_convolution(op: OpShape) -> tuple[Part, ...]:
-    """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each sampled value."""
+    """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
+    sampled value."""
     (part,) = convolution(op)
-    return part_of(op, part.text, macs=part.macs, elementwise=_sampled(op, shape_of(op.outputs, 0), 0))
+    return part_of(
+        op, part.text, macs=part.macs, elementwise=_sampled(op, shape_of(op.outputs, 0), 0)
+    )
 
 
 def deformed_convolution_backward(op: OpShape) -> tuple[Part, ...]:
-    """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for the offsets."""
+    """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for
+    the offsets."""
     result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
     macs = result[0] * prod(result[2:]) * prod(weight)
-    text = worked("as forward: N x P x Q x K x C/g x R x S", (result[0], *result[2:], *weight), macs)
+    text = worked(
+        "as forward: N x P x Q x K x C/g x R x S", (result[0], *result[2:], *weight), macs
+    )
     sampled, tensors = _sampled(op, result, 1), tensors_of(op)
     values = prod(shape_of(op.inputs, 1))
     return (
@@ -121,10 +148,27 @@ def linear_backward(op: OpShape) -> tuple[Part, ...]:
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), tensors_of(op)
     text = worked("as forward: rows x in x out", factors, macs)
-    parts = [Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), text, prod(grad))]
+    parts = [
+        Part(
+            "grad_weight",
+            macs,
+            tensors.read(0, 1),
+            tensors.write(1),
+            prod(weight),
+            text,
+            prod(grad),
+        )
+    ]
     if op.outputs and op.outputs[0] is not None:
         parts.append(
-            Part("grad_input", macs, tensors.read(1, 2), tensors.write(0), prod(shape_of(op.outputs, 0)), text)
+            Part(
+                "grad_input",
+                macs,
+                tensors.read(1, 2),
+                tensors.write(0),
+                prod(shape_of(op.outputs, 0)),
+                text,
+            )
         )
     return tuple(parts)
 
@@ -138,20 +182,24 @@ def product_backward(op: OpShape) -> tuple[Part, ...]:
 
 
 def ctc(op: OpShape) -> tuple[Part, ...]:
-    """CTC loss: 13 elementwise FLOPs for each of N x T x (2S + 1) states: the sum of 3 exponentials and its logarithm.
+    """CTC loss: 13 elementwise FLOPs for each of N x T x (2S + 1) states: the sum of 3 exponentials
+    and its logarithm.
 
-    Source: Graves and others, 2006, equations 6 to 8, in logarithms: maximum 3, differences 3, exponentials 3, sums 2,
-    logarithm 1, the label's own 1.
+    Source: Graves and others, 2006, equations 6 to 8, in logarithms: maximum 3, differences 3,
+    exponentials 3, sums 2, logarithm 1, the label's own 1.
     """
     states = prod(shape_of(op.outputs, 1))
     return part_of(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
 
 
 def ctc_backward(op: OpShape) -> tuple[Part, ...]:
-    """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value of the gradient."""
+    """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value
+    of the gradient."""
     states, values = prod(shape_of(op.inputs, 6)), prod(shape_of(op.inputs, 1))
     work = 15 * states + 3 * values
-    return part_of(op, f"15 x {states:,} states + 3 x {values:,} values, by convention", elementwise=work)
+    return part_of(
+        op, f"15 x {states:,} states + 3 x {values:,} values, by convention", elementwise=work
+    )
 
 
 def _leading(op: OpShape, formula: str, each: float, many: int) -> tuple[Part, ...]:
@@ -194,7 +242,9 @@ def substitution(factor: int) -> Formula:
 
     def formula(op: OpShape) -> tuple[Part, ...]:
         many, size = output_elements(op), _matrix(op)[2]
-        return _leading(op, f"{factor} n^2 for each right-hand side", factor * size**2, many // max(size, 1))
+        return _leading(
+            op, f"{factor} n^2 for each right-hand side", factor * size**2, many // max(size, 1)
+        )
 
     return formula
 
@@ -211,12 +261,15 @@ def qr(op: OpShape) -> tuple[Part, ...]:
 
 
 def svd(op: OpShape) -> tuple[Part, ...]:
-    """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4 m^2 n + 8 m n^2 + 9 n^3."""
+    """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
+    m^2 n + 8 m n^2 + 9 n^3."""
     many, m, n = _matrix(op)
     if op.attributes.get("compute_uv") is False:
         return _leading(op, "4 m n^2 - 4 n^3 / 3", 4 * m * n * n - 4 * n**3 / 3, many)
     if flag(op, "full_matrices"):
-        return _leading(op, "4 m^2 n + 8 m n^2 + 9 n^3", 4 * m * m * n + 8 * m * n * n + 9 * n**3, many)
+        return _leading(
+            op, "4 m^2 n + 8 m n^2 + 9 n^3", 4 * m * m * n + 8 * m * n * n + 9 * n**3, many
+        )
     return _leading(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
 
 
@@ -225,14 +278,17 @@ def eigen(op: OpShape) -> tuple[Part, ...]:
     many, _, size = _matrix(op)
     symmetric = "eigh" in op.op
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
-    name, factor = (("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3)) if symmetric else (
-        ("25 n^3", 25.0) if vectors else ("10 n^3", 10.0)
-    )  # fmt: skip
+    name, factor = (
+        (("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3))
+        if symmetric
+        else (("25 n^3", 25.0) if vectors else ("10 n^3", 10.0))
+    )
     return _leading(op, name, factor * size**3, many)
 
 
 def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
-    """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9 n^3 and 2 n^3."""
+    """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
+    n^3 and 2 n^3."""
     many, m, n = _matrix(op)
     if flag(op, "hermitian"):
         return _leading(op, "9 n^3 + 2 n^3", 11 * n**3, many)
@@ -240,21 +296,27 @@ def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
 
 
 def least_squares(op: OpShape) -> tuple[Part, ...]:
-    """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and one triangle.
+    """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and
+    one triangle.
 
-    The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2 (m n + n^2) r.
+    The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2
+    (m n + n^2) r.
     """
     many, m, n = _matrix(op)
     size = prod(shape_of(op.inputs, 1)) // max(many * shape_of(op.inputs, 0)[-2], 1)
     if op.attributes.get("driver") in ("gelss", "gelsd"):
         return _leading(
-            op, "4 m n^2 + 8 n^3 + 2 (m n + n^2) r", 4 * m * n * n + 8 * n**3 + 2 * (m * n + n * n) * size, many
+            op,
+            "4 m n^2 + 8 n^3 + 2 (m n + n^2) r",
+            4 * m * n * n + 8 * n**3 + 2 * (m * n + n * n) * size,
+            many,
         )
     each = 2 * m * n * n - 2 * n**3 / 3 + (4 * m * n - n * n) * size
     return _leading(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
 
 
 def matrix_exponential(op: OpShape) -> tuple[Part, ...]:
-    """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms, and the recorder counts them."""
+    """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms,
+    and the recorder counts them."""
     products = op.attributes["products"]
     return _leading(op, "2 n^3 for each product", 2 * _matrix(op)[2] ** 3, int(str(products)))

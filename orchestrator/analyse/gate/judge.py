@@ -1,13 +1,14 @@
-"""Each quantity of a baseline against its value now; and the rows put together by what moved: one change of a layer
-moves many quantities, and one line should name it.
+"""Each quantity of a baseline against its value now; and the rows put together by what moved: one
+change of a layer moves many quantities, and one line should name it.
 
 Counts are compared exactly, or with the tolerance of their kind.
 
-Time is a sample of sessions: sweeps on different days. What runs beside a session slows all of its repeats, so their
-spread says too little, and a new session is compared with the spread between those of the baseline: worse only where
-the interval in which one more session of the same code is expected (Student's t on logarithms) lies below it by more
-than the tolerance. Of all times of an entry together, 1 % of clean comparisons fail at most (Holm's step-down). That
-holds as far as sessions are alike: not where a machine drifts or is busy on some days only. The baseline needs five
+Time is a sample of sessions: sweeps on different days. What runs beside a session slows all of its
+repeats, so their spread says too little, and a new session is compared with the spread between
+those of the baseline: worse only where the interval in which one more session of the same code is
+expected (Student's t on logarithms) lies below it by more than the tolerance. Of all times of an
+entry together, 1 % of clean comparisons fail at most (Holm's step-down). That holds as far as
+sessions are alike: not where a machine drifts or is busy on some days only. The baseline needs five
 of them; times of layers, of which there are many, are left to `compare`.
 """
 
@@ -48,12 +49,20 @@ SESSIONS = 5
 MOST = 20
 """Sessions that a baseline keeps, the newest."""
 _CLOCKS = (
-    "device", "largest clock", "SM clock while it ran", "threads", "cpu", "cpu_model", "cpu_capability",
-    "what timed the steps", "profilers",
-)  # fmt: skip
+    "device",
+    "largest clock",
+    "SM clock while it ran",
+    "threads",
+    "cpu",
+    "cpu_model",
+    "cpu_capability",
+    "what timed the steps",
+    "profilers",
+)
 """Facts that make times say nothing about the code."""
 _MACHINE = ("cpu_model", "cpu_capability")
-"""Facts about the CPU that both sides must know if one does: without them, a processor may be any of its name."""
+"""Facts about the CPU that both sides must know if one does: without them, a processor may be any
+of its name."""
 _WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
 """Facts that name a study."""
 _NEAR = {fact.name: fact.tolerance for fact in FACTS if fact.tolerance}
@@ -62,31 +71,43 @@ Group = tuple[str, int | None]
 """Study and batch size."""
 
 
-def judge(entry: str, before: Measured, after: Measured, tolerances: Mapping[str, float]) -> Outcome:
-    """``after`` against the baseline ``before``. tolerances: quantity -> share, where another than its kind's was chosen."""
+def judge(
+    entry: str, before: Measured, after: Measured, tolerances: Mapping[str, float]
+) -> Outcome:
+    """``after`` against the baseline ``before``. tolerances: quantity -> share, where another than
+    its kind's was chosen."""
     after = _renamed(before, after)
     gone = _groups(before) - _groups(after)
     fresh = _groups(after) - _groups(before)
-    moved = {group: found for group in sorted(gone, key=_size) if (found := _instead(group, fresh, before, after))}
+    moved = {
+        group: found
+        for group in sorted(gone, key=_size)
+        if (found := _instead(group, fresh, before, after))
+    }
     blocked = _blocked(before, after)
     rows = list(_setups(moved))
     for place, quantity in _asked(before, after):
         group = (place.study, place.batch)
         if group in moved:
             why = f"see the {SETUP} of {Place(*group).name}"
-            rows.append(Judged(place, quantity, before.places[place][quantity], None, NOT_JUDGED, why))
+            rows.append(
+                Judged(place, quantity, before.places[place][quantity], None, NOT_JUDGED, why)
+            )
         elif group not in {found for found, _ in moved.values()}:
             rows.append(_row(place, quantity, before, after, tolerances, blocked, group in gone))
     said = dict.fromkeys(
         f"{fact}: {old} before, {new} now"
         for study, facts in before.environment.items()
         for fact, old in facts.items()
-        if (new := after.environment.get(study, {}).get(fact)) is not None and not _same(fact, old, new)
+        if (new := after.environment.get(study, {}).get(fact)) is not None
+        and not _same(fact, old, new)
     )
     notes = tuple(f"{what}: {why}" for what, why in after.unknown.items())
     judged = _with_times(rows, tolerances)
     if after.problems:  # a part is less than the whole, and not better
-        judged = (replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in judged)
+        judged = (
+            replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in judged
+        )
     return Outcome(entry, tuple(judged), tuple(said), after.problems, notes)
 
 
@@ -99,31 +120,50 @@ def _size(group: Group) -> tuple[str, int]:
 
 
 def _renamed(before: Measured, after: Measured) -> Measured:
-    """A report that was made elsewhere is known by its file's name: where each side has one of another name, they are one."""
+    """A report that was made elsewhere is known by its file's name: where each side has one of
+    another name, they are one."""
     old, new = (
-        {name for name, facts in side.environment.items() if "workload" not in facts} for side in (before, after)
+        {name for name, facts in side.environment.items() if "workload" not in facts}
+        for side in (before, after)
     )
     gone, fresh = sorted(old - new), sorted(new - old)
     if len(gone) != 1 or len(fresh) != 1:
         return after
     (was,), (now,) = gone, fresh
-    places = {place._replace(study=was) if place.study == now else place: held for place, held in after.places.items()}
+    places = {
+        place._replace(study=was) if place.study == now else place: held
+        for place, held in after.places.items()
+    }
     environment = {was if name == now else name: facts for name, facts in after.environment.items()}
     return replace(after, places=places, environment=environment)
 
 
-def _instead(group: Group, fresh: Iterable[Group], before: Measured, after: Measured) -> tuple[Group, str] | None:
-    """(what is there now in the place of a study and batch size, how it differs); None where nothing is alike."""
+def _instead(
+    group: Group, fresh: Iterable[Group], before: Measured, after: Measured
+) -> tuple[Group, str] | None:
+    """(what is there now in the place of a study and batch size, how it differs); None where
+    nothing is alike."""
     found = []
     for other in sorted(fresh, key=_size):
         old, new = before.environment.get(group[0], {}), after.environment.get(other[0], {})
-        if group[0] != other[0] and ("workload" not in old or old["workload"] != new.get("workload")):
+        if group[0] != other[0] and (
+            "workload" not in old or old["workload"] != new.get("workload")
+        ):
             continue
-        differ = [f"{fact}: {old.get(fact, 'not said')} before, {new.get(fact, 'not said')} now" for fact in _WORK
-                  if old.get(fact) != new.get(fact)]  # fmt: skip
+        differ = [
+            f"{fact}: {old.get(fact, 'not said')} before, {new.get(fact, 'not said')} now"
+            for fact in _WORK
+            if old.get(fact) != new.get(fact)
+        ]
         if group[1] != other[1]:
             differ.append(f"batch: {group[1]} before, {other[1]} now")
-        found.append((len(differ), other, "; ".join(differ) or f"its name: {group[0]} before, {other[0]} now"))
+        found.append(
+            (
+                len(differ),
+                other,
+                "; ".join(differ) or f"its name: {group[0]} before, {other[0]} now",
+            )
+        )
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
@@ -158,20 +198,30 @@ def _blocked(before: Measured, after: Measured) -> Mapping[str, str]:
     found = {}
     for study, facts in before.environment.items():
         now = after.environment.get(study, {})
-        other = [fact for fact in _CLOCKS if fact in facts and fact in now and not _same(fact, facts[fact], now[fact])]
+        other = [
+            fact
+            for fact in _CLOCKS
+            if fact in facts and fact in now and not _same(fact, facts[fact], now[fact])
+        ]
         other += [fact for fact in _MACHINE if (fact in facts) is not (fact in now)]
         if other:
             said = (
-                f"{fact}: {facts.get(fact, NOT_RECORDED)} before, {now.get(fact, NOT_RECORDED)} now" for fact in other
+                f"{fact}: {facts.get(fact, NOT_RECORDED)} before, {now.get(fact, NOT_RECORDED)} now"
+                for fact in other
             )
             found[study] = ", ".join(said)
     return found
 
 
 def _row(
-    place: Place, quantity: str, before: Measured, after: Measured, tolerances: Mapping[str, float],
-    blocked: Mapping[str, str], gone: bool,
-) -> Judged:  # fmt: skip
+    place: Place,
+    quantity: str,
+    before: Measured,
+    after: Measured,
+    tolerances: Mapping[str, float],
+    blocked: Mapping[str, str],
+    gone: bool,
+) -> Judged:
     """``gone``: nothing of this study and batch size is known now."""
     old, new = (side.places.get(place, {}).get(quantity) for side in (before, after))
     if old is None:
@@ -180,7 +230,14 @@ def _row(
         return _without(place, quantity, old, after, gone)
     kind = KINDS.get(quantity)
     if kind is None:
-        return Judged(place, quantity, old, new, NOT_JUDGED, "this release of perfctl does not know the quantity")
+        return Judged(
+            place,
+            quantity,
+            old,
+            new,
+            NOT_JUDGED,
+            "this release of perfctl does not know the quantity",
+        )
     kind = kind._replace(tolerance=tolerances.get(quantity, kind.tolerance))
     if quantity == TIME:
         return _time(place, old, new, blocked.get(place.study))
@@ -189,12 +246,17 @@ def _row(
     if isinstance(old, int | float) and isinstance(new, int | float):
         return _numbers(place, quantity, old, new, kind)
     same = old == new
-    return Judged(place, quantity, old, new, SAME if same else CHANGED, "" if same else f"{old} became {new}")
+    return Judged(
+        place, quantity, old, new, SAME if same else CHANGED, "" if same else f"{old} became {new}"
+    )
 
 
 def _without(place: Place, quantity: str, old: Value, after: Measured, gone: bool) -> Judged:
-    """Of what is not there now: unknown, or gone where the same quantity is known of the rest of its step."""
-    why = after.unknown.get(f"{place.name}: {quantity}") or after.unknown.get(Place(place.study, place.batch).name)
+    """Of what is not there now: unknown, or gone where the same quantity is known of the rest of
+    its step."""
+    why = after.unknown.get(f"{place.name}: {quantity}") or after.unknown.get(
+        Place(place.study, place.batch).name
+    )
     if quantity == TIME and f"{place.name}: {quantity}" in after.unknown:
         return Judged(place, quantity, old, None, NOT_JUDGED, why or "")
     known = any(
@@ -202,17 +264,29 @@ def _without(place: Place, quantity: str, old: Value, after: Measured, gone: boo
         for other, values in after.places.items()
     )
     if why is not None or gone or not known or not (place.layer or place.direction):
-        return Judged(place, quantity, old, None, MISSING, why or "in the baseline, and not known now")
+        return Judged(
+            place, quantity, old, None, MISSING, why or "in the baseline, and not known now"
+        )
     if quantity == TIME:
         return Judged(place, quantity, old, None, NOT_JUDGED, "nothing of it was timed now")
     kind = KINDS.get(quantity)
     verdict = BETTER if kind is not None and kind.less_is_better else CHANGED
-    return Judged(place, quantity, old, None, verdict, "it is gone", -1.0 if isinstance(old, int | float) else None)
+    return Judged(
+        place,
+        quantity,
+        old,
+        None,
+        verdict,
+        "it is gone",
+        -1.0 if isinstance(old, int | float) else None,
+    )
 
 
 def _numbers(place: Place, quantity: str, old: float, new: float, kind: Kind) -> Judged:
     change = new / old - 1 if old else None
-    said = f"{new - old:+,.10g} {kind.unit}".rstrip() + ("" if change is None else f", {100 * change:+.3g} %")
+    said = f"{new - old:+,.10g} {kind.unit}".rstrip() + (
+        "" if change is None else f", {100 * change:+.3g} %"
+    )
     row = Judged(place, quantity, old, new, SAME, said, change)
     if new == old:
         return replace(row, said="")
@@ -223,12 +297,18 @@ def _numbers(place: Place, quantity: str, old: float, new: float, kind: Kind) ->
     return replace(row, verdict=WORSE if new > old else BETTER)
 
 
-def _sets(place: Place, quantity: str, old: Mapping[str, float], new: Mapping[str, float]) -> Judged:
+def _sets(
+    place: Place, quantity: str, old: Mapping[str, float], new: Mapping[str, float]
+) -> Judged:
     if old == new:
         return Judged(place, quantity, old, new, SAME, "")
     gone = [f"{name} is gone" for name in old if name not in new]
     more = [f"{name} is new, {new[name]:g}" for name in new if name not in old]
-    other = [f"{name}: {old[name]:g} became {new[name]:g}" for name in old if name in new and old[name] != new[name]]
+    other = [
+        f"{name}: {old[name]:g} became {new[name]:g}"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
     return Judged(place, quantity, old, new, CHANGED, "; ".join((*more, *other, *gone)))
 
 
@@ -241,7 +321,11 @@ def _time(place: Place, old: Value, new: Value, blocked: str | None) -> Judged:
     if len(old) < SESSIONS:
         held = f"{len(old)} session{'s' if len(old) > 1 else ''}"
         return replace(
-            row, said=f"the baseline has {held}; {SESSIONS} or more are needed, each a sweep and its --update"
+            row,
+            said=(
+                f"the baseline has {held}; {SESSIONS} or more are needed, each a sweep and its "
+                "--update"
+            ),
         )
     return replace(row, verdict=TIME)
 
@@ -258,7 +342,12 @@ def _with_times(rows: list[Judged], tolerances: Mapping[str, float]) -> Iterator
         else:
             rows[at] = replace(row, verdict=NOT_JUDGED, said=one)
     slower, faster = (
-        holm({at: one.p if isinstance(one := _compared(rows[at], factor), Ratio) else 1.0 for at in found})
+        holm(
+            {
+                at: one.p if isinstance(one := _compared(rows[at], factor), Ratio) else 1.0
+                for at in found
+            }
+        )
         for factor in (1 + gate, 1 / (1 + gate))
     )
     for at, row in enumerate(rows):
@@ -269,14 +358,18 @@ def _with_times(rows: list[Judged], tolerances: Mapping[str, float]) -> Iterator
 
 
 def _compared(row: Judged, factor: float) -> Ratio | str:
-    """The newest session against all of the baseline, as if those had taken ``factor`` times as long."""
+    """The newest session against all of the baseline, as if those had taken ``factor`` times
+    as long."""
     assert isinstance(row.before, tuple) and isinstance(row.after, tuple)
     return ratio([[value * factor] for value in row.before], [[row.after[-1]]])
 
 
 def _timed(row: Judged, found: Ratio, gate: float, slower: float, faster: float) -> Judged:
     middle = (found.low * found.high) ** 0.5
-    said = f"{100 * (middle - 1):+.3g} % ({100 * (found.low - 1):+.3g} to {100 * (found.high - 1):+.3g} %)"
+    said = (
+        f"{100 * (middle - 1):+.3g} % ({100 * (found.low - 1):+.3g} to "
+        f"{100 * (found.high - 1):+.3g} %)"
+    )
     row = replace(row, said=said, change=middle - 1)
     if middle > 1 + gate and slower < ALPHA:
         return replace(row, verdict=WORSE)
@@ -286,7 +379,8 @@ def _timed(row: Judged, found: Ratio, gate: float, slower: float, faster: float)
 
 
 def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, float]) -> Measured:
-    """``after`` with the sessions of ``before``, where all that was judged is as it was, on the same machine and clock.
+    """``after`` with the sessions of ``before``, where all that was judged is as it was, on the
+    same machine and clock.
 
     A session that is there already, the same recording once more, is not taken twice.
     """
@@ -294,15 +388,25 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
     if any(row.quantity != TIME or row.verdict == WORSE for row in moved):
         return after
     blocked = _blocked(before, after)
-    timed = [place for place, values in after.places.items() if TIME in values and TIME in before.places.get(place, {})]
-    held = {place: (_sessions(before, place), _sessions(after, place)) for place in timed if place.study not in blocked}
+    timed = [
+        place
+        for place, values in after.places.items()
+        if TIME in values and TIME in before.places.get(place, {})
+    ]
+    held = {
+        place: (_sessions(before, place), _sessions(after, place))
+        for place in timed
+        if place.study not in blocked
+    }
     again = bool(held) and all(new[-1] in old for old, new in held.values())
     places = {
         place: {**values, TIME: old if again else (*old, new[-1])[-MOST:]}
-        if (old := held.get(place, ((), ()))[0]) and (new := held[place][1]) else values
+        if (old := held.get(place, ((), ()))[0]) and (new := held[place][1])
+        else values
         for place, values in after.places.items()
-    }  # fmt: skip
-    for place, values in before.places.items():  # a session on a busy machine leaves those before it as they are
+    }
+    # a session on a busy machine leaves those before it as they are
+    for place, values in before.places.items():
         if (
             TIME in values
             and f"{place.name}: {TIME}" in after.unknown
@@ -325,7 +429,8 @@ class Cause(NamedTuple):
     first: Judged
     """The row that says most: of the layer where the quantity moved most, else of the whole."""
     whole: Judged | None
-    """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is not among the rows."""
+    """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is
+    not among the rows."""
     others: tuple[Judged, ...]
     """Rows of the other places, those that moved most first."""
 
@@ -335,15 +440,19 @@ class Cause(NamedTuple):
 
 
 def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
-    """The rows of these verdicts, those first whose quantity names a cause rather than a consequence (``NAMING``)."""
+    """The rows of these verdicts, those first whose quantity names a cause rather than a
+    consequence (``NAMING``)."""
     groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
     for row in outcome.of(*verdicts):
         groups[row.place.study, row.quantity].append(row)
     fresh = outcome.of(NEW)
     found = [
-        _cause(rows, [row for row in fresh if (row.place.study, row.quantity) == key]) for key, rows in groups.items()
+        _cause(rows, [row for row in fresh if (row.place.study, row.quantity) == key])
+        for key, rows in groups.items()
     ]
-    return sorted(found, key=lambda cause: (_rank(cause.first.quantity), -abs(cause.first.change or 0)))
+    return sorted(
+        found, key=lambda cause: (_rank(cause.first.quantity), -abs(cause.first.change or 0))
+    )
 
 
 def _rank(quantity: str) -> int:
@@ -351,11 +460,14 @@ def _rank(quantity: str) -> int:
 
 
 def _cause(rows: list[Judged], fresh: Iterable[Judged]) -> Cause:
-    """``fresh``: rows of places that the baseline does not have; one of them may be what made a sum larger."""
+    """``fresh``: rows of places that the baseline does not have; one of them may be what made a
+    sum larger."""
     batch = rows[0].place.batch
     every = sorted((*rows, *fresh), key=lambda row: -_moved(row))
     mine = [row for row in every if row.place.batch == batch]
-    first = next((row for fits in (_of_layer, _of_direction, _any) for row in mine if fits(row)), rows[0])
+    first = next(
+        (row for fits in (_of_layer, _of_direction, _any) for row in mine if fits(row)), rows[0]
+    )
     of_direction = first.place._replace(layer="")
     wholes = {row.place: row for row in rows if row is not first and not row.place.layer}
     whole = wholes.get(of_direction) or wholes.get(of_direction._replace(direction=""))

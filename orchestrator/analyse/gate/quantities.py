@@ -1,7 +1,9 @@
-"""What a gate holds of a model on paper, and of recorded runs: counts of a step, and how long each session took.
+"""What a gate holds of a model on paper, and of recorded runs: counts of a step, and how long each
+session took.
 
 FLOPs: 1 multiply-add = 2.
-Counts are held only where all repeats agree. Where nothing says how many steps a report has, they are of the whole report.
+Counts are held only where all repeats agree. Where nothing says how many steps a report has, they
+are of the whole report.
 """
 
 from __future__ import annotations
@@ -38,14 +40,16 @@ from perfctl.records.run import Run
 
 Found = dict[Place, dict[str, Value]]
 _PASSES = ("forward", "backward")
-"""Directions whose copies are held: an optimizer copies each gradient once, to begin its state with."""
+"""Directions whose copies are held: an optimizer copies each gradient once, to begin its
+state with."""
 Counts = Iterator[tuple[Place, str, Value]]
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
 
 
 def of_model(estimates: Mapping[int, Estimate]) -> Measured:
-    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order."""
+    """Batch size -> one step on paper: the whole, then each layer by direction in the
+    network's order."""
     places: Found = {}
     unknown: dict[str, str] = {}
     for batch, found in estimates.items():
@@ -53,7 +57,9 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
         for direction, totals in (("forward", found.forward), ("backward", found.backward)):
             if totals.unknown:
                 names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
-                unknown[f"batch {batch}, FLOPs of {direction}"] = f"no formula for {names}: only what is known is held"
+                unknown[f"batch {batch}, FLOPs of {direction}"] = (
+                    f"no formula for {names}: only what is known is held"
+                )
         if found.memory is not None:
             whole["memory_peak"] = found.memory.rounded_peak
         for op in found.ops:
@@ -72,17 +78,22 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
                 continue
             direction = "backward" if call.direction in BACKWARD else call.direction
             figures = {
-                "flops": call.flops, "elementwise_flops": call.elementwise_flops,
-                "bytes": None if None in (call.read_bytes, call.write_bytes) else
-                (call.read_bytes or 0) + (call.write_bytes or 0),
-            }  # fmt: skip
+                "flops": call.flops,
+                "elementwise_flops": call.elementwise_flops,
+                "bytes": None
+                if None in (call.read_bytes, call.write_bytes)
+                else (call.read_bytes or 0) + (call.write_bytes or 0),
+            }
             for quantity, value in figures.items():
                 if value is None:
                     continue
                 _add(places, Place(batch=batch, direction=direction), quantity, value)
                 if value:
                     _add(
-                        places, Place(batch=batch, layer=call.layer or "(model)", direction=direction), quantity, value
+                        places,
+                        Place(batch=batch, layer=call.layer or "(model)", direction=direction),
+                        quantity,
+                        value,
                     )
     return Measured(places, unknown)
 
@@ -95,7 +106,8 @@ def _add(places: Found, place: Place, quantity: str, value: int) -> None:
 
 
 def of_runs(runs: Sequence[Run]) -> Measured:
-    """The newest sweep of each study and batch size: its repeats show which counts are exact; its median time is one session."""
+    """The newest sweep of each study and batch size: its repeats show which counts are exact; its
+    median time is one session."""
     places: dict[Place, dict[str, Value]] = {}
     unknown: dict[str, str] = {}
     environment: dict[str, dict[str, str]] = {}
@@ -105,8 +117,14 @@ def of_runs(runs: Sequence[Run]) -> Measured:
             found = repeats(run for run in study.runs if run.batch_size == batch)
             failed = [run for run in study.runs if run.batch_size == batch and run.status != "ok"]
             if failed and not found:
-                unknown[at.name] = f"the run is {failed[-1].status}: {failed[-1].reason or 'no reason was recorded'}"
-            ops = next((run.report.ops for several in found.values() for run in several if run.report.ops), ())
+                unknown[at.name] = (
+                    f"the run is {failed[-1].status}: "
+                    f"{failed[-1].reason or 'no reason was recorded'}"
+                )
+            ops = next(
+                (run.report.ops for several in found.values() for run in several if run.report.ops),
+                (),
+            )
             counted = any(run.report.counters for several in found.values() for run in several)
             for profiler in sorted(found, key=preference):
                 _take(at, found[profiler], () if counted else ops, places, unknown)
@@ -115,7 +133,8 @@ def of_runs(runs: Sequence[Run]) -> Measured:
 
 
 def _named(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
-    """Each study by its heading; with its device, folder or number where several have one heading."""
+    """Each study by its heading; with its device, folder or number where several have
+    one heading."""
     names = [heading(study) for study in found]
     again = {name for name, count in Counter(names).items() if count > 1}
     taken: Counter[str] = Counter()
@@ -131,7 +150,9 @@ def _named(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
 def _environment(study: Study) -> dict[str, str]:
     whole = [run for run in study.runs if run.status == "ok"]
     facts = {
-        fact.name: ", ".join(sorted({said for run in whole if (said := fact.read(run)) is not None}))
+        fact.name: ", ".join(
+            sorted({said for run in whole if (said := fact.read(run)) is not None})
+        )
         for fact in FACTS
         if fact.name not in _NOT_FACTS
     }
@@ -142,12 +163,19 @@ def _environment(study: Study) -> dict[str, str]:
 
 
 def _take(
-    at: Place, runs: Sequence[Run], ops: Sequence[OpShape], places: dict[Place, dict[str, Value]], unknown: dict[str, str]
-) -> None:  # fmt: skip
+    at: Place,
+    runs: Sequence[Run],
+    ops: Sequence[OpShape],
+    places: dict[Place, dict[str, Value]],
+    unknown: dict[str, str],
+) -> None:
     """Quantities of one profiler's repeats that no profiler before it gave."""
-    prepared = with_whole_backward([parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs])
+    prepared = with_whole_backward(
+        [parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs]
+    )
     each = [
-        {(place, quantity): value for place, quantity, value in _counts(at, item, ops, unknown)} for item in prepared
+        {(place, quantity): value for place, quantity, value in _counts(at, item, ops, unknown)}
+        for item in prepared
     ]
     for place, quantity in dict.fromkeys(key for found in each for key in found):
         if quantity in places.get(place, {}):
@@ -171,17 +199,26 @@ def _step_time(item: PreparedRun) -> float | None:
     """Median nanoseconds of a step; of its kernels where no clock was around the steps."""
     seen = times(item)
     for what in (Key("step", TIME, "step"), Key("step", TIME, KERNELS)):
-        if (found := seen.get(what)) is not None and found.trusted and any(found.values) and item.steps != 0:
+        if (
+            (found := seen.get(what)) is not None
+            and found.trusted
+            and any(found.values)
+            and item.steps != 0
+        ):
             return statistics.median(found.values)
     return None
 
 
 def _place(at: Place, key: tuple[str, str] | None) -> Place:
     layer, direction = key or ("", "")
-    return at._replace(layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction)
+    return at._replace(
+        layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
+    )
 
 
-def _counts(at: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]) -> Counts:
+def _counts(
+    at: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
+) -> Counts:
     run = item.run
     yield from _on_paper(at, run)
     if item.steps:
@@ -210,8 +247,16 @@ def _on_paper(at: Place, run: Run) -> Counts:
         if fused_only(call):
             continue
         direction = "backward" if call.direction in BACKWARD else call.direction
-        moved = None if call.read_bytes is None or call.write_bytes is None else call.read_bytes + call.write_bytes
-        for quantity, value in (("flops", call.flops), ("elementwise_flops", call.elementwise_flops), ("bytes", moved)):
+        moved = (
+            None
+            if call.read_bytes is None or call.write_bytes is None
+            else call.read_bytes + call.write_bytes
+        )
+        for quantity, value in (
+            ("flops", call.flops),
+            ("elementwise_flops", call.elementwise_flops),
+            ("bytes", moved),
+        ):
             if value:
                 sums[at._replace(direction=direction), quantity] += value
                 sums[_place(at, (call.layer, direction)), quantity] += value
@@ -240,7 +285,14 @@ def _kernels(at: Place, item: PreparedRun) -> Counts:
 
 def _threads(kernel: Kernel) -> int | None:
     """Of all blocks of a launch; None where the report has no grid or no block."""
-    sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.block_x, kernel.block_y, kernel.block_z)
+    sides = (
+        kernel.grid_x,
+        kernel.grid_y,
+        kernel.grid_z,
+        kernel.block_x,
+        kernel.block_y,
+        kernel.block_z,
+    )
     return None if None in sides else math.prod(side or 0 for side in sides)
 
 
@@ -252,7 +304,10 @@ def _count(whole: float, steps: int) -> float:
 def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
     whole = [(at, item.whole_work)]
-    for place, work in (*whole, *((_place(at, key), found) for key, found in item.work_by_key.items())):
+    for place, work in (
+        *whole,
+        *((_place(at, key), found) for key, found in item.work_by_key.items()),
+    ):
         if work is None:
             continue
         for quantity, figure in ((f"{how}_flops", work.total), ("dram_bytes", work.dram)):
@@ -260,7 +315,9 @@ def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -
                 yield place, quantity, figure.value
             elif figure.value is not None:
                 why = "a lower bound" if figure.lower_bound else figure.state
-                unknown[f"{place.name}: {quantity}"] = f"{why}: {figure.reason or 'some launches have no such figure'}"
+                unknown[f"{place.name}: {quantity}"] = (
+                    f"{why}: {figure.reason or 'some launches have no such figure'}"
+                )
             elif quantity != "dram_bytes" or how == "counted":  # nothing derives bytes of DRAM
                 none = (
                     "no rule for a kernel of these, or its grid is not of this work"

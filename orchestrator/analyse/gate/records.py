@@ -1,4 +1,5 @@
-"""Records of the gate: quantities by place, what each means, and the verdict on each. FLOPs: 1 multiply-add = 2."""
+"""Records of the gate: quantities by place, what each means, and the verdict on each. FLOPs: 1
+multiply-add = 2."""
 
 from __future__ import annotations
 
@@ -37,22 +38,36 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
-    "setup": Kind("", "what was asked for: options, mode, precision, device, batch size", less_is_better=False),
+    "setup": Kind(
+        "", "what was asked for: options, mode, precision, device, batch size", less_is_better=False
+    ),
     "steps": Kind("", "measured steps of a recording", less_is_better=False),
     "parameters": Kind("", "elements of all parameters"),
     "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
     "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
     "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
     "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
-    "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
-    "copied_bytes": Kind("bytes", "tensors that clone makes, also where contiguous or reshape call it"),
-    "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
+    "cast_bytes": Kind(
+        "bytes", "read and written by copies from one floating-point type to another"
+    ),
+    "copied_bytes": Kind(
+        "bytes", "tensors that clone makes, also where contiguous or reshape call it"
+    ),
+    "memory_peak": Kind(
+        "bytes", "largest sum of the tensors that are alive, as the allocator rounds them"
+    ),
     "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
-    "derived_flops": Kind("FLOP", "what kernels executed in a step, by their names, grids and shapes"),
-    "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
+    "derived_flops": Kind(
+        "FLOP", "what kernels executed in a step, by their names, grids and shapes"
+    ),
+    "dram_bytes": Kind(
+        "bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05
+    ),
     "launches": Kind("", "kernels a step"),
     "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
-    "threads": Kind("", "of all blocks of all launches a step, by grids and blocks", less_is_better=False),
+    "threads": Kind(
+        "", "of all blocks of all launches a step, by grids and blocks", less_is_better=False
+    ),
     "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
     "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
     "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
@@ -60,11 +75,28 @@ KINDS: Mapping[str, Kind] = {
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
 TIME, SETUP = "time", "setup"
 NAMING = (
-    SETUP, "steps", "algorithm", "cast_bytes", "flops", "parameters",
-    "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations",
-    "elementwise_flops", "copied_bytes", "bytes", "dram_bytes", "memory_peak", "allocated", TIME,
-)  # fmt: skip
-"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
+    SETUP,
+    "steps",
+    "algorithm",
+    "cast_bytes",
+    "flops",
+    "parameters",
+    "launches",
+    "kernels",
+    "counted_flops",
+    "derived_flops",
+    "threads",
+    "operations",
+    "elementwise_flops",
+    "copied_bytes",
+    "bytes",
+    "dram_bytes",
+    "memory_peak",
+    "allocated",
+    TIME,
+)
+"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a
+wider layer does too."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
 """A figure; a text; launches by kernel name; or the time of each session, the oldest first."""
 Values = Mapping[str, Value]
@@ -138,4 +170,6 @@ class Outcome:
     @property
     def undecided(self) -> bool:
         """Something of the baseline could not be judged at all, or nothing of it could."""
-        return bool(self.problems or self.of(MISSING)) or all(row.verdict in (NEW, NOT_JUDGED) for row in self.rows)
+        return bool(self.problems or self.of(MISSING)) or all(
+            row.verdict in (NEW, NOT_JUDGED) for row in self.rows
+        )

@@ -1,9 +1,11 @@
-"""GPUs from Pascal to Blackwell and from Vega 20 to CDNA 4: peaks, worked out from units x clock, and data sheets (gpus.json).
-Machines for the predictor are made from this table, from stated peaks, or from measured ones.
+"""GPUs from Pascal to Blackwell and from Vega 20 to CDNA 4: peaks, worked out from units x clock,
+and data sheets (gpus.json). Machines for the predictor are made from this table, from stated peaks,
+or from measured ones.
 
-FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a reliable one are left out.
-AMD's compute units (CUs) stand where NVIDIA has SMs, its matrix cores where NVIDIA has tensor cores, and the name of the
-instruction set ("gfx942") where NVIDIA has a compute capability.
+FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a
+reliable one are left out. AMD's compute units (CUs) stand where NVIDIA has SMs, its matrix cores
+where NVIDIA has tensor cores, and the name of the instruction set ("gfx942") where NVIDIA has a
+compute capability.
 """
 
 from __future__ import annotations
@@ -19,16 +21,57 @@ from pathlib import Path
 from typing import Any
 
 TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
-"""Input types of tensor and matrix cores; the paths are "tensor fp16" and so on. fp32 (AMD calls TF32 XF32), fp6 and fp4
-are of AMD's matrix cores."""
+"""Input types of tensor and matrix cores; the paths are "tensor fp16" and so on. fp32 (AMD calls
+TF32 XF32), fp6 and fp4 are of AMD's matrix cores."""
 
 
 PROCESS_NM = {
-    "6.0": 16, "6.1": 16, "7.0": 12, "7.5": 12, "8.0": 7, "8.6": 8, "8.9": 5, "9.0": 4, "10.0": 4, "12.0": 4,
-    "gfx908": 7, "gfx90a": 6, "gfx942": 5,
-}  # fmt: skip
-"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers; TSMC 4N is 4 nm)."""
+    "6.0": 16,
+    "6.1": 16,
+    "7.0": 12,
+    "7.5": 12,
+    "8.0": 7,
+    "8.6": 8,
+    "8.9": 5,
+    "9.0": 4,
+    "10.0": 4,
+    "12.0": 4,
+    "gfx908": 7,
+    "gfx90a": 6,
+    "gfx942": 5,
+}
+"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers;
+TSMC 4N is 4 nm)."""
 MIB = 2**20
+
+_MAKERS = {
+    "nvidia",
+    "amd",
+    "instinct",
+    "tesla",
+    "geforce",
+    "quadro",
+    "rtx",
+    "gtx",
+    "generation",
+    "gpu",
+}
+
+CHOICE_RULE = "the server form (SXM) where there is one, of these the one with the least memory"
+
+_PATHS = {
+    "fp32_tflops": "fp32",
+    "fp64_tflops": "fp64",
+    "fp16_tflops": "fp16",
+    "tensor_fp16_tflops": "tensor fp16",
+    "tensor_bf16_tflops": "tensor bf16",
+    "tensor_tf32_tflops": "tensor tf32",
+}
+_NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
+EXAMPLE = (
+    "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,"
+    "tensor_fp16_tflops=160"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +85,8 @@ class Architecture:
     fp16: int | None
     """None where no data sheet states it."""
     tensor: Mapping[str, int]
-    """Dense, with fp32 accumulation, of server and workstation chips; GeForce chips may have half."""
+    """Dense, with fp32 accumulation, of server and workstation chips; GeForce chips may
+    have half."""
     l1_bytes: int | None = None
     """Bytes that the L1 cache of one SM gives in a cycle; None without a reliable source."""
 
@@ -61,7 +105,8 @@ class Gpu:
     memory_gb: list[int]
     """One for each variant of the product."""
     power_w: int | None
-    """Highest board power; None if the data sheet states it for more than the device that programs see."""
+    """Highest board power; None if the data sheet states it for more than the device that
+    programs see."""
     link: str
     link_gbs: float
     """GB/s one way of NVLink if it reaches all GPUs of the board, else of 16 PCIe lanes."""
@@ -75,7 +120,8 @@ class Gpu:
     """FLOPs per SM and cycle, if not the architecture's; of fp64 likewise."""
     fp64: int | None = None
     laptop: bool = False
-    """True for a laptop part: its clock and power are those of the fastest variant, which makers may lower."""
+    """True for a laptop part: its clock and power are those of the fastest variant, which makers
+    may lower."""
     l2_bytes_per_cycle: int | None = None
     """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
 
@@ -101,16 +147,22 @@ def find(name: str | None) -> Gpu | None:
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
-    """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if :func:`find` has one."""
+    """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if
+    :func:`find` has one."""
     if find(name) is not None or is_sliced(name):
         return ()
-    said = " ".join(re.findall(r"[a-z0-9]+", re.sub(r"\b(nvidia|tesla|geforce|quadro)\b", " ", (name or "").lower())))
+    said = " ".join(
+        re.findall(
+            r"[a-z0-9]+", re.sub(r"\b(nvidia|tesla|geforce|quadro)\b", " ", (name or "").lower())
+        )
+    )
     start = re.compile(rf"{said}(?![a-z0-9])")
     return tuple(gpu for gpu in GPUS if re.search(r"\d", said) and start.match(gpu.name.lower()))
 
 
 def is_sliced(name: str | None) -> bool:
-    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q workstation cards."""
+    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q
+    workstation cards."""
     return of_laptop(name) or bool(re.search(r"\bmig\b|\bgrid\b", (name or "").lower()))
 
 
@@ -129,7 +181,10 @@ def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, fl
     assert chip is not None
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    found = {"fp32": chip.fp32 * plain, "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain}
+    found = {
+        "fp32": chip.fp32 * plain,
+        "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain,
+    }
     if chip.fp16 is not None:
         found["fp16"] = chip.fp16 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
@@ -148,7 +203,11 @@ class Board:
     @property
     def name(self) -> str:
         """With the memory if the product has several sizes."""
-        return self.gpu.name if len(self.gpu.memory_gb) == 1 else f"{self.gpu.name} {self.memory_gb} GB"
+        return (
+            self.gpu.name
+            if len(self.gpu.memory_gb) == 1
+            else f"{self.gpu.name} {self.memory_gb} GB"
+        )
 
 
 def class_of(gpu: Gpu) -> str:
@@ -165,27 +224,30 @@ def class_of(gpu: Gpu) -> str:
 
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
-_MAKERS = {"nvidia", "amd", "instinct", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}
-
 
 def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(words of the chip, words of form factor and memory), lower case, without makers' and series' names."""
+    """(words of the chip, words of form factor and memory), lower case, without makers' and
+    series' names."""
     said = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
     said = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", said)
     said = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", said)
-    words = set(re.findall(r"[a-z0-9]+", said)) - (_MAKERS - ({"rtx"} if "titan" in said else set()))
+    words = set(re.findall(r"[a-z0-9]+", said)) - (
+        _MAKERS - ({"rtx"} if "titan" in said else set())
+    )
     form = {word for word in words if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", word)}
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
 
 
 def words(name: str) -> frozenset[str]:
-    """Words of a device's name that tell products apart: chip, form factor and memory, lower case."""
+    """Words of a device's name that tell products apart: chip, form factor and memory,
+    lower case."""
     return frozenset().union(*_words(name))
 
 
 @lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[Board, ...]:
-    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for slices and most laptop GPUs."""
+    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for
+    slices and most laptop GPUs."""
     chip, form = _words(name)
     sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
     exact = find(name)
@@ -200,12 +262,11 @@ def meant(name: str) -> tuple[Board, ...]:
     for board in BOARDS:
         its_chip, its_form = _words(board.name)
         its_form |= {f"{board.memory_gb}gb"}
-        if chip == its_chip and all(any(its.startswith(word) for its in its_form) for word in forms):
+        if chip == its_chip and all(
+            any(its.startswith(word) for its in its_form) for word in forms
+        ):
             found.append(board)
     return tuple(found)
-
-
-CHOICE_RULE = "the server form (SXM) where there is one, of these the one with the least memory"
 
 
 def choose(boards: Iterable[Board]) -> Board:
@@ -225,7 +286,8 @@ def nearest(name: str, count: int = 4) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as a predictor sees it. Figures are peaks (dense, sustained clock) unless measured."""
+    """A device as a predictor sees it. Figures are peaks (dense, sustained clock)
+    unless measured."""
 
     name: str
     kind: str
@@ -256,7 +318,8 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine with its source, and its board for cost and memory; None: given by hand, or a CPU."""
+    """A machine with its source, and its board for cost and memory; None: given by hand, or
+    a CPU."""
 
     machine: Machine
     source: str
@@ -269,25 +332,38 @@ class Device:
 
 
 CPU = Machine(
-    "Core i9-10940X", "cpu", {"fp32": 14 * 64 * 3.3e9}, 94e9, sms=14, clock_hz=3.3e9, l2_bytes=19.25 * MIB, power_w=165.0,
+    "Core i9-10940X",
+    "cpu",
+    {"fp32": 14 * 64 * 3.3e9},
+    94e9,
+    sms=14,
+    clock_hz=3.3e9,
+    l2_bytes=19.25 * MIB,
+    power_w=165.0,
     process_nm=14,
-)  # fmt: skip
-"""The one CPU that published steps are of. 14 cores of two AVX-512 units (64 fp32 FLOPs a cycle; 1 multiply-add = 2 FLOPs) at the
-base clock, four channels of DDR4-2933: figures of Intel's data sheet from memory, not looked up."""
+)
+"""The one CPU that published steps are of. 14 cores of two AVX-512 units (64 fp32 FLOPs a cycle; 1
+multiply-add = 2 FLOPs) at the base clock, four channels of DDR4-2933: figures of Intel's data sheet
+from memory, not looked up."""
 
 
 def named(name: str) -> Device:
-    """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
+    """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises
+    DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")
     found = meant(name)
     if not found:
         close = nearest(name)
         near = f"Near it: {', '.join(close)}. " if close else ""
-        remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+        remedy = (
+            f"{near}Or give its peaks: `device_spec` "
+            "name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+        )
         sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
         raise DeviceError(
-            f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}", remedy
+            f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}",
+            remedy,
         )
     board = choose(found)
     note = None
@@ -303,28 +379,29 @@ def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
     gpu = board.gpu
     return Machine(
-        name=board.name, kind="gpu", flops_per_second=flops_per_second(gpu),
-        bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
-        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
-        power_w=gpu.power_w, process_nm=PROCESS_NM.get(gpu.capability),
-    )  # fmt: skip
-
-
-_PATHS = {
-    "fp32_tflops": "fp32", "fp64_tflops": "fp64", "fp16_tflops": "fp16", "tensor_fp16_tflops": "tensor fp16",
-    "tensor_bf16_tflops": "tensor bf16", "tensor_tf32_tflops": "tensor tf32",
-}  # fmt: skip
-_NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
-EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
+        name=board.name,
+        kind="gpu",
+        flops_per_second=flops_per_second(gpu),
+        bytes_per_second=gpu.bandwidth_gbs * 1e9,
+        memory_bytes=board.memory_gb * 1e9,
+        sms=gpu.sms,
+        clock_hz=gpu.boost_mhz * 1e6,
+        l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
+        power_w=gpu.power_w,
+        process_nm=PROCESS_NM.get(gpu.capability),
+    )
 
 
 def by_hand(text: str) -> Device:
-    """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1 multiply-add = 2), GB/s, GB.
+    """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1
+    multiply-add = 2), GB/s, GB.
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops, kind to gpu. Raises DeviceError.
     """
     known, given = (
-        dict.fromkeys((*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")),
+        dict.fromkeys(
+            (*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")
+        ),
         dict[str, str](),
     )
     for piece in text.split(","):
@@ -341,17 +418,24 @@ def by_hand(text: str) -> Device:
     kind = given.get("kind", "gpu")
     if kind not in ("gpu", "cpu"):
         raise DeviceError(f"`device_spec`: kind is gpu or cpu, got '{kind}'", EXAMPLE)
-    figure = {key: _figure(key, value) for key, value in given.items() if key not in ("name", "kind")}
+    figure = {
+        key: _figure(key, value) for key, value in given.items() if key not in ("name", "kind")
+    }
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths and "tensor bf16" not in paths:
         paths["tensor bf16"] = paths["tensor fp16"]
     machine = Machine(
-        name=given["name"], kind=kind, flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
-        memory_bytes=figure["memory_gb"] * 1e9, sms=int(figure["sms"]) if "sms" in figure else None,
+        name=given["name"],
+        kind=kind,
+        flops_per_second=paths,
+        bytes_per_second=figure["bandwidth_gbs"] * 1e9,
+        memory_bytes=figure["memory_gb"] * 1e9,
+        sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
-        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None, power_w=figure.get("power_w"),
+        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
+        power_w=figure.get("power_w"),
         process_nm=int(figure["process_nm"]) if "process_nm" in figure else None,
-    )  # fmt: skip
+    )
     return Device(machine, "peaks given by hand")
 
 
@@ -366,18 +450,25 @@ def _figure(key: str, value: str) -> float:
 
 
 def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> Device:
-    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError, TypeError or ValueError."""
+    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError, TypeError
+    or ValueError."""
     threads = record.get("threads")
     machine = Machine(
-        name=machine_name(str(record["device"]), str(record["kind"]), threads), kind=str(record["kind"]),
+        name=machine_name(str(record["device"]), str(record["kind"]), threads),
+        kind=str(record["kind"]),
         flops_per_second={str(path): float(value) for path, value in record["flops"].items()},
-        bytes_per_second=float(record["bandwidth_bps"]), memory_bytes=memory_bytes, sms=threads,
-    )  # fmt: skip
-    return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad")
+        bytes_per_second=float(record["bandwidth_bps"]),
+        memory_bytes=memory_bytes,
+        sms=threads,
+    )
+    return Device(
+        machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad"
+    )
 
 
 def machine_name(device: str, kind: str, threads: int | None = None) -> str:
-    """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC, 2 threads")."""
+    """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC,
+    2 threads")."""
     if kind == "gpu":
         found = meant(device)
         return found[0].name if len(found) == 1 else device
@@ -385,6 +476,7 @@ def machine_name(device: str, kind: str, threads: int | None = None) -> str:
 
 
 def threads_of(cpu: str, machine: str) -> int | None:
-    """Threads in the name of a machine with this CPU; None for another machine, or without threads."""
+    """Threads in the name of a machine with this CPU; None for another machine, or
+    without threads."""
     found = re.fullmatch(r"(.*), (\d+) threads?", machine)
     return int(found[2]) if found is not None and found[1] == cpu else None

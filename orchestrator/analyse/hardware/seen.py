@@ -1,4 +1,5 @@
-"""Which GPU a run saw, whether two runs can have seen the same one, and what none of its kind can exceed."""
+"""Which GPU a run saw, whether two runs can have seen the same one, and what none of its kind
+can exceed."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.records.run import Run
 
 SAME_MEMORY = 0.875
-"""Two figures of one GPU's memory lie at least this near: smaller / larger. ECC takes up to 1/16, the driver and the CUDA
-context some more (40,536 and 40,960 MiB; a T4 shows 15,109 to 15,360 of its 16,384 MiB); products differ by 1/6 or more."""
+"""Two figures of one GPU's memory lie at least this near: smaller / larger. ECC takes up to 1/16,
+the driver and the CUDA context some more (40,536 and 40,960 MiB; a T4 shows 15,109 to 15,360 of its
+16,384 MiB); products differ by 1/6 or more."""
 MIB = 1 << 20
 GB = 1 << 30
 
@@ -39,7 +41,9 @@ class SeenGpu:
     def joined(self, other: SeenGpu) -> SeenGpu:
         """Both, where they are the same GPU: what either knows."""
         return SeenGpu(
-            self.name or other.name, self.memory_bytes or other.memory_bytes, self.capability or other.capability
+            self.name or other.name,
+            self.memory_bytes or other.memory_bytes,
+            self.capability or other.capability,
         )
 
 
@@ -51,12 +55,15 @@ def seen_gpu(run: Run) -> SeenGpu | None:
     totals = [item.bytes for item in run.report.memory if item.quantity == "device_total"]
     totals += [item.memory_total_bytes for item in run.report.samples if item.memory_total_bytes]
     memory = (device.memory_bytes if device else None) or max(totals, default=None)
-    found = SeenGpu(device.name if device else None, memory, device.compute_capability if device else None)
+    found = SeenGpu(
+        device.name if device else None, memory, device.compute_capability if device else None
+    )
     return found if found.known else None
 
 
 def contradict(one: SeenGpu, other: SeenGpu) -> bool:
-    """True where the records rule out that both are the same product: by memory, compute capability or name.
+    """True where the records rule out that both are the same product: by memory, compute capability
+    or name.
 
     What either does not know contradicts nothing.
     """
@@ -84,10 +91,12 @@ def _products(name: str) -> Sequence[Gpu]:
 
 
 def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
-    """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of ``precision``.
+    """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of
+    ``precision``.
 
-    fp32 may also run as TF32 where the chip has it, and on AMD's matrix cores. None where no record names a product of
-    the table, or for a precision without a path. A kernel that is said to be faster than this was not timed.
+    fp32 may also run as TF32 where the chip has it, and on AMD's matrix cores. None where no record
+    names a product of the table, or for a precision without a path. A kernel that is said to be
+    faster than this was not timed.
     """
     path = PATH_OF.get(precision or "")
     if seen is None or not seen.name or path is None:

@@ -1,13 +1,17 @@
-"""Where a series of points changed its level: candidates by ruptures, each then tested against series without a change.
+"""Where a series of points changed its level: candidates by ruptures, each then tested against
+series without a change.
 
-Candidates: PELT with an exact search of the squared error of logarithms (R. Killick, P. Fearnhead, I. A. Eckley, Journal of the
-American Statistical Association 107 (2012)), as ruptures' KernelCPD with a linear kernel (S. Arlot, A. Celisse, Z. Harchaoui,
-Journal of Machine Learning Research 20 (2019)); penalty 2 s^2 ln n, s from the differences of successive points.
-Test: the best split of the two segments around a candidate, against the best splits of series without a change: the same noise in
-other orders, each point as like the one before it as in the line (autocorrelation of the first order, drawn anew for each series
-with the error that it is known with). How noise is distributed is not assumed. A line that drifts slowly for fewer than about 50
-points still looks like one with a change: docs/commands/history.md has the measured share of false alarms.
-Where it was: the splits whose squared error is within 7.35 s^2 of the best (95 %; B. E. Hansen, Econometrica 68 (2000)).
+Candidates: PELT with an exact search of the squared error of logarithms (R. Killick, P. Fearnhead,
+I. A. Eckley, Journal of the American Statistical Association 107 (2012)), as ruptures' KernelCPD
+with a linear kernel (S. Arlot, A. Celisse, Z. Harchaoui, Journal of Machine Learning Research 20
+(2019)); penalty 2 s^2 ln n, s from the differences of successive points. Test: the best split of
+the two segments around a candidate, against the best splits of series without a change: the same
+noise in other orders, each point as like the one before it as in the line (autocorrelation of the
+first order, drawn anew for each series with the error that it is known with). How noise is
+distributed is not assumed. A line that drifts slowly for fewer than about 50 points still looks
+like one with a change: docs/commands/history.md has the measured share of false alarms. Where it
+was: the splits whose squared error is within 7.35 s^2 of the best (95 %; B. E. Hansen, Econometrica
+68 (2000)).
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 ALPHA = 0.02
-"""Chance that anything at all is claimed of a line in which nothing changed; steps and layers have a half each."""
+"""Chance that anything at all is claimed of a line in which nothing changed; steps and layers have
+a half each."""
 SHORTEST = 3
 """Points of a level at least."""
 ORDERS = 9_999
@@ -35,8 +40,9 @@ _FIRST = 199
 """Orders after which a hopeless candidate is given up."""
 _HANSEN = 7.35
 _BIAS = 3
-"""Times (1 + 4 r)/n that the autocorrelation r of a line of n points is found too small: once for its mean (M. G. Kendall, Biometrika
-41 (1954)), twice more for the two levels of the best split, which is chosen for leaving little."""
+"""Times (1 + 4 r)/n that the autocorrelation r of a line of n points is found too small: once for
+its mean (M. G. Kendall, Biometrika 41 (1954)), twice more for the two levels of the best split,
+which is chosen for leaving little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,26 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
     """Every change of a count that does not jitter."""
     edges = [0, *(at for at in range(1, len(values)) if values[at] != values[at - 1]), len(values)]
     return [
-        Change(at, values[at] / values[at - 1] - 1 if values[at - 1] else math.inf, None, None, at, at, at - left, right - at)
+        Change(
+            at,
+            values[at] / values[at - 1] - 1 if values[at - 1] else math.inf,
+            None,
+            None,
+            at,
+            at,
+            at - left,
+            right - at,
+        )
         for left, at, right in zip(edges, edges[1:], edges[2:], strict=False)
-    ]  # fmt: skip
+    ]
 
 
 def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0) -> list[Change]:
-    """Changes of level that are significant among so many ``series``, and larger than ``gate`` (0.05 is 5 %), oldest first.
+    """Changes of level that are significant among so many ``series``, and larger than ``gate``
+    (0.05 is 5 %), oldest first.
 
-    values: one a point, above 0. The same values give the same answer: orders are drawn from one seed.
+    values: one a point, above 0. The same values give the same answer: orders are drawn from
+    one seed.
     """
     if len(values) < fewest(series) or min(values) <= 0:
         return []
@@ -99,7 +116,9 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
         tested = {}
         for place in zip(edges, edges[1:], edges[2:], strict=False):
             if place not in chances:
-                chances[place] = min(weight * _chance(logs[place[0] : place[2]], threshold / weight), 1.0)
+                chances[place] = min(
+                    weight * _chance(logs[place[0] : place[2]], threshold / weight), 1.0
+                )
             tested[place] = chances[place]
         worst = max(tested, key=lambda place: (tested[place], -abs(_shift(logs, place))))
         if tested[worst] < threshold:
@@ -114,7 +133,9 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
         interval = (both.low - 1, both.high - 1) if isinstance(both, Ratio) else (change, change)
         earliest, latest = _range(logs[left:right], at - left)
         p = chances[left, at, right]
-        found.append(Change(at, change, interval, p, left + earliest, left + latest, at - left, right - at))
+        found.append(
+            Change(at, change, interval, p, left + earliest, left + latest, at - left, right - at)
+        )
     return found
 
 
@@ -133,7 +154,11 @@ def _candidates(logs: Array) -> list[int]:
     if spread == 0:
         return []
     scaled = ((logs - logs.mean()) / spread).reshape(-1, 1)
-    edges = KernelCPD(kernel="linear", min_size=SHORTEST).fit(scaled).predict(pen=2 * math.log(len(logs)))
+    edges = (
+        KernelCPD(kernel="linear", min_size=SHORTEST)
+        .fit(scaled)
+        .predict(pen=2 * math.log(len(logs)))
+    )
     return [int(edge) for edge in edges[:-1]]
 
 
@@ -142,7 +167,9 @@ def _gains(rows: Array) -> Array:
     import numpy as np
 
     count = rows.shape[1]
-    sums = np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1)[:, SHORTEST - 1 : count - SHORTEST]
+    sums = np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1)[
+        :, SHORTEST - 1 : count - SHORTEST
+    ]
     left = np.arange(SHORTEST, count - SHORTEST + 1)
     gains: Array = sums**2 * count / (left * (count - left))
     return gains
@@ -159,7 +186,8 @@ def _splits(rows: Array) -> Array:
 
 
 def _chance(points: Array, needed: float) -> float:
-    """p-value of the best split of these points; not worked out further where it is hopeless to be below ``needed``."""
+    """p-value of the best split of these points; not worked out further where it is hopeless to be
+    below ``needed``."""
     import numpy as np
 
     seen = float(_splits(points[None])[0]) * (1 - 1e-9)
@@ -174,12 +202,15 @@ def _chance(points: Array, needed: float) -> float:
 
 
 def _unchanged(dice: Any, points: Array, wanted: int) -> Array:
-    """So many series with the noise of these points and without a change, each of them with its own autocorrelation."""
+    """So many series with the noise of these points and without a change, each of them with its own
+    autocorrelation."""
     import numpy as np
 
     count = len(points)
     best = int(_gains(points[None]).argmax()) + SHORTEST
-    rest = np.concatenate([points[:best] - points[:best].mean(), points[best:] - points[best:].mean()])
+    rest = np.concatenate(
+        [points[:best] - points[:best].mean(), points[best:] - points[best:].mean()]
+    )
     whole = float((rest**2).sum())
     found = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
     alike = found + _BIAS * (1 + 4 * found) / count
@@ -198,5 +229,9 @@ def _range(points: Array, at: int) -> tuple[int, int]:
     gains = _gains(points[None])[0]
     inside = [*(points[:at] - points[:at].mean()), *(points[at:] - points[at:].mean())]
     variance = sum(one * one for one in inside) / max(len(points) - 2, 1)
-    near = [place + SHORTEST for place, gain in enumerate(gains) if gains[at - SHORTEST] - gain <= _HANSEN * variance]
+    near = [
+        place + SHORTEST
+        for place, gain in enumerate(gains)
+        if gains[at - SHORTEST] - gain <= _HANSEN * variance
+    ]
     return min(near, default=at), max(near, default=at)

@@ -1,4 +1,5 @@
-"""Lines of a history: runs of one study, batch size, profiler, device and clocks, in order of time or commits."""
+"""Lines of a history: runs of one study, batch size, profiler, device and clocks, in order of time
+or commits."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ QUANTITIES = {
 }
 """Quantity -> its unit. FLOPs are counted: 1 multiply-add = 2."""
 TOGETHER_S = 6 * 3600.0
-"""Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up again later makes another."""
+"""Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up
+again later makes another."""
 EXACT = ("flops", "launches", "memory")
 """Quantities whose every change counts where all repeats of a point agree."""
 
@@ -43,7 +45,9 @@ class What(NamedTuple):
     @property
     def name(self) -> str:
         """ "step", "conv1 forward"."""
-        return f"{self.layer} {self.direction}".strip() if self.quantity == "layer" else self.quantity
+        return (
+            f"{self.layer} {self.direction}".strip() if self.quantity == "layer" else self.quantity
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ class Line:
     facts: dict[str, str]
     points: list[list[Seen]] = field(default_factory=list)
     apart: str | None = None
-    """Why it is not part of an earlier line of the same workload and batch size; None for the first."""
+    """Why it is not part of an earlier line of the same workload and batch size; None for
+    the first."""
     series: tuple[Series, ...] = ()
 
 
@@ -98,7 +103,8 @@ class History:
     gate: float
     lines: tuple[Line, ...]
     suspects: dict[tuple[int, int], tuple[Suspect, ...]]
-    """(line, first point after the change) -> what differs between it and the point before, the likeliest first."""
+    """(line, first point after the change) -> what differs between it and the point before, the
+    likeliest first."""
 
 
 def seen(run: Run, store: int) -> Seen:
@@ -109,7 +115,9 @@ def seen(run: Run, store: int) -> Seen:
         if not one.trusted or key.level == "kernel":
             continue
         if key.quantity == "throughput" or (key.level, key.what) == ("step", "step"):
-            values[What("step" if key.quantity == "time" else "throughput")] = statistics.median(one.values)
+            values[What("step" if key.quantity == "time" else "throughput")] = statistics.median(
+                one.values
+            )
         elif key.level == "layer":
             values[What("layer", key.layer, key.direction)] = statistics.median(one.values)
     for key, one in (flops(item) if run.report.counters else {}).items():
@@ -122,21 +130,40 @@ def seen(run: Run, store: int) -> Seen:
     (study,) = studies([run])
     facts = {fact.name: said for fact in FACTS if (said := fact.read(run)) is not None}
     moment = run.report.environment.get("commit_time")
-    return Seen(run.id, store, run.sweep_id, heading(study), run.batch_size, run.profiler, run.started_at, commit_of(run),
-                moment, facts, values)  # fmt: skip
+    return Seen(
+        run.id,
+        store,
+        run.sweep_id,
+        heading(study),
+        run.batch_size,
+        run.profiler,
+        run.started_at,
+        commit_of(run),
+        moment,
+        facts,
+        values,
+    )
 
 
 def lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
     """Every line, with the changes of its series that are larger than ``gate`` (0.05 is 5 %)."""
     found: list[Line] = []
     for one in sorted(runs, key=lambda one: (_moment(one, by_commit), one.store, one.run)):
-        same = [line for line in found if (line.facts.get("workload"), line.batch, line.profiler) ==
-                (one.facts.get("workload"), one.batch, one.profiler)]  # fmt: skip
+        same = [
+            line
+            for line in found
+            if (line.facts.get("workload"), line.batch, line.profiler)
+            == (one.facts.get("workload"), one.batch, one.profiler)
+        ]
         reasons = [_apart(line, one) for line in same]
         home = next((line for line, why in zip(same, reasons, strict=True) if not why), None)
         if home is None:
             home = Line(
-                one.name, one.batch, one.profiler, dict(one.facts), apart="; ".join(reasons[-1]) if reasons else None
+                one.name,
+                one.batch,
+                one.profiler,
+                dict(one.facts),
+                apart="; ".join(reasons[-1]) if reasons else None,
             )
             found.append(home)
         home.facts = one.facts | home.facts
@@ -151,7 +178,8 @@ def lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) 
 
 
 def _moment(one: Seen, by_commit: bool) -> float:
-    """Seconds since 1970: of the commit where it is asked for and known, else of the run; 0 where neither is known."""
+    """Seconds since 1970: of the commit where it is asked for and known, else of the run; 0 where
+    neither is known."""
     said = (one.commit_time if by_commit else None) or one.started_at
     return 0.0 if said is None else _seconds(said)
 
@@ -166,7 +194,8 @@ def _seconds(moment: str) -> float:
 
 
 def _together(a: Seen, b: Seen, by_commit: bool) -> bool:
-    """Repeats of one point: of one clean commit where commits are asked for; else of one sweep and commit, within some hours."""
+    """Repeats of one point: of one clean commit where commits are asked for; else of one sweep and
+    commit, within some hours."""
     if by_commit and a.commit and "+" not in a.commit:
         return a.commit == b.commit
     if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
@@ -193,8 +222,11 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
     every = dict.fromkeys(what for point in line.points for one in point for what in one.values)
     layers = sum(what.quantity == "layer" for what in every)
     for what in sorted(every, key=lambda what: list(QUANTITIES).index(what.quantity)):
-        held = [(at, known) for at, point in enumerate(line.points)
-                if (known := [one.values[what] for one in point if what in one.values])]  # fmt: skip
+        held = [
+            (at, known)
+            for at, point in enumerate(line.points)
+            if (known := [one.values[what] for one in point if what in one.values])
+        ]
         values = [statistics.median(known) for _, known in held]
         exact = what.quantity in EXACT and _is_exact(what, [known for _, known in held], values)
         if exact:
@@ -202,14 +234,19 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
         elif what.quantity == "throughput":  # the step's, the other way round
             changes = []
         else:
-            changes = noisy_changes(values, series=layers if what.quantity == "layer" else 1, gate=gate)
+            changes = noisy_changes(
+                values, series=layers if what.quantity == "layer" else 1, gate=gate
+            )
         yield Series(what, tuple(at for at, _ in held), tuple(values), exact, tuple(changes))
 
 
 def _is_exact(what: What, known: Sequence[Sequence[float]], values: Sequence[float]) -> bool:
-    """All repeats agree; what is not counted by definition also keeps each of its levels for two points or has repeats."""
+    """All repeats agree; what is not counted by definition also keeps each of its levels for two
+    points or has repeats."""
     if any(len(set(one)) > 1 for one in known):
         return False
     if what.quantity == "flops" or all(len(one) > 1 for one in known):
         return True
-    return all(min(change.before_points, change.after_points) >= 2 for change in exact_changes(values))
+    return all(
+        min(change.before_points, change.after_points) >= 2 for change in exact_changes(values)
+    )

@@ -1,14 +1,18 @@
-"""Which algorithm a kernel runs, from its name (cuDNN, cuBLAS, CUTLASS, Triton, ATen, ...; 2017 to today).
+"""Which algorithm a kernel runs, from its name (cuDNN, cuBLAS, CUTLASS, Triton, ATen, ...; 2017
+to today).
 
 Names of AMD's library kernels say which numbers they multiply; they are in lower case here:
 
-- Tensile (rocBLAS, hipBLASLt): ``Cijk_Ailk_Bljk_HHS_BH_..._MT128x128x32_MI32x32x8x1_...`` has the types of input, output and
-  sum (H fp16, B bf16, S fp32, D fp64, I8 int8, F8 and B8 fp8), the macro tile (MT: outputs of a work-group and the step
-  along the sum) and, where the matrix cores multiply, their instruction (MI). Without MI the vector units do.
-- MIOpen: ``igemm_fwd_gtcx2_nhwc_bf16_..._bt128x128x32_wt32x32x8_...`` has the type, the tile of a work-group (bt) and of a
-  matrix instruction (wt); ``miopenSp3AsmConv_..._fp32_f2x3_...`` is Winograd F(2x2,3x3) on the vector units;
-  ``naive_conv_..._float_double_float`` has the types of input, sum and output.
-- Composable Kernel: types are template arguments (``_Float16``, ``ck::bhalf_t``); xdl and mfma are matrix cores.
+- Tensile (rocBLAS, hipBLASLt): ``Cijk_Ailk_Bljk_HHS_BH_..._MT128x128x32_MI32x32x8x1_...`` has the
+  types of input, output and sum (H fp16, B bf16, S fp32, D fp64, I8 int8, F8 and B8 fp8), the macro
+  tile (MT: outputs of a work-group and the step along the sum) and, where the matrix cores
+  multiply, their instruction (MI). Without MI the vector units do.
+- MIOpen: ``igemm_fwd_gtcx2_nhwc_bf16_..._bt128x128x32_wt32x32x8_...`` has the type, the tile of a
+  work-group (bt) and of a matrix instruction (wt); ``miopenSp3AsmConv_..._fp32_f2x3_...`` is
+  Winograd F(2x2,3x3) on the vector units; ``naive_conv_..._float_double_float`` has the types of
+  input, sum and output.
+- Composable Kernel: types are template arguments (``_Float16``, ``ck::bhalf_t``); xdl and mfma are
+  matrix cores.
 """
 
 from __future__ import annotations
@@ -21,11 +25,23 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-_TENSILE = re.compile(r"cijk_[a-z]+_[a-z]+_(?P<types>f8b8|b8f8|i8|f8|b8|[hbsdcz4])(?P<rest>[a-z0-9]*)_")
+_TENSILE = re.compile(
+    r"cijk_[a-z]+_[a-z]+_(?P<types>f8b8|b8f8|i8|f8|b8|[hbsdcz4])(?P<rest>[a-z0-9]*)_"
+)
 _TENSILE_TYPES = {
-    "h": "fp16", "b": "bf16", "s": "fp32", "d": "fp64", "c": "fp32", "z": "fp64", "i8": "int8", "4": "int8", "f8": "fp8",
-    "b8": "fp8", "f8b8": "fp8", "b8f8": "fp8",
-}  # fmt: skip
+    "h": "fp16",
+    "b": "bf16",
+    "s": "fp32",
+    "d": "fp64",
+    "c": "fp32",
+    "z": "fp64",
+    "i8": "int8",
+    "4": "int8",
+    "f8": "fp8",
+    "b8": "fp8",
+    "f8b8": "fp8",
+    "b8f8": "fp8",
+}
 _TF32 = re.compile(r"xf32|f32xemul|_s_mx_")
 """XF32 is AMD's name of TF32."""
 _AMD_INSTRUCTION = re.compile(r"_mi\d+x\d+")
@@ -33,19 +49,129 @@ _IGEMM = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int
 _WAVE_TILE = re.compile(r"_wt\d+x\d+x\d+")
 _ASSEMBLED = re.compile(r"miopensp3asmconv\w*?_(fp32|fp16|bf16)")
 _NAIVE = re.compile(r"naive_conv_\w*?(?:nchw|nhwc|ncdhw|ndhwc)_(float|half|ushort|int8_t|double)_")
-_NAIVE_TYPES = {"float": "fp32", "half": "fp16", "ushort": "bf16", "int8_t": "int8", "double": "fp64"}
+_NAIVE_TYPES = {
+    "float": "fp32",
+    "half": "fp16",
+    "ushort": "bf16",
+    "int8_t": "int8",
+    "double": "fp64",
+}
 _CK_NAME = re.compile(r"(?:^|\W|_zn\d)\d*ck(?:_tile)?(?:::|\d)|_xdl_")
 _CK_TYPES = (
     ("bf16", re.compile(r"\bbhalf_t\b|ck::bhalf|bf16_t\b|__bf16\b|hip_bfloat16\b|std::bfloat16_t")),
-    ("fp8", re.compile(r"\bf8_t\b|\bbf8_t\b|fp8_t\b")), ("fp16", re.compile(r"_float16\b|\bhalf_t\b")),
-    ("int8", re.compile(r"\bint8_t\b|signed char")), ("fp64", re.compile(r"\bdouble\b")), ("fp32", re.compile(r"\bfloat\b")),
-)  # fmt: skip
+    ("fp8", re.compile(r"\bf8_t\b|\bbf8_t\b|fp8_t\b")),
+    ("fp16", re.compile(r"_float16\b|\bhalf_t\b")),
+    ("int8", re.compile(r"\bint8_t\b|signed char")),
+    ("fp64", re.compile(r"\bdouble\b")),
+    ("fp32", re.compile(r"\bfloat\b")),
+)
 _CK_MATRIX = re.compile(r"xdl|mfma|wmma|ck_tile")
 Table = tuple[tuple[str, re.Pattern[str]], ...]
+_CONVOLVE = re.compile(
+    "(?:(?:implicit|explicit|precomputed)_convolve_sgemm|(?:dgrad|wgrad)"
+    r"_(?:alg\d_)?(?:nd_float_)?engine)<[^>]*?(?:\(int\)|int=)?(?:128|512|1024), "
+    r"?(?:\(int\)|int=)?(\d), ?(?:\(int\)|int=)?(\d),"
+)
+_WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
+
+_CHIP = re.compile(
+    r"(?:^|_|::)(maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell)(?=_)|(sm\d{2,3})(?!\d)|"
+    r"cutlass_(\d{2,3})_"
+)
+
+_TYPES = {
+    "f16": "fp16",
+    "fp16": "fp16",
+    "half": "fp16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+    "i8": "int8",
+    "int8": "int8",
+    "s8": "int8",
+    "u8": "int8",
+    "f32": "fp32",
+    "fp32": "fp32",
+    "f64": "fp64",
+    "e4m3": "fp8",
+    "e5m2": "fp8",
+    "e2m1": "fp4",
+    "d": "fp64",
+    "z": "fp64",
+    "c": "fp32",
+    "i": "int8",
+    "h": "fp16",
+    "s": "fp32",
+    "gc": "fp32",
+    "bfloat16": "bf16",
+    "tfloat32_t": "tf32",
+    "bfloat16_t": "bf16",
+    "half_t": "fp16",
+    "float_e4m3": "fp8",
+    "float_e5m2": "fp8",
+    "int8_t": "int8",
+    "__nv_bfloat16": "bf16",
+    "__half": "fp16",
+    "c10::half": "fp16",
+    "6half_t": "fp16",
+    "fp8": "fp8",
+    "float": "fp32",
+    "double": "fp64",
+}
+_XMMA = re.compile(
+    "xmma_[a-z_0-9]*?_(?P<stored>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|"
+    "i8|i32|e4m3|e5m2)_(?:(?P<computed>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|"
+    "f64|i8|i32|e4m3|e5m2)_)?"
+)
+"""``f32f32_tf32f32_f32``: read and written as fp32, multiplied as tf32 and summed in fp32."""
+_SHAPED = re.compile(
+    "(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?(g?[cz]|[shdi])(884|1688|16816|161616|8816|8832|16832|"
+    "16864|8864)(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|"
+    "tf32|s8|i8|int8)_)?"
+)
+_WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u8)")
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
+_NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
+_PLAIN = re.compile(r"(?:^|_|fermi)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
+_TRAITS = re.compile(
+    r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t|__nv_bfloat16|__half\b|c10::half|"
+    "(?<![a-z0-9])fp8(?![a-z0-9])"
+)
+_ENGINE = re.compile(r"(?:dgrad|wgrad)\w*(?:engine|_alg)\w*<(float|double)?")
+"""cuDNN's oldest gradients, on the CUDA cores: ``dgrad_engine<float, ..>``,
+``wgrad_alg0_engine<..>``."""
+_BATCHED = re.compile(r"^bmm_[a-z0-9]+_(?=\w*_fp32_t\d)(\w+?)_fp32")
+"""TensorRT-LLM's products: ``bmm_<output>_<a><b>_Fp32_t128x16x256``; mixed types are multiplied as
+the wider one."""
+_EFFICIENT = re.compile(r"fmha_cutlass[fb]_(f32|f16|bf16)_\w*?_sm(\d+)")
+
+_INSTRUCTION = re.compile(
+    r"(g?[cz]|[shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|"
+    "wgrad)"
+)
+_XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
+_N = r"(?:\(int\)|int=)?(\d+)"
+_TEMPLATE_INSTRUCTION = re.compile(
+    f"mmatensoroppolicy<(?:cutlass::arch::)?mma<(?:cutlass::gemm::)?gemmshape<{_N}, ?{_N}, "
+    rf"?{_N}>, ?(?:\(int\)|int=)?32, ?[\w:]+, ?[\w:]+, ?[\w:]+, ?[\w:]+, ?([\w:]+)"
+)
+_TEMPLATE_LETTERS = {"cutlass::half_t": "h", "half_t": "h", "int": "i", "double": "d"}
+"""CUTLASS 2's templates: shape, threads, types and layouts of both factors, type of the sum. 16 x
+16 x 4 is Volta's 884 of a warp."""
+_WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmma(64x\d+x\d+)")
+"""Hopper's: CUTLASS 3's names, its templates (``SM90_64x128x16_F32BF16BF16_SS``), and xmma's
+(``hgmma64x128x16``)."""
+
+_LONGEST = 4000
+
+_DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
+_ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
+"""Families that name a layer's algorithm, before norms, reductions and elementwise kernels."""
+_TILED = ("conv", "gemm", "attention")
 
 
 def math_of_amd(name: str) -> tuple[str | None, bool | None] | None:
-    """(type of the multiplied numbers, on matrix cores or not), None where the name does not say; None for other makers."""
+    """(type of the multiplied numbers, on matrix cores or not), None where the name does not say;
+    None for other makers."""
     if found := _TENSILE.search(name):
         matrix = _AMD_INSTRUCTION.search(name) is not None
         kind = _TENSILE_TYPES[found["types"]]
@@ -63,7 +189,8 @@ def math_of_amd(name: str) -> tuple[str | None, bool | None] | None:
 
 
 class Patterns:
-    """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives.
+    """Table -> (word, pattern of its names), to be tried in that order; lines with the same word
+    are alternatives.
 
     A table is compiled when it is first asked for: a report of a CPU needs none.
     """
@@ -85,21 +212,20 @@ class Patterns:
         """Empty where there is no such table."""
         if table not in self._compiled:
             words = self._lines.get(table, {})
-            self._compiled[table] = tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
+            self._compiled[table] = tuple(
+                (word, re.compile("|".join(patterns))) for word, patterns in words.items()
+            )
         return self._compiled[table]
 
 
 PATTERNS = Patterns("names.csv", "names_amd.csv")
-"""family, triton, role, library, direction, tile, and "conv method", ... of families with several methods.
+"""family, triton, role, library, direction, tile, and "conv method", ... of families with
+several methods.
 
-PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the shape
-decides ("triton"), since a pointwise kernel named after a convolution only adds the bias.
+PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation
+fused into it: the shape decides ("triton"), since a pointwise kernel named after a convolution only
+adds the bias.
 """
-_CONVOLVE = re.compile(
-    r"(?:(?:implicit|explicit|precomputed)_convolve_sgemm|(?:dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine)<[^>]*?"
-    r"(?:\(int\)|int=)?(?:128|512|1024), ?(?:\(int\)|int=)?(\d), ?(?:\(int\)|int=)?(\d),"
-)
-_WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
 
 def tile(name: str) -> tuple[int, int, int | None] | None:
@@ -109,7 +235,9 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     """
     if found := _CONVOLVE.search(name):
         return 2 ** int(found[1]), 2 ** int(found[2]), None
-    found = next((found for _, pattern in PATTERNS.of("tile") if (found := pattern.search(name))), None)
+    found = next(
+        (found for _, pattern in PATTERNS.of("tile") if (found := pattern.search(name))), None
+    )
     if not found:
         return None
     m, n, *k = (int(part) for part in found.groups())
@@ -117,14 +245,10 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
 
 
 def winograd_block(name: str) -> tuple[int, int, int] | None:
-    """(images, rows, columns) of tiles in one block of the fused Winograd: ``tile148t`` is 1 x 4 x 8."""
+    """(images, rows, columns) of tiles in one block of the fused Winograd: ``tile148t`` is 1 x 4
+    x 8."""
     found = _WINOGRAD_BLOCK.search(name)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-_CHIP = re.compile(
-    r"(?:^|_|::)(maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell)(?=_)|(sm\d{2,3})(?!\d)|cutlass_(\d{2,3})_"
-)
 
 
 def architecture(name: str) -> str | None:
@@ -133,39 +257,9 @@ def architecture(name: str) -> str | None:
     return (found[1] or found[2] or f"sm{found[3]}") if found else None
 
 
-_TYPES = {
-    "f16": "fp16", "fp16": "fp16", "half": "fp16", "bf16": "bf16", "tf32": "tf32", "i8": "int8", "int8": "int8",
-    "s8": "int8", "u8": "int8", "f32": "fp32", "fp32": "fp32", "f64": "fp64",
-    "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
-    "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32", "bfloat16": "bf16",
-    "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8", "int8_t": "int8",
-    "__nv_bfloat16": "bf16", "__half": "fp16", "c10::half": "fp16", "6half_t": "fp16", "fp8": "fp8", "float": "fp32", "double": "fp64",
-}  # fmt: skip
-_XMMA = re.compile(
-    r"xmma_[a-z_0-9]*?_(?P<stored>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
-    r"(?:(?P<computed>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_)?"
-)
-"""``f32f32_tf32f32_f32``: read and written as fp32, multiplied as tf32 and summed in fp32."""
-_SHAPED = re.compile(
-    r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?(g?[cz]|[shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
-    r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
-)
-_WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u8)")
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
-_NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
-_PLAIN = re.compile(r"(?:^|_|fermi)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
-_TRAITS = re.compile(
-    r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t|__nv_bfloat16|__half\b|c10::half|(?<![a-z0-9])fp8(?![a-z0-9])"
-)
-_ENGINE = re.compile(r"(?:dgrad|wgrad)\w*(?:engine|_alg)\w*<(float|double)?")
-"""cuDNN's oldest gradients, on the CUDA cores: ``dgrad_engine<float, ..>``, ``wgrad_alg0_engine<..>``."""
-_BATCHED = re.compile(r"^bmm_[a-z0-9]+_(?=\w*_fp32_t\d)(\w+?)_fp32")
-"""TensorRT-LLM's products: ``bmm_<output>_<a><b>_Fp32_t128x16x256``; mixed types are multiplied as the wider one."""
-_EFFICIENT = re.compile(r"fmha_cutlass[fb]_(f32|f16|bf16)_\w*?_sm(\d+)")
-
-
 def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
-    """(type of the multiplied numbers, on tensor cores or not); None where the name does not say."""
+    """(type of the multiplied numbers, on tensor cores or not); None where the name does
+    not say."""
     multiplies = family in ("conv", "winograd", "gemm", "attention", "depthwise", "fft")
     return (_printed(name) or _templates(name, family)) if multiplies else (None, None)
 
@@ -188,7 +282,13 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
     if (found := _PLAIN.search(name)) and "tensorop" not in name:
         return _TYPES[found[1]], False
     if found := _BATCHED.search(name):
-        kinds = (("bfloat16", "bf16"), ("fp16", "fp16"), ("e4m3", "fp8"), ("e5m2", "fp8"), ("e2m1", "fp4"))
+        kinds = (
+            ("bfloat16", "bf16"),
+            ("fp16", "fp16"),
+            ("e4m3", "fp8"),
+            ("e5m2", "fp8"),
+            ("e2m1", "fp4"),
+        )
         return next((kind for word, kind in kinds if word in found[1]), None), True
     if found := _ENGINE.search(name):
         return _TYPES[found[1]] if found[1] else None, False
@@ -216,7 +316,9 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
         if efficient := _EFFICIENT.search(name):
             return _efficient(efficient[1], int(efficient[2]))
         if printed := re.search(
-            r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name
+            r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|"
+            "f32)",
+            name,
         ):
             kind = _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
@@ -225,19 +327,21 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
         return kind, True
     if "simt" in name:
         return kind or "fp32", False
-    if (
-        "marlin" in name
-    ):  # 4-bit and 8-bit weights, multiplied as the other factor's type, which its name does not print
+    # 4-bit and 8-bit weights, multiplied as the other factor's type, which its name does not print
+    if "marlin" in name:
         return None, True
     if "csrmm" in name or "csrmv" in name:
         return ("fp32" if re.search(r"<(?:\w+::)?[^()]*\bfloat\b", name) else None), False
     if "gemv" in name or "winograd" in name or "gemmsn" in name:
-        return ("fp32" if re.search(r"<(?:int, int, )?float\b", name) or "scudnn" in name else None), False
+        return (
+            "fp32" if re.search(r"<(?:int, int, )?float\b", name) or "scudnn" in name else None
+        ), False
     return kind, None
 
 
 def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
-    """Memory-efficient attention of xFormers and PyTorch: fp32 by three TF32 products from Ampere on, on the CUDA cores before.
+    """Memory-efficient attention of xFormers and PyTorch: fp32 by three TF32 products from Ampere
+    on, on the CUDA cores before.
 
     Source: ``DefaultGemmType`` in PyTorch's ``mem_eff_attention/gemm_kernel_utils.h``.
     """
@@ -246,23 +350,9 @@ def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
     return _TYPES[stored], chip >= (70 if stored == "f16" else 80)
 
 
-_INSTRUCTION = re.compile(
-    r"(g?[cz]|[shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|wgrad)"
-)
-_XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
-_N = r"(?:\(int\)|int=)?(\d+)"
-_TEMPLATE_INSTRUCTION = re.compile(
-    rf"mmatensoroppolicy<(?:cutlass::arch::)?mma<(?:cutlass::gemm::)?gemmshape<{_N}, ?{_N}, ?{_N}>, ?(?:\(int\)|int=)?32, ?"
-    r"[\w:]+, ?[\w:]+, ?[\w:]+, ?[\w:]+, ?([\w:]+)"
-)
-_TEMPLATE_LETTERS = {"cutlass::half_t": "h", "half_t": "h", "int": "i", "double": "d"}
-"""CUTLASS 2's templates: shape, threads, types and layouts of both factors, type of the sum. 16 x 16 x 4 is Volta's 884 of a warp."""
-_WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmma(64x\d+x\d+)")
-"""Hopper's: CUTLASS 3's names, its templates (``SM90_64x128x16_F32BF16BF16_SS``), and xmma's (``hgmma64x128x16``)."""
-
-
 def instruction(name: str) -> str | None:
-    """Accumulator and shape of the tensor instruction: "s16816", "h884", "s64x128x16" of a warpgroup; None when not said."""
+    """Accumulator and shape of the tensor instruction: "s16816", "h884", "s64x128x16" of a
+    warpgroup; None when not said."""
     if found := _INSTRUCTION.search(name):
         return found[1] + found[2]
     if found := _WGMMA.search(name):
@@ -281,9 +371,6 @@ def instruction(name: str) -> str | None:
     return f"{letter}{found[2]}{found[3]}{found[4]}"
 
 
-_LONGEST = 4000
-
-
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """What a kernel's name says; every field is None where it says nothing."""
@@ -291,14 +378,17 @@ class Algorithm:
     family: str | None
     """A word of the table "family": conv, winograd, fft, depthwise, gemm, attention, layout, ..."""
     method: str | None = None
-    """In words: "implicit gemm", "winograd F(2x2,3x3)", "gemm", "split-k reduction", "flash attention"."""
+    """In words: "implicit gemm", "winograd F(2x2,3x3)", "gemm", "split-k reduction",
+    "flash attention"."""
     tile: tuple[int, int, int | None] | None = None
     """Outputs of one thread block (m, n) and the step along the sum (k, None where not said)."""
     split_k: bool | None = None
-    """True when the name says that the sum is split over blocks; cuBLAS does so without saying (None): see the grid."""
+    """True when the name says that the sum is split over blocks; cuBLAS does so without saying
+    (None): see the grid."""
     tensor_core: bool | None = None
     instruction: str | None = None
-    """Tensor instruction by accumulator and shape: "s884", "h884", "s16816" (m16 n8 k16, fp32 accumulation)."""
+    """Tensor instruction by accumulator and shape: "s884", "h884", "s16816" (m16 n8 k16, fp32
+    accumulation)."""
     math: str | None = None
     """Type of the multiplied numbers: fp32, tf32, fp16, bf16, int8, fp64, fp8, fp4."""
     direction: str | None = None
@@ -322,18 +412,12 @@ def family(name: str) -> str | None:
     return recognise(name).family
 
 
-_DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
-_ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
-"""Families that name a layer's algorithm, before norms, reductions and elementwise kernels."""
-_TILED = ("conv", "gemm", "attention")
-
-
 @lru_cache(maxsize=65536)
 def recognise(name: str) -> Algorithm:
     """What a kernel's name says about its algorithm.
 
-    The function's own name decides the family before its template arguments do, so that a copy kernel whose functor
-    mentions "add" stays a copy.
+    The function's own name decides the family before its template arguments do, so that a copy
+    kernel whose functor mentions "add" stays a copy.
     """
     lowered = name[:_LONGEST].lower()
     own = _own_name(lowered)
@@ -348,15 +432,25 @@ def recognise(name: str) -> Algorithm:
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
-        found, _first(f"{found} method", own, lowered) or found, tile(lowered) if found in _TILED else None, split_k,
-        tensor_core, instruction(lowered) if tensor_core else None, math,
-        _first("direction", lowered) if found in _DIRECTED else None, role, library, chip,
-        _winograd(lowered) if found == "winograd" else None, winograd_block(lowered),
-    )  # fmt: skip
+        found,
+        _first(f"{found} method", own, lowered) or found,
+        tile(lowered) if found in _TILED else None,
+        split_k,
+        tensor_core,
+        instruction(lowered) if tensor_core else None,
+        math,
+        _first("direction", lowered) if found in _DIRECTED else None,
+        role,
+        library,
+        chip,
+        _winograd(lowered) if found == "winograd" else None,
+        winograd_block(lowered),
+    )
 
 
 def of_layer(names: Iterable[str]) -> Algorithm:
-    """The algorithm of a layer that runs several kernels: its main kernel, or what the transforms around it say.
+    """The algorithm of a layer that runs several kernels: its main kernel, or what the transforms
+    around it say.
 
     A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
@@ -365,18 +459,28 @@ def of_layer(names: Iterable[str]) -> Algorithm:
 
 
 def arithmetic(names: Iterable[str]) -> list[Algorithm]:
-    """Every algorithm of a layer that runs several kernels: those that :func:`of_layer` chooses from.
+    """Every algorithm of a layer that runs several kernels: those that :func:`of_layer`
+    chooses from.
 
     Products between transforms belong to these; convolutions beside them (another gradient) stay.
     """
     known = [recognise(name) for name in names]
     transforms, main = _transforms(known), _main(known)
-    return [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))] if transforms else main
+    return (
+        [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))]
+        if transforms
+        else main
+    )
 
 
 def _transforms(known: Iterable[Algorithm]) -> list[Algorithm]:
     items = list(known)
-    return [item for word in ("winograd", "fft") for item in items if item.family == word and item.role != "offsets"]
+    return [
+        item
+        for word in ("winograd", "fft")
+        for item in items
+        if item.family == word and item.role != "offsets"
+    ]
 
 
 def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
@@ -386,7 +490,10 @@ def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
 
 
 def _first(table: str, *texts: str) -> str | None:
-    return next((word for text in texts for word, pattern in PATTERNS.of(table) if pattern.search(text)), None)
+    return next(
+        (word for text in texts for word, pattern in PATTERNS.of(table) if pattern.search(text)),
+        None,
+    )
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
@@ -404,15 +511,19 @@ def _winograd(lowered: str) -> tuple[int, int] | None:
 def _family(lowered: str, own: str) -> str | None:
     if lowered.startswith("triton_"):
         return _first("triton", lowered) or _first("family", lowered)
-    if "elementwise_kernel" in own and re.search(r"direct_copy_kernel|copy_device_to_device", lowered):
+    if "elementwise_kernel" in own and re.search(
+        r"direct_copy_kernel|copy_device_to_device", lowered
+    ):
         return "copy"
-    if own.startswith("multi_tensor_apply"):  # it runs any operation on a list of tensors: its functor says which
+    # it runs any operation on a list of tensors: its functor says which
+    if own.startswith("multi_tensor_apply"):
         return _first("foreach", lowered) or "optimizer"
     return _first("family", own, lowered)
 
 
 def _own_name(name: str) -> str:
-    """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by its X."""
+    """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by
+    its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
     text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)

@@ -1,8 +1,10 @@
-"""The same launch in two recordings: counts from ncu, time from nsys or torch. What has no partner is listed.
+"""The same launch in two recordings: counts from ncu, time from nsys or torch. What has no partner
+is listed.
 
-Two launches are the same when layer, direction, step (counted from the first measured one), kernel name, grid and block
-agree; of several that agree, the first is paired with the first. ncu prints names without namespaces and with template
-parameters in place of types (seen in 2019 to 2025), so launches without a partner are compared by the bare name.
+Two launches are the same when layer, direction, step (counted from the first measured one), kernel
+name, grid and block agree; of several that agree, the first is paired with the first. ncu prints
+names without namespaces and with template parameters in place of types (seen in 2019 to 2025), so
+launches without a partner are compared by the bare name.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Matched:
     steps: int
     """Steps that both recorded; 0 when neither says which step a launch belongs to."""
     beyond: int
-    """Launches in steps that only one of the two recorded, or outside of steps: no partner is expected."""
+    """Launches in steps that only one of the two recorded, or outside of steps: no partner
+    is expected."""
     counted_by: str
     timed_by: str
 
@@ -61,8 +64,18 @@ class _Launch(NamedTuple):
     def key(self, name: Callable[[str], str]) -> tuple[object, ...]:
         """What the same launch has in another recording, with its name as ``name`` makes it."""
         kernel = self.kernel
-        return (self.layer, self.direction, self.step, name(kernel.name), kernel.grid_x, kernel.grid_y, kernel.grid_z,
-                kernel.block_x, kernel.block_y, kernel.block_z)  # fmt: skip
+        return (
+            self.layer,
+            self.direction,
+            self.step,
+            name(kernel.name),
+            kernel.grid_x,
+            kernel.grid_y,
+            kernel.grid_z,
+            kernel.block_x,
+            kernel.block_y,
+            kernel.block_z,
+        )
 
 
 def match(counted: Run, timed: Run) -> Matched:
@@ -71,13 +84,19 @@ def match(counted: Run, timed: Run) -> Matched:
     Where ncu was narrowed to layers, launches elsewhere are left out. Guessed layers count as none.
     """
     wanted = narrowed_to(counted)
-    ours, theirs = _launches(counted), [launch for launch in _launches(timed) if inside(launch.layer, wanted)]
+    ours, theirs = (
+        _launches(counted),
+        [launch for launch in _launches(timed) if inside(launch.layer, wanted)],
+    )
     recorded = len(ours) + len(theirs)
-    steps = min(max((launch.step + 1 for launch in side if launch.step is not None), default=0)
-                for side in (ours, theirs))  # fmt: skip
+    steps = min(
+        max((launch.step + 1 for launch in side if launch.step is not None), default=0)
+        for side in (ours, theirs)
+    )
     if steps:
         ours, theirs = (
-            [launch for launch in side if launch.step is not None and launch.step < steps] for side in (ours, theirs)
+            [launch for launch in side if launch.step is not None and launch.step < steps]
+            for side in (ours, theirs)
         )
     beyond = recorded - len(ours) - len(theirs)
     pairs: list[LaunchPair] = []
@@ -87,20 +106,37 @@ def match(counted: Run, timed: Run) -> Matched:
     for name in (str, bare_name):
         found, ours, theirs = _pair_captured(ours, theirs, name)
         pairs += found
-    return Matched(tuple(sorted(pairs)), _left(ours), _left(theirs), steps, beyond, counted.profiler, timed.profiler)
+    return Matched(
+        tuple(sorted(pairs)),
+        _left(ours),
+        _left(theirs),
+        steps,
+        beyond,
+        counted.profiler,
+        timed.profiler,
+    )
 
 
 def unmatched_lines(matched: Matched) -> list[str]:
-    """What has no partner, one line a kernel and layer, most launches first; empty when everything has one."""
+    """What has no partner, one line a kernel and layer, most launches first; empty when everything
+    has one."""
     counted, timed = matched.counted_by, matched.timed_by
     sides = ((matched.only_counted, counted, timed), (matched.only_timed, timed, counted))
     lines = [
-        f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of {bare_name(item.name)} "
-        f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by {one} and not by {other}"
+        (
+            f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of "
+            f"{bare_name(item.name)} "
+            f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by "
+            f"{one} and not by {other}"
+        )
         for left, one, other in sides
         for item in left
     ]
-    more = [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"] if len(lines) > ALL_SHOWN else []
+    more = (
+        [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"]
+        if len(lines) > ALL_SHOWN
+        else []
+    )
     return lines[:ALL_SHOWN] + more
 
 
@@ -111,16 +147,20 @@ def narrowed_to(run: Run) -> tuple[str, ...]:
 
 
 def inside(layer: str | None, layers: Sequence[str]) -> bool:
-    """Is ``layer`` one of ``layers``, below one, or called so in a larger model ("model.conv2" is "conv2")?
+    """Is ``layer`` one of ``layers``, below one, or called so in a larger model ("model.conv2"
+    is "conv2")?
 
     Always, when no layers are asked for.
     """
-    return not layers or (layer is not None and any(f".{asked}." in f".{layer}." for asked in layers))
+    return not layers or (
+        layer is not None and any(f".{asked}." in f".{layer}." for asked in layers)
+    )
 
 
 @lru_cache(maxsize=8192)
 def bare_name(name: str) -> str:
-    """Of "void at::native::(anonymous namespace)::fill<float>(int)" what every tool prints: "fill"."""
+    """Of "void at::native::(anonymous namespace)::fill<float>(int)" what every tool
+    prints: "fill"."""
     kept: list[str] = []
     closers: list[str] = []
     for character in name:
@@ -141,10 +181,17 @@ def _launches(run: Run) -> list[_Launch]:
     steps = sorted({kernel.step for kernel in kernels if kernel.step is not None})
     numbers: dict[int | None, int] = {step: number for number, step in enumerate(steps)}
     return [
-        _Launch(kernel, numbers.get(kernel.step),
-                *((None, None) if kernel.layer_source == "guessed" else (kernel.layer, kernel.direction)))
+        _Launch(
+            kernel,
+            numbers.get(kernel.step),
+            *(
+                (None, None)
+                if kernel.layer_source == "guessed"
+                else (kernel.layer, kernel.direction)
+            ),
+        )
         for kernel in kernels
-    ]  # fmt: skip
+    ]
 
 
 def _pair(
@@ -167,11 +214,15 @@ def _pair(
 def _pair_captured(
     ours: list[_Launch], theirs: list[_Launch], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
-    """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph was launched at most."""
+    """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph
+    was launched at most."""
     captured = [launch for launch in theirs if launch.kernel.layer_source == "capture"]
     if not captured:
         return [], ours, theirs
-    bare, others = ([launch._replace(layer=None, direction=None) for launch in side] for side in (ours, captured))
+    bare, others = (
+        [launch._replace(layer=None, direction=None) for launch in side]
+        for side in (ours, captured)
+    )
     pairs, _, _ = _pair(bare, others, name)
     counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
     left = [launch for launch in ours if launch.kernel.launch not in counted]

@@ -1,9 +1,11 @@
-"""Layers that repeat one another: of launches with the same kernels, grids and layer shapes ncu needs to replay one.
+"""Layers that repeat one another: of launches with the same kernels, grids and layer shapes ncu
+needs to replay one.
 
-Kernel, grid and block are not enough. Two products with the same output but another depth use the same kernel and grid, and a
-bias that is added in the product costs a multiply-add per output (docs/hardware.md has the measurement). So layers repeat one
-another only when their operations have the same shapes and attributes, too, and kernels whose work depends on the data never
-count as repeated.
+Kernel, grid and block are not enough. Two products with the same output but another depth use the
+same kernel and grid, and a bias that is added in the product costs a multiply-add per output
+(docs/hardware.md has the measurement). So layers repeat one another only when their operations have
+the same shapes and attributes, too, and kernels whose work depends on the data never count
+as repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from perfctl.records.report import Counter, Gap, Kernel, Report
 EXTRAPOLATED = "extrapolated"
 """``Counter.section`` of a value that was counted for another launch."""
 _BY_DATA = re.compile(
-    r"index|scatter|gather|embedding|sort|top_?k|radix|nonzero|unique|nms|masked|multinomial", re.IGNORECASE
+    r"index|scatter|gather|embedding|sort|top_?k|radix|nonzero|unique|nms|masked|multinomial",
+    re.IGNORECASE,
 )
 """Kernels whose work depends on values, not on shapes alone."""
 
@@ -65,15 +68,20 @@ class FirstPass:
         return {
             "perfctl_plain_step": 1,
             "all_launches": self.all_launches,
-            "launches": [[*site, [list(launch) for launch in found]] for site, found in self.launches.items()],
+            "launches": [
+                [*site, [list(launch) for launch in found]] for site, found in self.launches.items()
+            ],
             "twins": [[*site, *twin] for site, twin in self.twins.items()],
         }
 
 
 def read_first_pass(content: Mapping[str, Any]) -> FirstPass:
-    """The first pass in its JSON form. Raises KeyError, TypeError or ValueError when it is not one."""
+    """The first pass in its JSON form. Raises KeyError, TypeError or ValueError when it is
+    not one."""
     launches = {
-        Site(layer, direction): tuple(Launch(name, tuple(grid), tuple(block)) for name, grid, block in found)
+        Site(layer, direction): tuple(
+            Launch(name, tuple(grid), tuple(block)) for name, grid, block in found
+        )
         for layer, direction, found in content["launches"]
     }
     twins = {Site(*row[:2]): Site(*row[2:]) for row in content["twins"]}
@@ -83,7 +91,8 @@ def read_first_pass(content: Mapping[str, Any]) -> FirstPass:
 
 
 def first_pass(kernels: Iterable[Kernel], ops: Iterable[OpShape]) -> FirstPass:
-    """``kernels``: the launches of one plain step, with their layers; ``ops``: the shapes of its operations."""
+    """``kernels``: the launches of one plain step, with their layers; ``ops``: the shapes of
+    its operations."""
     shapes: dict[str, list[str]] = defaultdict(list)
     for op in ops:
         own = replace(op, layer="", position=0, attributes={})
@@ -106,15 +115,20 @@ def first_pass(kernels: Iterable[Kernel], ops: Iterable[OpShape]) -> FirstPass:
 
 
 def _launch(kernel: Kernel) -> Launch:
-    grid, block = (kernel.grid_x, kernel.grid_y, kernel.grid_z), (kernel.block_x, kernel.block_y, kernel.block_z)
+    grid, block = (
+        (kernel.grid_x, kernel.grid_y, kernel.grid_z),
+        (kernel.block_x, kernel.block_y, kernel.block_z),
+    )
     return Launch(bare_name(kernel.name), grid, block)
 
 
 def with_repeats(report: Report, plain: FirstPass) -> Report:
-    """ncu's report of the launches that were replayed, with those that repeat them added and marked.
+    """ncu's report of the launches that were replayed, with those that repeat them added
+    and marked.
 
-    A layer is only added where the one that it repeats launched under ncu just what it did in the plain step, a whole
-    number of times; else a gap says why its counts are not known. Times are not carried over.
+    A layer is only added where the one that it repeats launched under ncu just what it did in the
+    plain step, a whole number of times; else a gap says why its counts are not known. Times are not
+    carried over.
     """
     kernels, counters = list(report.kernels), list(report.counters)
     by_site: dict[Site, list[Kernel]] = defaultdict(list)
@@ -132,13 +146,23 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
             continue
         measured = by_site.get(twin, [])
         if reason := _differs([_launch(kernel) for kernel in measured], plain.launches[twin]):
-            gaps.append(Gap("counter", "not_collected", f"it repeats {twin}, and {reason}", str(site)))
+            gaps.append(
+                Gap("counter", "not_collected", f"it repeats {twin}, and {reason}", str(site))
+            )
             continue
         for kernel in measured:
             own = kernel._replace(
-                launch=next(number), layer=site.layer, direction=site.direction, range_number=None, start_ns=None,
-                duration_ns=None, source=None, correlation=None, graph_id=None, graph_node_id=None,
-            )  # fmt: skip
+                launch=next(number),
+                layer=site.layer,
+                direction=site.direction,
+                range_number=None,
+                start_ns=None,
+                duration_ns=None,
+                source=None,
+                correlation=None,
+                graph_id=None,
+                graph_node_id=None,
+            )
             kernels.append(own)
             counters += [
                 one._replace(launch=own.launch, section=EXTRAPOLATED)
@@ -148,14 +172,24 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
             added += 1
     if not added:
         return replace(report, kernels=tuple(kernels), counters=tuple(counters), gaps=tuple(gaps))
-    said = f"{added} of {len(kernels)} launches were not replayed: their counts are those of another with the same kernel, "
+    said = (
+        f"{added} of {len(kernels)} launches were not replayed: their counts are those of another "
+        "with the same kernel, "
+    )
     said += "grid and layer shapes (--launches distinct)"
     environment = {**report.environment, "ncu:extrapolated": said}
-    return replace(report, kernels=tuple(kernels), counters=tuple(counters), gaps=tuple(gaps), environment=environment)
+    return replace(
+        report,
+        kernels=tuple(kernels),
+        counters=tuple(counters),
+        gaps=tuple(gaps),
+        environment=environment,
+    )
 
 
 def _differs(seen: list[Launch], plain: tuple[Launch, ...]) -> str | None:
-    """Why ncu's launches are not those of the plain step, any number of times; None when they are."""
+    """Why ncu's launches are not those of the plain step, any number of times; None when
+    they are."""
     if not seen:
         return "ncu counted no launch of that"
     times, rest = divmod(len(seen), len(plain))

@@ -1,8 +1,10 @@
-"""Kernel names for people: shortened from the middle, so that tile, type, functor and what tells them apart stay.
+"""Kernel names for people: shortened from the middle, so that tile, type, functor and what tells
+them apart stay.
 
-Names are shortened as a set: two kernels of a page never have the same short name. nsys and Kineto write
-``{lambda(float)#1}`` and ``(anonymous namespace)``, ncu writes ``[lambda(float) (instance 1)]``, ``<unnamed>`` and
-``(int)4``: two spellings of one kernel have one short name.
+Names are shortened as a set: two kernels of a page never have the same short name. nsys and Kineto
+write ``{lambda(float)#1}`` and ``(anonymous namespace)``, ncu writes
+``[lambda(float) (instance 1)]``, ``<unnamed>`` and ``(int)4``: two spellings of one kernel have one
+short name.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _ROUNDS = 3
 _MOST_TOKENS = 500
 _LITERAL = re.compile(r"\(\w+(?:(?:::| )\w+)*\)(?=-?\d)")
 _NOISE = re.compile(
-    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|\b_GLOBAL__N__\w+?::|_INTERNAL_\w+?::|::?operator ?\(\) ?\(\)(?: ?const)?"
-    r"|\bconst\b|\btypename\b|\[clone [^\]]*\]"
+    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|\b_GLOBAL__N__\w+?::|_INTERNAL_\w+?::|"
+    r"::?operator ?\(\) ?\(\)(?: ?const)?|\bconst\b|\btypename\b|\[clone [^\]]*\]"
 )
 _NCU_LAMBDA = re.compile(r"[\[{]lambda\(([^()]*)\) \(instance (\d+)\)[\]}]?")
 _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
@@ -37,7 +39,8 @@ _WHOLE = 40
 """Characters of an identifier among template arguments that is kept or left out as a whole."""
 _TILE = re.compile(r"\d+x\d+|^MT\d")
 _TYPE = re.compile(
-    r"^(?:float|double|half|Half|bool|int|long|char|BFloat16|bfloat16|bf16|fp16|fp8|f16|f32|f64|fp32|tf32|s8|u8|i8|e4m3|e5m2"
+    "^(?:float|double|half|Half|bool|int|long|char|BFloat16|bfloat16|bf16|fp16|fp8|f16|f32|f64|"
+    "fp32|tf32|s8|u8|i8|e4m3|e5m2"
     r"|BBS|HHS|(?:[fsd]|bf|tf)\d+(?:f\d+)*|[shd]gemm)$"
 )
 _FUNCTOR = re.compile(r"[Ff]unctor|Ops?$|kernel|impl|cuda|Agent|Cuda|CUDA|lambda")
@@ -45,9 +48,11 @@ _SOURCE_NAME = re.compile(r"(\d+)(?=[A-Za-z_])|L[a-z]n?(\d+)E")
 
 
 def shorten(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
-    """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels that differ.
+    """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels
+    that differ.
 
-    Return type, parameters, namespaces and casts are left out; then the least telling parts of what is still too long.
+    Return type, parameters, namespaces and casts are left out; then the least telling parts of what
+    is still too long.
     """
     plain = _plain(list(dict.fromkeys(names)))
     texts = sorted(set(plain.values()))  # whatever order the kernels ran in
@@ -73,7 +78,8 @@ def spoken(name: str) -> str:
 
 
 def concise(text: str) -> str:
-    """A plain name without what its functor says again: the dispatch over types, wrappers, the number of tensors."""
+    """A plain name without what its functor says again: the dispatch over types, wrappers, the
+    number of tensors."""
     text = _ARRAY.sub("", _WRAPPED.sub(r"\1", text))
     text = re.sub(r"(?:::)?\{#\d+\}", "", text)
     return re.sub(r"(?:::)?\{([^{}#]*)#\d+\}", r"{\1}", text)
@@ -84,11 +90,14 @@ def _plain(names: Sequence[str]) -> dict[str, str]:
     parts = {name: _parts(name) for name in names}
     overloads: dict[str, set[str]] = defaultdict(set)
     for text, parameters in parts.values():
-        if not re.search(r"\bT\d+\b", parameters):  # ncu and nsys write a parameter whose type is deduced as T1
+        # ncu and nsys write a parameter whose type is deduced as T1
+        if not re.search(r"\bT\d+\b", parameters):
             overloads[text].add(parameters.replace(" ", ""))
     several = {text for text, found in overloads.items() if len(found) > 1 and "<" not in text}
-    return {name: f"{text}({parameters})" if text in several and parameters else text
-            for name, (text, parameters) in parts.items()}  # fmt: skip
+    return {
+        name: f"{text}({parameters})" if text in several and parameters else text
+        for name, (text, parameters) in parts.items()
+    }
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -97,9 +106,12 @@ def _parts(name: str) -> tuple[str, str]:
         return _demangled(name), ""
     text = _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name)
     text = text.replace("(bool)0", "false").replace("(bool)1", "true")
-    text = _NOISE.sub("", _LITERAL.sub("", text.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")))
+    text = _NOISE.sub(
+        "", _LITERAL.sub("", text.replace("(anonymous namespace)::", "").replace("<unnamed>::", ""))
+    )
     text = re.sub(r"\b(\d+)(?:ul|u|l)\b", r"\1", text)
-    text = re.sub(r"\barray<char", "Array<char", text)  # std::array since PyTorch 2.5, at::detail::Array before
+    # std::array since PyTorch 2.5, at::detail::Array before
+    text = re.sub(r"\barray<char", "Array<char", text)
     text = _CALL.sub(r"\1", _LAMBDA.sub(r"{\1#\2}", text))
     head, parameters = _split(text)
     before = None
@@ -133,7 +145,8 @@ def _last_space(head: str) -> int:
 
 
 def _demangled(name: str) -> str:
-    """The names and numbers of a mangled name (Itanium C++ ABI, 5.1), without demangling the rest."""
+    """The names and numbers of a mangled name (Itanium C++ ABI, 5.1), without demangling
+    the rest."""
     found, place, kernel = [], 2, 0
     while match := _SOURCE_NAME.search(name, place):
         if match[2]:
@@ -173,7 +186,8 @@ def _weighed(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words and what stands between them. The function's own name is split at underscores: tiles and types stand in it."""
+    """Words and what stands between them. The function's own name is split at underscores: tiles
+    and types stand in it."""
     found, in_name = [], True
     for word in _WORD.findall(text):
         in_name = in_name and word not in _OPENS
@@ -201,7 +215,10 @@ def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_N
     """Text -> tokens that are not in every one of ``texts``."""
     tokens = {text: frozenset(_counted(_tokens(source))) for text, source in texts.items()}
     common = frozenset.intersection(*tokens.values())
-    return {text: dict.fromkeys(mine - common, extra) if len(texts) > 1 else {} for text, mine in tokens.items()}
+    return {
+        text: dict.fromkeys(mine - common, extra) if len(texts) > 1 else {}
+        for text, mine in tokens.items()
+    }
 
 
 def _cut(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
@@ -254,7 +271,9 @@ def _drawn(tokens: Sequence[str], kept: set[int]) -> str:
         if before is not None:
             between = tokens[before + 1 : place]
             whole = "".join(between)
-            parts.append(whole if not any(map(_is_word, between)) else "<" + GAP if whole[:1] == "<" else GAP)
+            parts.append(
+                whole if not any(map(_is_word, between)) else "<" + GAP if whole[:1] == "<" else GAP
+            )
         parts.append(tokens[place])
     rest = tokens[places[-1] + 1 :]
     parts.append("".join(rest) if not any(map(_is_word, rest)) else GAP)

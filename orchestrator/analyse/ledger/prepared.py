@@ -1,5 +1,6 @@
-"""Which runs belong together (the same workload, options, mode, precision and device, under any profiler), and such a
-study ready for analysis: steps, kernel keys, times and counted sums of its runs, each computed once, at first use.
+"""Which runs belong together (the same workload, options, mode, precision and device, under any
+profiler), and such a study ready for analysis: steps, kernel keys, times and counted sums of its
+runs, each computed once, at first use.
 
 Ledger, verdicts, roofline, findings, tables and charts read these, not the raw run.
 """
@@ -16,7 +17,12 @@ from typing import TypeVar
 from perfctl.orchestrator.analyse.counters import work as counters
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.counters.sums import instructions
-from perfctl.orchestrator.analyse.counters.work import CountedWork, Parts, counted_work, launch_parts
+from perfctl.orchestrator.analyse.counters.work import (
+    CountedWork,
+    Parts,
+    counted_work,
+    launch_parts,
+)
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import (
     as_flops,
@@ -29,7 +35,13 @@ from perfctl.orchestrator.analyse.derived.run import (
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.shared import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.analyse.ledger import timing
-from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
+from perfctl.orchestrator.analyse.ledger.timing import (
+    GRADIENTS,
+    Key,
+    LayerTimes,
+    Spread,
+    preference,
+)
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Range
@@ -43,7 +55,8 @@ _NO_VALUES: Mapping[str, float | None] = {}
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Runs that may be read side by side, in order of batch size; a foreign report is a study of its own."""
+    """Runs that may be read side by side, in order of batch size; a foreign report is a study of
+    its own."""
 
     workload: str | None
     """None for a report that was made elsewhere and does not say."""
@@ -70,15 +83,18 @@ class Study:
 
     @property
     def on_paper(self) -> bool:
-        """True where there is a ledger: of a run of perfctl's, of a report that holds its operators' shapes, and of a trace of
-        torch.profiler whose kernels have layers, which has times without paper FLOPs."""
+        """True where there is a ledger: of a run of perfctl's, of a report that holds its
+        operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
+        times without paper FLOPs."""
         return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
 
 
 def _has_layers(run: Run) -> bool:
     kernels = run.report.kernels
     return (
-        run.report.tool == "torch" and isinstance(kernels, Sequence) and any(one.layer is not None for one in kernels)
+        run.report.tool == "torch"
+        and isinstance(kernels, Sequence)
+        and any(one.layer is not None for one in kernels)
     )
 
 
@@ -87,7 +103,12 @@ def heading(study: Study) -> str:
     if study.workload is None:
         run = study.runs[0]
         return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
-    parts = (study.workload, study.variant, MODES.get(study.mode or "", study.mode), study.precision)
+    parts = (
+        study.workload,
+        study.variant,
+        MODES.get(study.mode or "", study.mode),
+        study.precision,
+    )
     return ", ".join(part for part in parts if part)
 
 
@@ -99,7 +120,8 @@ def device_label(run: Run) -> str | None:
 def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     """Group runs, in order of first appearance.
 
-    A run that failed before it knew its device or precision joins the study of its workload and mode.
+    A run that failed before it knew its device or precision joins the study of its workload
+    and mode.
     """
     groups: dict[tuple[object, ...], list[Run]] = {}
     unsure: list[Run] = []
@@ -114,15 +136,20 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
         home = next((key for key in groups if _fits(key, run)), _key(run))
         groups.setdefault(home, []).append(run)
     return tuple(
-        Study(*_key(members[0]), tuple(sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))))
+        Study(
+            *_key(members[0]),
+            tuple(sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))),
+        )
         for members in groups.values()
     )
 
 
 def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
-    """Studies of one sweep or ingest with the same workload and mode, which differ in device, precision or options.
+    """Studies of one sweep or ingest with the same workload and mode, which differ in device,
+    precision or options.
 
-    Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks of one job, alone.
+    Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks
+    of one job, alone.
     """
     groups: list[list[Study]] = []
     for study in found:
@@ -136,9 +163,13 @@ def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
 
 def _together(group: Iterable[Study], study: Study) -> bool:
     sweeps = {run.sweep_id for run in study.runs}
-    alone = any(one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs) for one in (*group, study))
+    alone = any(
+        one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs)
+        for one in (*group, study)
+    )
     return not alone and any(
-        (one.workload, one.mode) == (study.workload, study.mode) and sweeps & {run.sweep_id for run in one.runs}
+        (one.workload, one.mode) == (study.workload, study.mode)
+        and sweeps & {run.sweep_id for run in one.runs}
         for one in group
     )
 
@@ -150,7 +181,9 @@ def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
     if len(key) != 5 or key[0] != run.workload:
         return False
-    return all(mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True))
+    return all(
+        mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True)
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,14 +192,16 @@ class PreparedRun:
 
     run: Run
     precision: str | None = None
-    """The study's ("fp32"), for tensor work whose type neither a counter nor a kernel's name says. None: unknown."""
+    """The study's ("fp32"), for tensor work whose type neither a counter nor a kernel's name says.
+    None: unknown."""
     recorded: PreparedRun | None = None
-    """The run as it was recorded, where gradients of this one were joined to "backward" or its fused kernels parted between
-    layers; None where neither."""
+    """The run as it was recorded, where gradients of this one were joined to "backward" or its
+    fused kernels parted between layers; None where neither."""
 
     @cached_property
     def keys(self) -> Sequence[Key | None]:
-        """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of no layer."""
+        """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
+        no layer."""
         return timing.kernel_keys(self.run)
 
     @cached_property
@@ -176,12 +211,14 @@ class PreparedRun:
 
     @cached_property
     def numbered(self) -> bool:
-        """True when kernels say which step they belong to; those without a number are then in no measured step."""
+        """True when kernels say which step they belong to; those without a number are then in no
+        measured step."""
         return timing.numbered(self.run)
 
     @cached_property
     def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
-        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates are left out."""
+        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates
+        are left out."""
         pairs = zip(self.run.report.kernels, self.keys, strict=True)
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
@@ -206,18 +243,28 @@ class PreparedRun:
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
         """Launch -> metric -> value."""
-        return counters.values_by_launch(self.run.report.counters) if self.recorded is None else self.recorded.values
+        return (
+            counters.values_by_launch(self.run.report.counters)
+            if self.recorded is None
+            else self.recorded.values
+        )
 
     @cached_property
     def flops(self) -> dict[int, counters.KernelFlops]:
         """Launch -> FLOPs by path, of every launch with counters."""
-        return counters.flops_by_launch(self.run, self.values) if self.recorded is None else self.recorded.flops
+        return (
+            counters.flops_by_launch(self.run, self.values)
+            if self.recorded is None
+            else self.recorded.flops
+        )
 
     @cached_property
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
         parts = (
-            [(name, self.part_of(kernel, figure)) for name, figure in mine] if kernel.layer_source == SHARED else mine
+            [(name, self.part_of(kernel, figure)) for name, figure in mine]
+            if kernel.layer_source == SHARED
+            else mine
             for (kernel, _), mine in zip(self.launches, self._parts, strict=True)
         )
         keys = (key for _, key in self.launches)
@@ -229,7 +276,8 @@ class PreparedRun:
         return {(part.launch, part.layer): part.share for part in self.run.report.kernel_parts}
 
     def part_of(self, kernel: Kernel, figure: Figure) -> Figure:
-        """A launch's figure; of one for a layer of a fused kernel, the layer's share of it: an estimate."""
+        """A launch's figure; of one for a layer of a fused kernel, the layer's share of it:
+        an estimate."""
         if kernel.layer_source != SHARED or figure.value is None:
             return figure
         share = self.shares.get((kernel.launch, kernel.layer), 1.0)
@@ -248,7 +296,8 @@ class PreparedRun:
 
     @cached_property
     def _parts(self) -> list[Parts]:
-        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and values in common."""
+        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and
+        values in common."""
         flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
         known: dict[tuple[str, int, int], Parts] = {}
         found = []
@@ -275,7 +324,8 @@ class PreparedRun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DerivedRun(PreparedRun):
-    """A run without counters, its instructions derived from kernel names, grids and the shapes of ``ops``."""
+    """A run without counters, its instructions derived from kernel names, grids and the shapes
+    of ``ops``."""
 
     ops: tuple[OpShape, ...] = ()
 
@@ -295,7 +345,8 @@ class DerivedRun(PreparedRun):
 
 
 def _of_each(derived: Mapping[int, Derived], made: Callable[[Derived], V]) -> dict[int, V]:
-    """Launch -> what ``made`` makes of its counts: one object for all launches that have the same counts."""
+    """Launch -> what ``made`` makes of its counts: one object for all launches that have the
+    same counts."""
     known = {id(found): found for found in derived.values()}
     values = {same: made(found) for same, found in known.items()}
     return {launch: values[id(found)] for launch, found in derived.items()}
@@ -313,16 +364,22 @@ class PreparedBatch:
 
     @cached_property
     def counted(self) -> PreparedRun | None:
-        """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
+        """The run with counters: whole ones before failed ones and those narrowed to some layers,
+        then the newest."""
         return max(
             (item for item in self.runs if item.run.report.counters),
-            key=lambda item: (item.run.status == "ok", "ncu:layers" not in item.run.report.environment, item.run.id),
+            key=lambda item: (
+                item.run.status == "ok",
+                "ncu:layers" not in item.run.report.environment,
+                item.run.id,
+            ),
             default=None,
         )
 
     @cached_property
     def derived(self) -> DerivedRun | None:
-        """The counted run, else the timed one, with derived counts; None where none of its products has a rule."""
+        """The counted run, else the timed one, with derived counts; None where none of its products
+        has a rule."""
         source = self.counted or self.timing
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
         if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
@@ -332,7 +389,8 @@ class PreparedBatch:
 
     @cached_property
     def completed(self) -> dict[int, Derived]:
-        """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose rule gives the others."""
+        """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
+        rule gives the others."""
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
         if self.counted is None or self.batch is None or not ops or is_amd(self.counted.run):
             return {}
@@ -348,14 +406,22 @@ class PreparedBatch:
 
     @property
     def counting(self) -> PreparedRun | None:
-        """What FLOPs are read from: the run with counters, and where there is none, derived counts."""
+        """What FLOPs are read from: the run with counters, and where there is none,
+        derived counts."""
         return self.counted or self.derived
 
     @cached_property
     def timing(self) -> PreparedRun | None:
-        """The run with the most trustworthy layer times, by ``preference``; one that knows no layer after all others."""
+        """The run with the most trustworthy layer times, by ``preference``; one that knows no layer
+        after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
-        timed.sort(key=lambda item: (preference(item.run.profiler, self.clock), item.run.status != "ok", -item.run.id))
+        timed.sort(
+            key=lambda item: (
+                preference(item.run.profiler, self.clock),
+                item.run.status != "ok",
+                -item.run.id,
+            )
+        )
         without = next((item for item in timed if item.run.report.kernels), None)
         return next((item for item in timed if item.layer_times and item.layer_times.rows), without)
 
@@ -381,7 +447,9 @@ class PreparedStudy:
         """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
         if len(self.study.batches) < 2:
             return None
-        return widest((item for runs in self._joined.values() for item in runs), lambda item: item.layer_times)
+        return widest(
+            (item for runs in self._joined.values() for item in runs), lambda item: item.layer_times
+        )
 
     @cached_property
     def step_clock(self) -> str | None:
@@ -390,7 +458,8 @@ class PreparedStudy:
 
     @cached_property
     def batches(self) -> tuple[PreparedBatch, ...]:
-        """One a batch size, ascending; one without a size for a report that holds shapes; else empty where no run says it."""
+        """One a batch size, ascending; one without a size for a report that holds shapes; else
+        empty where no run says it."""
         return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
 
     @cached_property
@@ -413,8 +482,8 @@ def prepare(study: Study) -> PreparedStudy:
 
 
 def parted(item: PreparedRun) -> PreparedRun:
-    """The run with one launch for each layer of the kernels that belong to several, one after the other, each with its share
-    of the time."""
+    """The run with one launch for each layer of the kernels that belong to several, one after the
+    other, each with its share of the time."""
     kernels = by_layer(item.run.report)
     if kernels is None:
         return item
@@ -423,15 +492,23 @@ def parted(item: PreparedRun) -> PreparedRun:
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
-    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw that layer's "backward".
+    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw
+    that layer's "backward".
 
-    One run may separate the gradients of a layer and another not; only sums over the same work are compared.
+    One run may separate the gradients of a layer and another not; only sums over the same work
+    are compared.
     """
     whole: set[str] = set()
     for item in runs:
         report = item.run.report
-        whole |= {kernel.layer for kernel in report.kernels if kernel.direction == "backward" and kernel.layer}
-        whole |= {found.layer for found in report.ranges if found.direction == "backward" and found.layer}
+        whole |= {
+            kernel.layer
+            for kernel in report.kernels
+            if kernel.direction == "backward" and kernel.layer
+        }
+        whole |= {
+            found.layer for found in report.ranges if found.direction == "backward" and found.layer
+        }
     return [_folded(item, whole) for item in runs] if whole else list(runs)
 
 
@@ -442,16 +519,25 @@ def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
     report = item.run.report
     if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
         return item
-    kernels = [kernel._replace(direction="backward") if gradient(kernel) else kernel for kernel in report.kernels]
-    ranges = [found._replace(direction="backward") if gradient(found) else found for found in report.ranges]
+    kernels = [
+        kernel._replace(direction="backward") if gradient(kernel) else kernel
+        for kernel in report.kernels
+    ]
+    ranges = [
+        found._replace(direction="backward") if gradient(found) else found
+        for found in report.ranges
+    ]
     report = replace(report, kernels=kernels, ranges=ranges)
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
 
 
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
-    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None when none is."""
+    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
+    when none is."""
     batches: dict[str, set[int | None]] = defaultdict(set)
     for item in runs:
         if timed(item) is not None:
             batches[item.run.profiler].add(item.run.batch_size)
-    return min(batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None)
+    return min(
+        batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None
+    )

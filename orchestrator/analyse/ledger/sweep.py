@@ -17,10 +17,18 @@ from perfctl.orchestrator.analyse.statistics import interval
 from perfctl.records.run import Run
 
 MEMORY_LINES = (
-    ("peak", "allocated"), ("peak", "reserved"), ("peak", "host_resident"),
-    ("after", "allocated"), ("after", "reserved"), ("after", "host_resident"),
-)  # fmt: skip
+    ("peak", "allocated"),
+    ("peak", "reserved"),
+    ("peak", "host_resident"),
+    ("after", "allocated"),
+    ("after", "reserved"),
+    ("after", "host_resident"),
+)
 """Memory figures that a chart shows, the ones that matter first; "after" only without a "peak"."""
+
+NOT_COUNTED = missing(
+    "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +42,13 @@ class BatchPoint:
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
     problems: tuple[str, ...]
     samples: float | None = None
-    """Samples a step: the batch size, or those of all batches of an accumulated step. None: unknown, or without a step."""
+    """Samples a step: the batch size, or those of all batches of an accumulated step. None:
+    unknown, or without a step."""
     batches: float = 1.0
     """Batches a step, above 1 with gradient accumulation."""
     repeats: tuple[float, ...] = ()
-    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
+    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats
+    are never averaged."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -52,7 +62,9 @@ class BatchPoint:
 
 def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
     """One point per batch size, ascending; a failed one too, without figures."""
-    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches)
+    return tuple(
+        _point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches
+    )
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
@@ -62,35 +74,48 @@ def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchP
     step, basis = run.step_time if run and run.step_time else (None, None)
     memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
     bad = [item.run for item in runs if item.run.status != "ok"]
-    problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
+    problems = tuple(
+        f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad
+    )
     if run is None or step is None:
         return BatchPoint(batch, step, basis, memory, problems)
     samples, batches = run.run.samples_per_step, run.run.batches_per_step
-    return BatchPoint(batch, step, basis, memory, problems, samples, batches, _repeats(run.run, step))
+    return BatchPoint(
+        batch, step, basis, memory, problems, samples, batches, _repeats(run.run, step)
+    )
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
     medians = [
         statistics.median(durations)
         for steps in run.repeats
-        if (durations := [item.duration_ns for item in steps if item.phase == "step" and item.duration_ns is not None])
+        if (
+            durations := [
+                item.duration_ns
+                for item in steps
+                if item.phase == "step" and item.duration_ns is not None
+            ]
+        )
     ]
     return (*medians, newest.median) if medians else ()
 
 
 def memory_figures(run: Run) -> dict[str, int]:
-    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest sample."""
+    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the
+    highest sample."""
     figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
     found = {
         f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
         for moment, quantity in MEMORY_LINES
-        if (moment, quantity) in figures and not (moment == "after" and ("peak", quantity) in figures)
+        if (moment, quantity) in figures
+        and not (moment == "after" and ("peak", quantity) in figures)
     }
-    used = [sample.memory_used_bytes for sample in run.report.samples if sample.memory_used_bytes is not None]
+    used = [
+        sample.memory_used_bytes
+        for sample in run.report.samples
+        if sample.memory_used_bytes is not None
+    ]
     return found | {"device in use": max(used)} if used else found
-
-
-NOT_COUNTED = missing("not_collected", "no counters at this batch size; 'perfctl ncu' collects them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +141,10 @@ class Switch:
     @property
     def algorithm_changed(self) -> bool:
         """False where only the tile or an auxiliary kernel differs."""
-        old, new = ((item.family, item.method, item.math, item.tensor_core)
-                    for item in (self.before.algorithm, self.after.algorithm))  # fmt: skip
+        old, new = (
+            (item.family, item.method, item.math, item.tensor_core)
+            for item in (self.before.algorithm, self.after.algorithm)
+        )
         return old != new
 
     @property
@@ -147,11 +174,13 @@ class LayerKernels:
 
 
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
-    """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
+    """Every layer and direction with kernels, in the ledger's order; nothing for a report without
+    batch sizes."""
     by_batch = [_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     found = (
-        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets)) for key, name in names.items()
+        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets))
+        for key, name in names.items()
     )
     return tuple(item for item in found if item.sets)
 
@@ -161,7 +190,10 @@ def describe(algorithm: Algorithm) -> str:
     if algorithm.family is None:
         return "not recognised"
     tile = "x".join(str(side) for side in algorithm.tile[:2]) if algorithm.tile else None
-    parts = ((algorithm.method, tile), (algorithm.math, "tensor cores" if algorithm.tensor_core else None))
+    parts = (
+        (algorithm.method, tile),
+        (algorithm.math, "tensor cores" if algorithm.tensor_core else None),
+    )
     return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
@@ -178,8 +210,10 @@ def _sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
     found = {}
     for key, kernels in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
-        per_sample = (figure if figure.value is None else replace(figure, value=figure.value / samples)
-                      for figure in figures)  # fmt: skip
+        per_sample = (
+            figure if figure.value is None else replace(figure, value=figure.value / samples)
+            for figure in figures
+        )
         found[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
     return found
 

@@ -1,9 +1,11 @@
 """Time per step by layer and direction, and the clock it was read from.
 
-On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a CPU the ranges around
-the layers are timed; of a range that holds other layers only the self time counts.
+On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a
+CPU the ranges around the layers are timed; of a range that holds other layers only the self
+time counts.
 
-Times that a program read off the host's clock are summaries named "host_time:LAYER:DIRECTION", in nanoseconds.
+Times that a program read off the host's clock are summaries named "host_time:LAYER:DIRECTION", in
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,14 +25,23 @@ Key = tuple[str, str]
 OPTIMIZER: Key = ("", "optimizer")
 
 KERNELS_OF_STEPS, KERNELS_OF_CAPTURE, ALL_STEPS = (
-    "kernel time of all steps", "kernel time of the capture", "time of all steps",
-)  # fmt: skip
+    "kernel time of all steps",
+    "kernel time of the capture",
+    "time of all steps",
+)
 """What shares are of."""
 KERNEL_BASIS = {
-    "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf",
+    "nsys": "kernels, nsys",
+    "torch": "kernels, torch (CUPTI)",
+    "dlprof": "kernels, DLProf",
     "ncu": "kernels under ncu, locked clocks: not a time to trust",
-    "rocprofv3": "kernels, rocprofv3", "rocprof": "kernels, rocprof", "rocprof-compute": "kernels, rocprof-compute",
-}  # fmt: skip
+    "rocprofv3": "kernels, rocprofv3",
+    "rocprof": "kernels, rocprof",
+    "rocprof-compute": "kernels, rocprof-compute",
+}
+
+GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+"""Directions that are part of "backward"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,8 @@ class HostTime:
     run: Run
     nanoseconds: float
     macs: int | None
-    """Multiply-adds of the layer on paper, in that direction at that batch size; None where no formula gives them."""
+    """Multiply-adds of the layer on paper, in that direction at that batch size; None where no
+    formula gives them."""
 
     @property
     def flops_per_s(self) -> float | None:
@@ -62,7 +74,9 @@ def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
 
 def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
     """Multiply-adds of a layer on paper; None where a formula is missing, or the layer."""
-    known = [call.macs for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
+    known = [
+        call.macs for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)
+    ]
     return sum(one or 0 for one in known) if known and None not in known else None
 
 
@@ -103,7 +117,9 @@ def spread(values: Sequence[float], over: int = 1) -> Spread:
 
 def times_kernels(run: Run) -> bool:
     """True when kernels with durations tell the run's time by layer."""
-    return run.profiler in KERNEL_BASIS and any(kernel.duration_ns is not None for kernel in run.report.kernels)
+    return run.profiler in KERNEL_BASIS and any(
+        kernel.duration_ns is not None for kernel in run.report.kernels
+    )
 
 
 def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
@@ -117,12 +133,18 @@ def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> Laye
 
 
 def preference(profiler: str, first: str | None = None) -> int:
-    """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys, torch, others, ncu."""
-    return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
+    """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
+    torch, others, ncu."""
+    return (
+        -1
+        if profiler == first and profiler != "ncu"
+        else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
+    )
 
 
 def covers_capture(run: Run) -> bool:
-    """True where the whole capture counts as one step: no range names steps, or they run different operators."""
+    """True where the whole capture counts as one step: no range names steps, or they run
+    different operators."""
     return run.report.environment.get(COVERS) == WHOLE_CAPTURE
 
 
@@ -134,13 +156,14 @@ def numbered(run: Run) -> bool:
 def kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
-    A profiler may record fewer steps than the workload measured, so step numbers on the kernels come before the
-    workload's own count.
+    A profiler may record fewer steps than the workload measured, so step numbers on the kernels
+    come before the workload's own count.
     """
     if covers_capture(run):
         return 1
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
-    if numbers or run.profiler not in ("nsys", "ncu", "torch"):  # DLProf also records warm-up and epochs
+    # DLProf also records warm-up and epochs
+    if numbers or run.profiler not in ("nsys", "ncu", "torch"):
         return len(numbers) or None
     steps = {step.number for step in run.report.steps if step.phase == "step"}
     return len(steps or {item.step for item in run.report.ranges if _is_step(item)}) or None
@@ -150,11 +173,21 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
-    timed = [step.duration_ns for step in run.report.steps if step.phase == "step" and step.duration_ns is not None]
+    timed = [
+        step.duration_ns
+        for step in run.report.steps
+        if step.phase == "step" and step.duration_ns is not None
+    ]
     if timed:
-        watched = "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
+        watched = (
+            "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
+        )
         return spread(timed), f"host clock around each step, {watched}"
-    ranges = [item.duration_ns for item in run.report.ranges if _is_step(item) and item.duration_ns is not None]
+    ranges = [
+        item.duration_ns
+        for item in run.report.ranges
+        if _is_step(item) and item.duration_ns is not None
+    ]
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
@@ -169,15 +202,12 @@ def _is_step(item: Range) -> bool:
     return item.step is not None and item.name.startswith("perfctl:step:")
 
 
-GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
-"""Directions that are part of "backward"."""
-
-
 def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
-    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel computes both gradients.
+    """(layer, gradient) -> (layer, "backward") for the layers among ``keys`` where one kernel
+    computes both gradients.
 
-    An autograd node that computes both cannot be split, and the node that accumulates the parameter's gradient then
-    belongs to the same row.
+    An autograd node that computes both cannot be split, and the node that accumulates the
+    parameter's gradient then belongs to the same row.
     """
     whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
     return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
@@ -190,10 +220,13 @@ def kernel_keys(run: Run) -> list[Key | None]:
     """
     optimizer = {item.number for item in run.report.ranges if item.phase == "optimizer"}
     keys = [
-        (kernel.layer, kernel.direction) if kernel.layer and kernel.direction
-        else OPTIMIZER if kernel.direction == "optimizer" or kernel.range_number in optimizer else None
+        (kernel.layer, kernel.direction)
+        if kernel.layer and kernel.direction
+        else OPTIMIZER
+        if kernel.direction == "optimizer" or kernel.range_number in optimizer
+        else None
         for kernel in run.report.kernels
-    ]  # fmt: skip
+    ]
     whole = folded(keys)
     return [whole.get(key, key) if key is not None else None for key in keys]
 
@@ -210,9 +243,14 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
             sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
             steps[step] = None
     totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
-    return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu",
-                   KERNELS_OF_CAPTURE if covers_capture(run) else KERNELS_OF_STEPS,
-                   1 if in_steps else count)  # fmt: skip
+    return _gather(
+        sums,
+        totals,
+        KERNEL_BASIS[run.profiler],
+        run.profiler != "ncu",
+        KERNELS_OF_CAPTURE if covers_capture(run) else KERNELS_OF_STEPS,
+        1 if in_steps else count,
+    )
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:
@@ -221,7 +259,10 @@ def _from_ranges(run: Run) -> LayerTimes | None:
     steps = {item.step: item for item in timed if item.step is not None and _is_step(item)}
     if not steps:
         return None
-    starts = sorted((item.start_ns, item.start_ns + (item.duration_ns or 0), number) for number, item in steps.items())
+    starts = sorted(
+        (item.start_ns, item.start_ns + (item.duration_ns or 0), number)
+        for number, item in steps.items()
+    )
     keys: dict[int, Key] = {}
     for item in timed:
         if item.layer and item.direction:
@@ -231,7 +272,10 @@ def _from_ranges(run: Run) -> LayerTimes | None:
     own: dict[int, float] = defaultdict(float)
     for number in keys:
         own[number] += ranges[number].duration_ns or 0
-        above = next((item.number for item in upwards(ranges[number].parent, ranges) if item.number in keys), None)
+        above = next(
+            (item.number for item in upwards(ranges[number].parent, ranges) if item.number in keys),
+            None,
+        )
         if above is not None:
             own[above] -= ranges[number].duration_ns or 0
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
@@ -246,15 +290,26 @@ def _from_ranges(run: Run) -> LayerTimes | None:
 
 
 def _gather(
-    sums: Mapping[Key | None, Mapping[int | None, float]], totals: Mapping[int | None, float], basis: str,
-    trusted: bool, whole: str, over: int = 1,
-) -> LayerTimes | None:  # fmt: skip
+    sums: Mapping[Key | None, Mapping[int | None, float]],
+    totals: Mapping[int | None, float],
+    basis: str,
+    trusted: bool,
+    whole: str,
+    over: int = 1,
+) -> LayerTimes | None:
     """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
     if not totals:
         return None
     rows = {
-        key: spread([found.get(step, 0) for step in totals], over) for key, found in sums.items() if key is not None
+        key: spread([found.get(step, 0) for step in totals], over)
+        for key, found in sums.items()
+        if key is not None
     }
-    attributed = {step: sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in totals}
+    attributed = {
+        step: sum(found.get(step, 0) for key, found in sums.items() if key is not None)
+        for step in totals
+    }
     left = [max(total - attributed[step], 0) for step, total in totals.items()]
-    return LayerTimes(basis, trusted, whole, rows, spread([*totals.values()], over), spread(left, over))
+    return LayerTimes(
+        basis, trusted, whole, rows, spread([*totals.values()], over), spread(left, over)
+    )

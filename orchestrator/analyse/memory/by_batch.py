@@ -1,7 +1,8 @@
-"""Memory of a step at any batch size: lines ``fixed + per_sample * batch`` of its moments, and a replay of its allocations.
+"""Memory of a step at any batch size: lines ``fixed + per_sample * batch`` of its moments, and a
+replay of its allocations.
 
-A line has the bytes of the tensors. :class:`StepMemory` also knows what PyTorch's allocator makes of them on a GPU, and is
-what every command asks for the largest batch that fits.
+A line has the bytes of the tensors. :class:`StepMemory` also knows what PyTorch's allocator makes
+of them on a GPU, and is what every command asks for the largest batch that fits.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from perfctl.records.paper import Allocation, MemoryTrace
 STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}
 """Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
 
+Gpu = tuple[int, int] | None
+"""Compute capability, which decides cuBLAS's workspaces; None: not known."""
+
+FARTHEST = 1 << 20
+"""Where doubling ends."""
+
 
 class MemoryLine(NamedTuple):
     """Bytes at one moment of a step."""
@@ -40,7 +47,8 @@ class LinesError(ValueError):
 
 
 def reserve_on(kind: str) -> int:
-    """Bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does by default; 0 on a "cpu"."""
+    """Bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does by default;
+    0 on a "cpu"."""
     return RESERVE if kind == "gpu" else 0
 
 
@@ -50,7 +58,8 @@ def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
 
 
 def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
-    """The largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if every batch fits."""
+    """The largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if every
+    batch fits."""
     least: float | None = None
     for line in lines:
         if line.per_sample > 0:
@@ -70,8 +79,11 @@ def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     return tuple(kept)
 
 
-def lines_of(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> tuple[MemoryLine, ...]:
-    """From the traces of one step at two batch sizes. Raises LinesError when the steps are not the same."""
+def lines_of(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> tuple[MemoryLine, ...]:
+    """From the traces of one step at two batch sizes. Raises LinesError when the steps are not
+    the same."""
     return upper(line for _, line in moments(one, other, batches))
 
 
@@ -84,8 +96,11 @@ def lines_by_part(
     return before, upper(line for moment, line in found if moment > one.backward_ends)
 
 
-def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> Iterator[tuple[int, MemoryLine]]:
-    """(moment, its line) of a step, from traces at two batch sizes. Raises LinesError if their tensors differ."""
+def moments(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> Iterator[tuple[int, MemoryLine]]:
+    """(moment, its line) of a step, from traces at two batch sizes. Raises LinesError if their
+    tensors differ."""
     if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
         raise LinesError("the two traces have different tensors")
     slopes = {}
@@ -101,10 +116,6 @@ def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> I
         yield moment, MemoryLine(fixed, per_sample)
 
 
-Gpu = tuple[int, int] | None
-"""Compute capability, which decides cuBLAS's workspaces; None: not known."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The largest batch that fits on a device beside what is left free. Bytes."""
@@ -112,28 +123,35 @@ class Fit:
     batch: int | None
     """0: not even one sample fits; None: every batch fits."""
     needed: int
-    """Tensors in the allocator's blocks at the fullest moment, and cuBLAS's workspaces: torch.cuda.max_memory_allocated."""
+    """Tensors in the allocator's blocks at the fullest moment, and cuBLAS's workspaces:
+    torch.cuda.max_memory_allocated."""
     reserve: int
     """Left free."""
     margin: int
-    """What remains of the limit after ``needed`` and ``reserve``: the allocator may use it for pieces that nothing fits in."""
+    """What remains of the limit after ``needed`` and ``reserve``: the allocator may use it for
+    pieces that nothing fits in."""
     next_needed: int
-    """As ``needed`` at the next batch size, which does not fit: also not where these bytes would, if the allocator has them
-    only in pieces that are too small."""
+    """As ``needed`` at the next batch size, which does not fit: also not where these bytes would,
+    if the allocator has them only in pieces that are too small."""
 
 
 def _alike(gpu: Gpu) -> Gpu:
     """One capability for all with the same workspaces: they share answers."""
-    return next((one for one in ((8, 0), (9, 0)) if cublas_workspace(one) == cublas_workspace(gpu)), gpu)
+    return next(
+        (one for one in ((8, 0), (9, 0)) if cublas_workspace(one) == cublas_workspace(gpu)), gpu
+    )
 
 
 class StepMemory:
-    """One step on a GPU, from its traces at two batch sizes: every storage grows by the same bytes with each sample."""
+    """One step on a GPU, from its traces at two batch sizes: every storage grows by the same bytes
+    with each sample."""
 
     def __init__(self, one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
         """Raises LinesError when the two steps differ in more than their sizes."""
         self.lines = lines_of(one, other, batches)
-        if [(item.born, item.died) for item in one.first] != [(item.born, item.died) for item in other.first]:
+        if [(item.born, item.died) for item in one.first] != [
+            (item.born, item.died) for item in other.first
+        ]:
             raise LinesError("the first of two steps has different tensors")
         self._one, self._batch = one, batches[0]
         between = batches[1] - batches[0]
@@ -149,17 +167,25 @@ class StepMemory:
 
         def grown(storages: tuple[Allocation, ...], slopes: list[int]) -> tuple[Allocation, ...]:
             more = batch - self._batch
-            return tuple(a._replace(bytes=a.bytes + each * more) for a, each in zip(storages, slopes, strict=True))
+            return tuple(
+                a._replace(bytes=a.bytes + each * more)
+                for a, each in zip(storages, slopes, strict=True)
+            )
 
         first, second = self._slopes
-        return replace(self._one, allocations=grown(self._one.allocations, second), first=grown(self._one.first, first))
+        return replace(
+            self._one,
+            allocations=grown(self._one.allocations, second),
+            first=grown(self._one.first, first),
+        )
 
     def allocated(self, batch: int, gpu: Gpu = None) -> int:
         """Bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
         return allocated_by(self.at(batch), gpu)
 
     def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
-        """Whether ``batch`` is at most the largest: at once where the segments of an endless device have room."""
+        """Whether ``batch`` is at most the largest: at once where the segments of an endless device
+        have room."""
         if self._reserved(batch, _alike(gpu)) <= limit - reserve:
             return True
         largest = self.largest(limit, reserve, gpu).batch
@@ -196,14 +222,15 @@ def runs_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
     return True
 
 
-FARTHEST = 1 << 20
-"""Where doubling ends."""
-
-
 def largest_batch(
-    room: float, reserve: int, at: Callable[[int], MemoryTrace], gpu: Gpu = None, most: int | None = None
+    room: float,
+    reserve: int,
+    at: Callable[[int], MemoryTrace],
+    gpu: Gpu = None,
+    most: int | None = None,
 ) -> Fit:
-    """The largest batch that runs in ``room`` bytes. ``at``: the trace at a batch size; ``most``: no larger one has room.
+    """The largest batch that runs in ``room`` bytes. ``at``: the trace at a batch size; ``most``:
+    no larger one has room.
 
     Down from ``most`` in growing steps, or up by doubling where it is not known; then by halves.
     """

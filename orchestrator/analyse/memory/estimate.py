@@ -34,13 +34,16 @@ class Estimate:
     modules: tuple[ModuleSeen, ...]
     ops: tuple[OpShape, ...]
     problem: str | None
-    """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
+    """Where and why the trace stopped early, in one line; the record then has only what came
+    before. None when whole."""
     memory: Memory | None
     data_dependent: tuple[str, ...] = ()
-    """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
+    """Operations whose result sizes depend on the data; the figures are then right for the traced
+    input only."""
     input_bytes: int = 0
     memory_trace: MemoryTrace | None = None
-    """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
+    """Which storages were alive when; ``memory`` is worked out from it. None when it was not
+    asked for."""
     precision: str = "fp32"
     """A name of :data:`perfctl.records.precision.PRECISIONS`."""
 
@@ -69,7 +72,8 @@ class Estimate:
 
     @property
     def active_parameters(self) -> int | None:
-        """Parameters that one token meets: of experts only its own. None where the model has no experts."""
+        """Parameters that one token meets: of experts only its own. None where the model has
+        no experts."""
         found = self.experts
         return self.parameters - sum(one.idle for one in found) if found else None
 
@@ -84,7 +88,9 @@ class Estimate:
     def _whole(self, found: Totals) -> Totals:
         """Of a trace that stopped early, totals are lower bounds."""
         after = (
-            () if self.problem is None else ((f"what follows {self.problem.partition(': ')[0]}, where it stopped", 1),)
+            ()
+            if self.problem is None
+            else ((f"what follows {self.problem.partition(': ')[0]}, where it stopped", 1),)
         )
         return replace(found, unknown=(*found.unknown, *after))
 
@@ -100,14 +106,17 @@ class Estimate:
 
     @property
     def fused(self) -> Totals:
-        """What a fused attention kernel computes again in backward; the math kernel does not. Part of no other total."""
+        """What a fused attention kernel computes again in backward; the math kernel does not. Part
+        of no other total."""
         return totals(filter(fused_only, self.calls), ("recompute",))
 
     def frame(self) -> pd.DataFrame:
         """The layer calls as a DataFrame: one row for each layer, kind and direction."""
         import pandas as pd
 
-        return pd.DataFrame([call._asdict() for call in self.calls], columns=list(LayerCall._fields))
+        return pd.DataFrame(
+            [call._asdict() for call in self.calls], columns=list(LayerCall._fields)
+        )
 
 
 def part_of(found: Estimate, layer: str) -> Estimate | None:
@@ -121,5 +130,8 @@ def part_of(found: Estimate, layer: str) -> Estimate | None:
     calls = tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind))
     ops = tuple(op for op in found.ops if inside(op.layer))
     return replace(
-        found, calls=calls, ops=ops, modules=tuple(module for module in found.modules if inside(module.path))
+        found,
+        calls=calls,
+        ops=ops,
+        modules=tuple(module for module in found.modules if inside(module.path)),
     )

@@ -1,10 +1,11 @@
-"""Memory of a step of a network of a family, from its plan and without torch: lines over the batch size, by precision.
+"""Memory of a step of a network of a family, from its plan and without torch: lines over the batch
+size, by precision.
 
-Follows autograd, as the trace of the built model does: what each layer keeps, makes and frees, in the order of the step.
-Under autocast of CUDA (``half``) activations and casts of the weights take 2 bytes; parameters, their gradients, the
-optimizer's state and the statistics of a normalisation stay float32. Types of each operation: PyTorch,
-aten/src/ATen/autocast_mode.h. ``cross_entropy`` asks for the logits' own type, so that its softmax stays in 16 bits and its
-``nll_loss`` is in float32.
+Follows autograd, as the trace of the built model does: what each layer keeps, makes and frees, in
+the order of the step. Under autocast of CUDA (``half``) activations and casts of the weights take 2
+bytes; parameters, their gradients, the optimizer's state and the statistics of a normalisation stay
+float32. Types of each operation: PyTorch, aten/src/ATen/autocast_mode.h. ``cross_entropy`` asks for
+the logits' own type, so that its softmax stays in 16 bits and its ``nll_loss`` is in float32.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from perfctl.records.paper import Plan, PlanLayer
 from perfctl.records.precision import PRECISIONS
 
 COPIES = {"sgd": 0, "momentum": 0, "adam": 1, "adamw": 1, "adadelta": 2, "rmsprop": 1}
-"""Values for each parameter that its update takes at once, as on a GPU (``foreach``, torch/optim)."""
+"""Values for each parameter that its update takes at once, as on a GPU (``foreach``,
+torch/optim)."""
 FLOAT, HALF, PLACE = 4, 2, 8
 """Bytes of a value; of one in 16 bits; of an index (of a pool's maximum, of a class)."""
 KEEPS_OUTPUT = ("relu", "tanh")
@@ -38,7 +40,8 @@ class _Step:
     half: bool = False
     """Under autocast, in fp16 or bf16."""
     unread_casts: int = 0
-    """Bytes of the parameters' casts that backward does not read: autocast's cache holds them until the forward ends."""
+    """Bytes of the parameters' casts that backward does not read: autocast's cache holds them until
+    the forward ends."""
     moments: list[MemoryLine] = field(default_factory=list)
 
     @property
@@ -57,14 +60,17 @@ class _Step:
 
 
 def lines_of_plan(plan: Plan, optimizer: str, precision: str = "fp32") -> tuple[MemoryLine, ...]:
-    """Lines of one training step, with the optimizer's update as a GPU runs it. ``optimizer``: one of STATE.
+    """Lines of one training step, with the optimizer's update as a GPU runs it. ``optimizer``: one
+    of STATE.
 
-    precision: "fp32", "tf32", "bf16" or "fp16", as :data:`perfctl.records.precision.PRECISIONS` says.
+    precision: "fp32", "tf32", "bf16" or "fp16", as
+    :data:`perfctl.records.precision.PRECISIONS` says.
     """
     step = _start(plan, 1 + STATE[optimizer], precision)
     _train(step, plan)
     if COPIES[optimizer]:
-        step.free(2 * FLOAT, step.value * plan.classes)  # the loss, its gradient and the answers are gone
+        # the loss, its gradient and the answers are gone
+        step.free(2 * FLOAT, step.value * plan.classes)
         step.take(COPIES[optimizer] * FLOAT * plan.parameters, 0)
     return upper(step.moments)
 
@@ -78,7 +84,8 @@ def _train(step: _Step, plan: Plan) -> None:
 
 
 def _loss(step: _Step, classes: int) -> None:
-    """Cross-entropy: the log-softmax (under autocast its float32 copy too), the loss, and their gradients."""
+    """Cross-entropy: the log-softmax (under autocast its float32 copy too), the loss, and
+    their gradients."""
     step.take(2 * FLOAT, step.value * classes + (FLOAT * classes if step.half else 0))
     step.free(step.unread_casts, 0)
     step.take(FLOAT if step.half else 0, FLOAT * classes)
@@ -91,16 +98,23 @@ def _loss(step: _Step, classes: int) -> None:
 
 def _start(plan: Plan, values: int, precision: str) -> _Step:
     """Before the step: ``values`` of each parameter, buffers, and the input with its class."""
-    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in plan.layers if layer.kind == "norm")
+    buffers = sum(
+        2 * FLOAT * layer.given[0] + PLACE for layer in plan.layers if layer.kind == "norm"
+    )
     half = PRECISIONS[precision].autocast is not None
-    return _Step(FLOAT * plan.parameters * values + buffers, FLOAT * plan.layers[0].inputs + PLACE, half)
+    return _Step(
+        FLOAT * plan.parameters * values + buffers, FLOAT * plan.layers[0].inputs + PLACE, half
+    )
 
 
 def inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ...]:
-    """Lines of a forward pass alone, where an output lives until its last reader is done; as :func:`lines_of_plan`."""
+    """Lines of a forward pass alone, where an output lives until its last reader is done; as
+    :func:`lines_of_plan`."""
     layers, owners = plan.layers, _owners(plan.layers)
     step = _start(plan, 1, precision)
-    last_use = {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
+    last_use = {
+        owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)
+    }
     for place, layer in enumerate(layers):
         if owners[place] != place:
             continue
@@ -113,7 +127,8 @@ def inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ..
 
 
 def _cast(step: _Step, layer: PlanLayer, owners: list[int]) -> int:
-    """Autocast's copies for a layer that multiplies: its parameters, and the network's input. Bytes a sample of the input's."""
+    """Autocast's copies for a layer that multiplies: its parameters, and the network's input. Bytes
+    a sample of the input's."""
     if not step.half or layer.kind not in PRODUCTS:
         return 0
     own = HALF * layer.inputs if _reads_input(layer, owners) else 0
@@ -127,7 +142,8 @@ def _reads_input(layer: PlanLayer, owners: list[int]) -> bool:
 
 
 def _read_weights(layer: PlanLayer, owners: list[int]) -> int:
-    """Weights that backward reads: those of a linear layer only for its input's gradient, of a convolution always."""
+    """Weights that backward reads: those of a linear layer only for its input's gradient, of a
+    convolution always."""
     return 0 if layer.kind == "linear" and _reads_input(layer, owners) else _parameters(layer)[0]
 
 
@@ -142,7 +158,8 @@ def _read(layer: PlanLayer, owners: list[int]) -> set[int]:
 
 
 def _owners(layers: tuple[PlanLayer, ...]) -> list[int]:
-    """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the network's input."""
+    """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the
+    network's input."""
     owners: list[int] = []
     for place, layer in enumerate(layers):
         of = layer.of[0]
@@ -163,14 +180,19 @@ def _needed_by(plan: Plan, owners: list[int]) -> dict[int, int]:
 
 
 def _kept_beside(layer: PlanLayer) -> tuple[int, int]:
-    """(bytes, bytes per sample) that a layer makes besides its output, for backward: statistics, indices of maxima."""
+    """(bytes, bytes per sample) that a layer makes besides its output, for backward: statistics,
+    indices of maxima."""
     if layer.kind == "norm":
         return 2 * FLOAT * layer.given[0], 0
     return 0, PLACE * layer.outputs if layer.kind == "max_pool" else 0
 
 
-def _forward(step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], needed: dict[int, int]) -> None:
-    last_use = {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
+def _forward(
+    step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], needed: dict[int, int]
+) -> None:
+    last_use = {
+        owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)
+    }
     for place, layer in enumerate(layers):
         if owners[place] == place:
             _cast(step, layer, owners)
@@ -202,13 +224,20 @@ def _backward(step: _Step, plan: Plan, owners: list[int], needed: dict[int, int]
 
 
 def _let_go_of_kept(
-    step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], needed: dict[int, int], place: int
+    step: _Step,
+    layers: tuple[PlanLayer, ...],
+    owners: list[int],
+    needed: dict[int, int],
+    place: int,
 ) -> None:
-    """What backward of one layer read for the last time: outputs, and what :func:`_kept_beside` and :func:`_cast` made."""
+    """What backward of one layer read for the last time: outputs, and what :func:`_kept_beside` and
+    :func:`_cast` made."""
     layer = layers[place]
     fixed, each = _kept_beside(layer)
     each += sum(
-        step.value * layers[owner].outputs for owner, at in needed.items() if at == place and owner != len(layers) - 1
+        step.value * layers[owner].outputs
+        for owner, at in needed.items()
+        if at == place and owner != len(layers) - 1
     )
     if step.half and layer.kind in PRODUCTS:
         fixed += HALF * _read_weights(layer, owners)
@@ -219,7 +248,8 @@ def _let_go_of_kept(
 def _gradients_of_inputs(
     step: _Step, layer: PlanLayer, owners: list[int], mine: _Gradient
 ) -> list[tuple[int, _Gradient]]:
-    """(input, its gradient): new ones, or the layer's own for additions, concatenations and views."""
+    """(input, its gradient): new ones, or the layer's own for additions, concatenations
+    and views."""
     found = []
     for of in layer.of:
         if of < 0 or owners[of] < 0:
@@ -233,10 +263,14 @@ def _gradients_of_inputs(
     return found
 
 
-def _gather(step: _Step, layer: PlanLayer, of: int, given: _Gradient, gradients: dict[int, _Gradient]) -> None:
-    """Put a gradient to those that other readers of the same layer gave: a new sum of two, as a trace has it.
+def _gather(
+    step: _Step, layer: PlanLayer, of: int, given: _Gradient, gradients: dict[int, _Gradient]
+) -> None:
+    """Put a gradient to those that other readers of the same layer gave: a new sum of two, as a
+    trace has it.
 
-    Autograd adds in place where nobody else holds the first (torch/csrc/autograd/input_buffer.cpp): a step may need less.
+    Autograd adds in place where nobody else holds the first (torch/csrc/autograd/input_buffer.cpp):
+    a step may need less.
     """
     there = gradients.get(of)
     if there is None:

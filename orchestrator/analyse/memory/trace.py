@@ -1,7 +1,8 @@
-"""Memory of one step: bytes from storage lifetimes, and the blocks and segments that PyTorch's caching allocator takes for them.
+"""Memory of one step: bytes from storage lifetimes, and the blocks and segments that PyTorch's
+caching allocator takes for them.
 
-Workspaces: at/cuda/CublasHandlePool.cpp of PyTorch. Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch
-(kMinBlockSize and the others; ``release_cached_blocks``).
+Workspaces: at/cuda/CublasHandlePool.cpp of PyTorch. Rules: c10/cuda/CUDACachingAllocator.cpp of
+PyTorch (kMinBlockSize and the others; ``release_cached_blocks``).
 """
 
 from __future__ import annotations
@@ -20,16 +21,27 @@ SMALL = 1 << 20
 SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
 MIN_LARGE, ROUND_LARGE = 10 << 20, 2 << 20
 CAPABILITIES = {
-    "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
-    "rtx4090": (8, 9), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0),
-}  # fmt: skip
+    "v100": (7, 0),
+    "t4": (7, 5),
+    "a100": (8, 0),
+    "a10": (8, 6),
+    "rtx3090": (8, 6),
+    "l4": (8, 9),
+    "l40": (8, 9),
+    "rtx4090": (8, 9),
+    "h100": (9, 0),
+    "h200": (9, 0),
+    "b200": (10, 0),
+    "rtx5090": (12, 0),
+}
 
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
 CONTEXT = (250 << 20, 1350 << 20)
-"""CUDA context and loaded kernels, least and most: outside of the allocator. Sources: docs/formulas.md."""
+"""CUDA context and loaded kernels, least and most: outside of the allocator. Sources:
+docs/formulas.md."""
 RESERVE = 1 << 30
-"""Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and fragmentation. What each
-takes: docs/formulas.md, Memory."""
+"""Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and
+fragmentation. What each takes: docs/formulas.md, Memory."""
 NOT_KNOWN = (
     "cuDNN workspace (by algorithm, chosen at run time)",
     "CUDA context and loaded kernels (by GPU, driver and libraries)",
@@ -37,7 +49,18 @@ NOT_KNOWN = (
 )
 PRODUCTS = frozenset(
     f"aten.{name}"
-    for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm")
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "_int_mm",
+        "_scaled_mm",
+    )
 )
 """Operations that CUDA runs with cuBLAS."""
 LT = frozenset(("aten.addmm", "aten._int_mm", "aten._scaled_mm"))
@@ -137,7 +160,11 @@ class Pool:
     def _release(self) -> None:
         """Give every segment back that nothing uses."""
         for large, entries in self._free.items():
-            kept = [entry for entry in entries if entry[2].before is not None or entry[2].after is not None]
+            kept = [
+                entry
+                for entry in entries
+                if entry[2].before is not None or entry[2].after is not None
+            ]
             self.reserved -= sum(entry[0] for entry in entries) - sum(entry[0] for entry in kept)
             self._free[large] = kept
 
@@ -163,7 +190,8 @@ def capability(text: str) -> tuple[int, int] | None:
 
 
 def cublas_workspace(gpu: tuple[int, int] | None) -> int:
-    """Bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper, newer ones for Blackwell too."""
+    """Bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper, newer ones
+    for Blackwell too."""
     return 32 << 20 if gpu is not None and gpu[0] >= 9 else 8_519_680
 
 
@@ -219,7 +247,8 @@ class Memory:
 
 
 def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
-    """(moment, +1 allocated or -1 freed, storage), in order; at one moment, freed storages come first."""
+    """(moment, +1 allocated or -1 freed, storage), in order; at one moment, freed storages
+    come first."""
     for moment, sign, place in _events(trace.allocations):
         yield moment, sign, trace.allocations[place]
 
@@ -241,29 +270,53 @@ def peak(trace: MemoryTrace) -> Peak:
         held[storage.category] += sign * storage.bytes
         if now > top:
             top, moment, maker, shares = now, at, storage, held.copy()
-    phase = "forward" if moment <= trace.forward_ends else "backward" if moment <= trace.backward_ends else "optimizer"
+    phase = (
+        "forward"
+        if moment <= trace.forward_ends
+        else "backward"
+        if moment <= trace.backward_ends
+        else "optimizer"
+    )
     by_category = {name: shares[name] for name in CATEGORIES if shares[name]}
     return Peak(top, by_category, phase, maker.layer if maker else "", maker.op if maker else "")
 
 
 def rounded_peak(trace: MemoryTrace) -> int:
     """Peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated reports it."""
-    return max(accumulate((sign * round_block(storage.bytes) for _, sign, storage in events(trace)), initial=0))
+    return max(
+        accumulate(
+            (sign * round_block(storage.bytes) for _, sign, storage in events(trace)), initial=0
+        )
+    )
 
 
 def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
     """Memory of one traced step. ``gpu``: compute capability, which decides cuBLAS's workspaces."""
-    sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
+    sums = {
+        name: sum(item.bytes for item in trace.allocations if item.category == name)
+        for name in CATEGORIES
+    }
     return Memory(
-        parameters=sums["parameter"], buffers=sums["buffer"], gradients=sums["gradient"],
-        optimizer=sums["optimizer"], inputs=sums["input"], activations=sums["activation"], peak=peak(trace),
-        rounded_peak=rounded_peak(trace), workspaces=workspaces(trace, gpu), reserved=reserved(trace, gpu), gpu=gpu,
-        assumed=trace.assumed if trace.on_gpu else ("kernels: those of the device that ran the step, not a GPU's",),
-    )  # fmt: skip
+        parameters=sums["parameter"],
+        buffers=sums["buffer"],
+        gradients=sums["gradient"],
+        optimizer=sums["optimizer"],
+        inputs=sums["input"],
+        activations=sums["activation"],
+        peak=peak(trace),
+        rounded_peak=rounded_peak(trace),
+        workspaces=workspaces(trace, gpu),
+        reserved=reserved(trace, gpu),
+        gpu=gpu,
+        assumed=trace.assumed
+        if trace.on_gpu
+        else ("kernels: those of the device that ran the step, not a GPU's",),
+    )
 
 
 def workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
-    """Of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on a GPU, backward's own."""
+    """Of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on a GPU,
+    backward's own."""
     found = (_workspaces(storage, gpu) for storage in (*trace.first, *trace.allocations))
     return {name: size for each in found for name, size in each.items()}
 
@@ -276,8 +329,11 @@ def _workspaces(storage: Allocation, gpu: tuple[int, int] | None) -> dict[str, i
     return {**used, f"cuBLASLt, {storage.direction}": LT_WORKSPACE} if storage.op in LT else used
 
 
-def replay(trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None) -> Pool:
-    """Every allocation of both steps in their order, in a pool that ends at ``limit`` bytes. Raises OutOfMemory at its end."""
+def replay(
+    trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None
+) -> Pool:
+    """Every allocation of both steps in their order, in a pool that ends at ``limit`` bytes. Raises
+    OutOfMemory at its end."""
     pool, taken = Pool(limit), set[str]()
     held: dict[int, Block] = {}
 

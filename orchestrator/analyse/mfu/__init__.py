@@ -1,1 +1,2 @@
-"""Model FLOPs utilisation by every published convention, and which of them a published figure follows."""
+"""Model FLOPs utilisation by every published convention, and which of them a published
+figure follows."""

@@ -1,4 +1,5 @@
-"""MFU and HFU of one throughput by every convention, and which convention or mistake gives a published figure."""
+"""MFU and HFU of one throughput by every convention, and which convention or mistake gives a
+published figure."""
 
 from __future__ import annotations
 
@@ -9,7 +10,25 @@ from perfctl.orchestrator.analyse.mfu.conventions import CONVENTIONS, VARIANTS, 
 from perfctl.orchestrator.analyse.mfu.decoder import TERMS, Decoder
 
 RECOMPUTE = ("none", "selective", "full")
-"""Activation checkpointing: nothing, attention's two products, or the whole forward pass of the layers."""
+"""Activation checkpointing: nothing, attention's two products, or the whole forward pass of
+the layers."""
+
+EXACT = Convention(
+    "exact",
+    "products that run, whole square",
+    "perfctl estimate",
+    Decoder.exact,
+    "whole square",
+    False,
+)
+CAUSAL = Convention(
+    "exact, causal",
+    "products that run, scores that the mask leaves",
+    "perfctl estimate, with the causal mask",
+    lambda model: {**model.exact(), "attention": 6 * model.needed()},
+    "only what the mask leaves",
+    False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +41,8 @@ class Row:
     mfu: float | None
     """As a share of 1. None: not known, or refused."""
     hfu: float | None
-    """With the forward FLOPs that activation checkpointing repeats. None without a mode, or where MFU or HFU is refused."""
+    """With the forward FLOPs that activation checkpointing repeats. None without a mode, or where
+    MFU or HFU is refused."""
     refused: str | None = None
     """Why there is no MFU or no HFU."""
 
@@ -87,11 +107,16 @@ class Audit:
         return next(row for row in self.rows if row.convention.key == key)
 
     def difference(self, row: Row) -> tuple[float, tuple[tuple[str, float], ...]] | None:
-        """FLOPs of one token beyond the exact count, in all and by term (name, FLOPs), the largest first; None: not known."""
+        """FLOPs of one token beyond the exact count, in all and by term (name, FLOPs), the largest
+        first; None: not known."""
         if row.terms is None or self.exact.terms is None:
             return None
         exact = self.exact.terms
-        by_term = [(_named(term, row), by) for term in TERMS if (by := row.terms.get(term, 0) - exact.get(term, 0))]
+        by_term = [
+            (_named(term, row), by)
+            for term in TERMS
+            if (by := row.terms.get(term, 0) - exact.get(term, 0))
+        ]
         by_term.sort(key=lambda one: -abs(one[1]))
         return sum(by for _, by in by_term), tuple(by_term)
 
@@ -100,20 +125,21 @@ def _named(term: str, row: Row) -> str:
     return f"attention {row.convention.attention}" if term == "attention" else TERMS[term]
 
 
-EXACT = Convention("exact", "products that run, whole square", "perfctl estimate", Decoder.exact, "whole square", False)
-CAUSAL = Convention(
-    "exact, causal", "products that run, scores that the mask leaves", "perfctl estimate, with the causal mask",
-    lambda model: {**model.exact(), "attention": 6 * model.needed()}, "only what the mask leaves", False,
-)  # fmt: skip
-
-
 def audit(
-    model: Decoder, tokens_per_second: float, devices: int, peak: Peak, *, recompute: str | float = "none",
-    reported: tuple[float, float] | None = None, notes: tuple[str, ...] = (),
-) -> Audit:  # fmt: skip
-    """``recompute``: one of RECOMPUTE, or the share of the layers' forward products that runs again (attention then wholly).
+    model: Decoder,
+    tokens_per_second: float,
+    devices: int,
+    peak: Peak,
+    *,
+    recompute: str | float = "none",
+    reported: tuple[float, float] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Audit:
+    """``recompute``: one of RECOMPUTE, or the share of the layers' forward products that runs again
+    (attention then wholly).
 
-    ``reported``: a published MFU and its tolerance, as shares of 1. Nothing is refused but utilisations over 1.
+    ``reported``: a published MFU and its tolerance, as shares of 1. Nothing is refused but
+    utilisations over 1.
     """
     supply = peak.flops * devices
 
@@ -125,23 +151,39 @@ def audit(
         found = _explain(reported, list(_tried(model, tokens_per_second, devices, peak, recompute)))
     rows = tuple(row(one) for one in CONVENTIONS)
     return Audit(
-        model, tokens_per_second, devices, peak, recompute, row(EXACT), row(CAUSAL), rows, found, (*model.notes, *notes)
+        model,
+        tokens_per_second,
+        devices,
+        peak,
+        recompute,
+        row(EXACT),
+        row(CAUSAL),
+        rows,
+        found,
+        (*model.notes, *notes),
     )
 
 
 def repeated(convention: Convention, terms: Mapping[str, float], recompute: str | float) -> float:
-    """FLOPs of one token that activation checkpointing runs again: a forward pass is a third of a training step."""
+    """FLOPs of one token that activation checkpointing runs again: a forward pass is a third of a
+    training step."""
     if recompute == "none":
         return 0
     attention = terms.get("attention", 0) / 3
     if recompute == "selective":
         return attention
     share = 1.0 if isinstance(recompute, str) else recompute
-    again = [term for term in terms if term != "attention"] if convention.by_parameters else ["weights", "router"]
+    again = (
+        [term for term in terms if term != "attention"]
+        if convention.by_parameters
+        else ["weights", "router"]
+    )
     return share * sum(terms.get(term, 0) for term in again) / 3 + attention
 
 
-def _row(convention: Convention, model: Decoder, per_flop: float, recompute: str | float, devices: int) -> Row:
+def _row(
+    convention: Convention, model: Decoder, per_flop: float, recompute: str | float, devices: int
+) -> Row:
     """``per_flop``: tokens/s for each FLOP/s of the peak."""
     terms = convention.terms(model)
     if terms is None:
@@ -155,7 +197,11 @@ def _row(convention: Convention, model: Decoder, per_flop: float, recompute: str
     hfu = (total + repeated(convention, terms, recompute)) * per_flop
     if hfu > 1:
         return Row(
-            convention, terms, mfu, None, f"HFU {hfu:.1%}: recomputed less than said, or the throughput is too high"
+            convention,
+            terms,
+            mfu,
+            None,
+            f"HFU {hfu:.1%}: recomputed less than said, or the throughput is too high",
         )
     return Row(convention, terms, mfu, hfu)
 
@@ -170,7 +216,10 @@ def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -
         what = "beyond the window" if model.windowed else "that the causal mask leaves out"
         return f"the formula counts scores {what}"
     if devices == 1:
-        return f"tokens/s of several devices? With `gpus` {-int(-mfu // 1)} or more it fits. Or the wrong device, precision or `seq`"
+        return (
+            f"tokens/s of several devices? With `gpus` {-int(-mfu // 1)} or more it fits. Or the "
+            "wrong device, precision or `seq`"
+        )
     return "check tokens/s, `device`, `precision` (FP8 doubles the peak) and `seq`"
 
 
@@ -178,18 +227,27 @@ def _explain(reported: tuple[float, float], tried: list[Match]) -> Reported:
     value, tolerance = reported
     fits = [one for one in tried if abs(one.value - value) <= tolerance]
     fits.sort(key=lambda one: (one.rank, round(abs(one.value - value), 12)))
-    return Reported(value, tolerance, tuple(fits), min(tried, key=lambda one: abs(one.value - value)))
+    return Reported(
+        value, tolerance, tuple(fits), min(tried, key=lambda one: abs(one.value - value))
+    )
 
 
 def _tried(
     model: Decoder, tokens_per_second: float, devices: int, peak: Peak, recompute: str | float
 ) -> Iterator[Match]:
-    """Conventions, other FLOPs of their sources, recomputed FLOPs (HFU), another peak or number of devices."""
+    """Conventions, other FLOPs of their sources, recomputed FLOPs (HFU), another peak or number
+    of devices."""
 
-    def match(said: str, source: str, flops: float, rank: int, supply: float = peak.flops * devices) -> Match:
+    def match(
+        said: str, source: str, flops: float, rank: int, supply: float = peak.flops * devices
+    ) -> Match:
         return Match(said, source, tokens_per_second * flops / supply, rank)
 
-    known = [(one, terms) for one in (*CONVENTIONS, EXACT, CAUSAL) if (terms := one.terms(model)) is not None]
+    known = [
+        (one, terms)
+        for one in (*CONVENTIONS, EXACT, CAUSAL)
+        if (terms := one.terms(model)) is not None
+    ]
     totals = [(one, sum(terms.values())) for one, terms in known]
     seen = {flops for _, flops in totals}
     for one, flops in totals:
@@ -214,5 +272,9 @@ def _tried(
             yield match(f"{one.key} over {slip}", one.source, flops, 3, wrong * devices)
         if devices > 1:
             yield match(
-                f"{one.key}, tokens/s of {devices} devices over the peak of one", one.source, flops, 3, peak.flops
+                f"{one.key}, tokens/s of {devices} devices over the peak of one",
+                one.source,
+                flops,
+                3,
+                peak.flops,
             )

@@ -1,5 +1,5 @@
-"""Points of a bench from stored runs, what a predictor is fitted on, and how closely time, memory and FLOPs of a step go
-with the sizes of its network: coefficients with their 95 % intervals.
+"""Points of a bench from stored runs, what a predictor is fitted on, and how closely time, memory
+and FLOPs of a step go with the sizes of its network: coefficients with their 95 % intervals.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ OWN = ("depth", "width")
 FEW = 10
 """Below so many points a coefficient says little."""
 ONE_VALUE = "it is the same in every point"
+
+ALL = "all"
+LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ class Relation:
     size: str
     points: int
     networks: int
-    """Points of one network at several batch sizes are no independent measurements of its other sizes."""
+    """Points of one network at several batch sizes are no independent measurements of its
+    other sizes."""
     ranked: Coefficient | None
     """Spearman's, of the ranks: any rising curve gives 1."""
     linear: Coefficient | None
@@ -77,7 +81,8 @@ class Relation:
 
 
 def relations(found: Sequence[Observation]) -> list[Relation]:
-    """Every quantity against every size: in each family that has it, then in all where it means the same in all."""
+    """Every quantity against every size: in each family that has it, then in all where it means the
+    same in all."""
     has = {(one.family, size) for one in found for size in one.sizes}
     families = list(dict.fromkeys(one.family for one in found))
     return [
@@ -95,19 +100,36 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
     networks = len({one.model for one in mine})
     reason = None
     if len(mine) < LEAST:
-        reason = f"{len(mine)} points know both; {LEAST} are the fewest" if mine else "no point knows both"
+        reason = (
+            f"{len(mine)} points know both; {LEAST} are the fewest"
+            if mine
+            else "no point knows both"
+        )
     elif len(set(xs)) == 1 or len(set(ys)) == 1:
         reason = ONE_VALUE
     if reason:
         return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
-    by_rank, by_value = _coefficient(ranks(xs), ranks(ys), ranked=True), _coefficient(xs, ys, ranked=False)
+    by_rank, by_value = (
+        _coefficient(ranks(xs), ranks(ys), ranked=True),
+        _coefficient(xs, ys, ranked=False),
+    )
     logs = ([math.log(value) for value in side] for side in (xs, ys)) if min(*xs, *ys) > 0 else None
     return Relation(
-        family, quantity, size, len(mine), networks, by_rank, by_value, slope(*logs) if logs else None, None
+        family,
+        quantity,
+        size,
+        len(mine),
+        networks,
+        by_rank,
+        by_value,
+        slope(*logs) if logs else None,
+        None,
     )
 
 
-def _known(found: Iterable[Observation], family: str, quantity: str, size: str) -> Iterator[Observation]:
+def _known(
+    found: Iterable[Observation], family: str, quantity: str, size: str
+) -> Iterator[Observation]:
     for one in found:
         if family in (ALL, one.family) and size in one.sizes and quantity in one.values:
             yield one
@@ -115,7 +137,11 @@ def _known(found: Iterable[Observation], family: str, quantity: str, size: str) 
 
 def _coefficient(xs: Sequence[float], ys: Sequence[float], *, ranked: bool) -> Coefficient | None:
     value = pearson(xs, ys)
-    return None if value is None else Coefficient(value, fisher_interval(value, len(xs), ranked=ranked))
+    return (
+        None
+        if value is None
+        else Coefficient(value, fisher_interval(value, len(xs), ranked=ranked))
+    )
 
 
 def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
@@ -124,7 +150,8 @@ def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
 
 
 def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
-    """Of several runs of one point on one machine, the one with the least median: disturbances only make runs slower."""
+    """Of several runs of one point on one machine, the one with the least median: disturbances only
+    make runs slower."""
     best: dict[tuple[object, ...], BenchPoint] = {}
     for point in points:
         key = (point.model, point.batch, point.mode, point.precision, point.machine)
@@ -139,20 +166,35 @@ def point_of(run: Run) -> BenchPoint | None:
     times = computed_ns(run.report.steps)
     if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
         return None
-    if not (model and run.batch_size and run.mode and run.precision and run.device and run.device.name):
+    if not (
+        model and run.batch_size and run.mode and run.precision and run.device and run.device.name
+    ):
         return None
     on_cpu = run.device.kind == "cpu"
     threads = facts.get("threads", "")
     cores = int(threads) if on_cpu and threads.isdecimal() else None
-    memory = [one for one in run.report.memory if one.quantity == ("host_resident" if on_cpu else "allocated")]
+    memory = [
+        one
+        for one in run.report.memory
+        if one.quantity == ("host_resident" if on_cpu else "allocated")
+    ]
     sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
     forward, backward = layer_times(run.report.layer_times)
     return BenchPoint(
-        model=model, batch=run.batch_size, mode=run.mode, precision=run.precision,
-        machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")), steps=len(times),
-        step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run), memory_bytes=sizes,
-        forward_ns=forward, backward_ns=backward, features={one.name: one.value for one in run.report.features},
-    )  # fmt: skip
+        model=model,
+        batch=run.batch_size,
+        mode=run.mode,
+        precision=run.precision,
+        machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")),
+        steps=len(times),
+        step_ns=_spread(times),
+        fastest_ns=min(times),
+        phase_ns=_phases(run),
+        memory_bytes=sizes,
+        forward_ns=forward,
+        backward_ns=backward,
+        features={one.name: one.value for one in run.report.features},
+    )
 
 
 def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
@@ -169,34 +211,48 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     median, low, high = (one / 1e9 for one in point.step_ns)
     phases = {name: one / 1e9 for name, one in point.phase_ns.items()}
     layers = (("forward", point.forward_ns), ("backward", point.backward_ns))
-    by_layer = {(layer, phase): one / 1e9 for phase, times in layers for layer, one in times.items()}
+    by_layer = {
+        (layer, phase): one / 1e9 for phase, times in layers for layer, one in times.items()
+    }
     return Measured(
         case=StepSpec(
-            model=point.model, family=point.family, works=operations_of_plan(plan), batch=point.batch, training=training,
-            precision=point.precision, optimizer=plan.optimizer if training else "", parameters=plan.parameters,
+            model=point.model,
+            family=point.family,
+            works=operations_of_plan(plan),
+            batch=point.batch,
+            training=training,
+            precision=point.precision,
+            optimizer=plan.optimizer if training else "",
+            parameters=plan.parameters,
         ),
         machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
-        seconds=median, low=low, high=high, forward=phases.get("forward" if training else "inference"),
-        backward=phases.get("backward"), optimizer=phases.get("optimizer"),
-        peak_bytes=point.memory_bytes.get("peak"), layer_seconds=by_layer,
-    )  # fmt: skip
+        seconds=median,
+        low=low,
+        high=high,
+        forward=phases.get("forward" if training else "inference"),
+        backward=phases.get("backward"),
+        optimizer=phases.get("optimizer"),
+        peak_bytes=point.memory_bytes.get("peak"),
+        layer_seconds=by_layer,
+    )
 
 
 def _spread(times: list[int]) -> tuple[int, int, int]:
-    low, median, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
     return round(median), round(low), round(high)
 
 
 def _phases(run: Run) -> dict[str, int]:
     found: dict[str, list[int]] = defaultdict(list)
     for row in run.report.steps:
-        if row.phase in ("forward", "backward", "optimizer", "inference") and row.duration_ns is not None:
+        if (
+            row.phase in ("forward", "backward", "optimizer", "inference")
+            and row.duration_ns is not None
+        ):
             found[row.phase].append(row.duration_ns)
     return {name: round(statistics.median(times)) for name, times in found.items()}
-
-
-ALL = "all"
-LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +279,9 @@ def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
     found = []
     for family in (*families, *([ALL] if len(families) > 1 else [])):
         mine = [point for point in points if family in (ALL, point.family)]
-        rows = [row for name in names if (row := correlation(family, name, mine)).spearman is not None]
+        rows = [
+            row for name in names if (row := correlation(family, name, mine)).spearman is not None
+        ]
         found += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
     return found
 
@@ -233,12 +291,20 @@ def figures(point: BenchPoint) -> dict[str, float]:
 
 
 def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
-    pairs = [(figures(point)[feature], point.step_ns[0] / 1e9) for point in points if feature in figures(point)]
+    pairs = [
+        (figures(point)[feature], point.step_ns[0] / 1e9)
+        for point in points
+        if feature in figures(point)
+    ]
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
-    (xs, ys), (log_xs, log_ys) = ([[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs))
+    (xs, ys), (log_xs, log_ys) = (
+        [[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs)
+    )
     by_rank = pearson(ranks(xs), ranks(ys))
     logs_of = pearson(log_xs, log_ys)
-    return Correlation(family, feature, len(pairs), pearson(xs, ys), logs_of, by_rank, slope(log_xs, log_ys))
+    return Correlation(
+        family, feature, len(pairs), pearson(xs, ys), logs_of, by_rank, slope(log_xs, log_ys)
+    )
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
@@ -254,11 +320,14 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 def ranks(values: Sequence[float]) -> list[float]:
     """From 1; equal values share the mean of their ranks."""
     ordered = sorted(values)
-    return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
+    return [
+        (bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values
+    ]
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Of the line of least squares through the points; None with fewer than three, or one value of x everywhere."""
+    """Of the line of least squares through the points; None with fewer than three, or one value of
+    x everywhere."""
     if len(xs) < LEAST or len(set(xs)) == 1:
         return None
     off = [x - math.fsum(xs) / len(xs) for x in xs]

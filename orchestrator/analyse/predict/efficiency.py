@@ -1,15 +1,18 @@
-"""Learned efficiency (floor / seconds) with an interval, by scikit-learn's gradient boosting. A floor is the least time::
+"""Learned efficiency (floor / seconds) with an interval, by scikit-learn's gradient boosting. A
+floor is the least time::
 
     inside  = min(max(floor, floor_low), floor_high)      the range of the fit
     learned = inside^(power/8) * exp(model(row))
     seconds = max(learned * (floor / inside if floor > floor_high else 1), floor)
 
-The model grows with the features that grow with batch, so seconds never fall with it; outside the range they are constant.
-``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second model (the usual error of the first),
-``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit).
+The model grows with the features that grow with batch, so seconds never fall with it; outside the
+range they are constant. ``half = quantile * spread * wider`` in logarithms of seconds; ``spread``
+is a second model (the usual error of the first), ``wider = 1 + min(largest excess, 4)`` outside the
+range (excess 1: twice the largest figure of the fit).
 
-Boosting: Friedman, "Greedy function approximation", 2001. The interval is split-conformal over folds (Vovk, "Cross-conformal
-predictors", 2015): residuals of held-out groups, divided by what the second model expects there.
+Boosting: Friedman, "Greedy function approximation", 2001. The interval is split-conformal over
+folds (Vovk, "Cross-conformal predictors", 2015): residuals of held-out groups, divided by what the
+second model expects there.
 """
 
 from __future__ import annotations
@@ -129,20 +132,38 @@ def require_learner() -> None:
 def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     """Learn efficiency from measured seconds.
 
-    Raises ToolMissing without scikit-learn, UsageError for too few rows or figures that are not finite.
+    Raises ToolMissing without scikit-learn, UsageError for too few rows or figures that are
+    not finite.
     """
     import numpy as np
 
     settings = settings or Settings()
     rows, floors, _, _ = _checked(name, sample, settings)
     seconds, held = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
-    spread, low, high, quantile = interval(rows, abs(held - np.log(seconds)), sample.groups, settings)
-    least, most, middle = (tuple(each(rows, axis=0).tolist()) for each in (np.min, np.max, np.median))
+    spread, low, high, quantile = interval(
+        rows, abs(held - np.log(seconds)), sample.groups, settings
+    )
+    least, most, middle = (
+        tuple(each(rows, axis=0).tolist()) for each in (np.min, np.max, np.median)
+    )
     return Fitted(
-        name, sample.features, least, most, middle, settings.power,
-        float(floors.min()), float(floors.max()), learn_model(sample, settings), spread, low, high, quantile, settings.coverage,
-        len(rows), float(np.median(abs(np.exp(held) / seconds - 1.0))),
-    )  # fmt: skip
+        name,
+        sample.features,
+        least,
+        most,
+        middle,
+        settings.power,
+        float(floors.min()),
+        float(floors.max()),
+        learn_model(sample, settings),
+        spread,
+        low,
+        high,
+        quantile,
+        settings.coverage,
+        len(rows),
+        float(np.median(abs(np.exp(held) / seconds - 1.0))),
+    )
 
 
 def held_out(sample: Sample, settings: Settings) -> Floats:
@@ -152,17 +173,24 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     rows, floors, base, wanted = _checked("held out", sample, settings)
     held = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
-        held[test] = _boosted(rows[train], wanted[train], settings, sample).predict(rows[test]) + base[test]
+        held[test] = (
+            _boosted(rows[train], wanted[train], settings, sample).predict(rows[test]) + base[test]
+        )
     return np.maximum(held, np.log(floors))
 
 
-def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """(rows to learn from, rows held out), each held out once, whole groups together. Raises UsageError with a single group."""
+def folds(
+    groups: Sequence[Any], count: int, seed: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """(rows to learn from, rows held out), each held out once, whole groups together. Raises
+    UsageError with a single group."""
     import numpy as np
 
     names = sorted({str(group) for group in groups})
     if len(names) < 2:
-        raise UsageError("an interval needs rows of at least two groups", "Measure more than one model or shape")
+        raise UsageError(
+            "an interval needs rows of at least two groups", "Measure more than one model or shape"
+        )
     order = np.random.default_rng(seed).permutation(len(names))
     fold_of = {names[place]: index % count for index, place in enumerate(order)}
     mine = np.array([fold_of[str(group)] for group in groups])
@@ -171,12 +199,15 @@ def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArra
 
 
 def learn_model(sample: Sample, settings: Settings) -> Regressor:
-    """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's power is seconds."""
+    """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
+    power is seconds."""
     rows, _, _, wanted = _checked("model", sample, settings)
     return _boosted(rows, wanted, settings, sample)
 
 
-def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Floats, Floats, Floats]:
+def _checked(
+    name: str, sample: Sample, settings: Settings
+) -> tuple[Floats, Floats, Floats, Floats]:
     """(rows, floors, logarithms of the floors' powers, what the model learns)."""
     import numpy as np
 
@@ -184,9 +215,14 @@ def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Flo
     rows = np.asarray(sample.rows, dtype=float)
     floors, seconds = (np.asarray(each, dtype=float) for each in (sample.floors, sample.seconds))
     if len(rows) < FEWEST:
-        raise UsageError(f"{name}: {len(rows)} measured rows are too few to learn from", f"Measure at least {FEWEST}")
+        raise UsageError(
+            f"{name}: {len(rows)} measured rows are too few to learn from",
+            f"Measure at least {FEWEST}",
+        )
     if rows.shape[1] != len(sample.features) or not np.isfinite(rows).all():
-        raise UsageError(f"{name}: rows need one finite figure for each of {len(sample.features)} features")
+        raise UsageError(
+            f"{name}: rows need one finite figure for each of {len(sample.features)} features"
+        )
     if not all((each > 0).all() and np.isfinite(each).all() for each in (floors, seconds)):
         raise UsageError(f"{name}: floors and measured seconds must be greater than 0")
     if unknown := [feature for feature in sample.increasing if feature not in sample.features]:
@@ -197,11 +233,18 @@ def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Flo
 
 def _boosted(rows: Floats, wanted: Floats, settings: Settings, sample: Sample) -> Regressor:
     return _learned(
-        rows, wanted, loss="absolute_error" if settings.absolute else "squared_error",
-        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
-        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
-        monotonic_cst=[int(name in sample.increasing) for name in sample.features], random_state=settings.seed,
-    )  # fmt: skip
+        rows,
+        wanted,
+        loss="absolute_error" if settings.absolute else "squared_error",
+        max_iter=settings.rounds,
+        learning_rate=settings.rate,
+        max_leaf_nodes=settings.leaves,
+        min_samples_leaf=settings.least,
+        l2_regularization=settings.ridge,
+        max_features=settings.part,
+        monotonic_cst=[int(name in sample.increasing) for name in sample.features],
+        random_state=settings.seed,
+    )
 
 
 def _learned(rows: Floats, wanted: Floats, **options: Any) -> Regressor:
@@ -210,12 +253,16 @@ def _learned(rows: Floats, wanted: Floats, **options: Any) -> Regressor:
 
     threads = ThreadpoolController()
     with threads.limit(limits=1):
-        return OneThread(HistGradientBoostingRegressor(early_stopping=False, **options).fit(rows, wanted), threads)
+        return OneThread(
+            HistGradientBoostingRegressor(early_stopping=False, **options).fit(rows, wanted),
+            threads,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class OneThread:
-    """A model that predicts on one thread: rows are few, so threads would wait for each other longer than they work."""
+    """A model that predicts on one thread: rows are few, so threads would wait for each other
+    longer than they work."""
 
     model: Regressor
     threads: Any
@@ -246,41 +293,69 @@ def interval(
 
 def _small(rows: Floats, missed: Floats, settings: Settings) -> Regressor:
     least = max(5, min(40, len(rows) // 10))
-    return _learned(rows, missed, max_iter=30, max_leaf_nodes=6, min_samples_leaf=least, random_state=settings.seed)
+    return _learned(
+        rows,
+        missed,
+        max_iter=30,
+        max_leaf_nodes=6,
+        min_samples_leaf=least,
+        random_state=settings.seed,
+    )
 
 
-def predict(fitted: Fitted, rows: Sequence[Sequence[float]], floors: Sequence[float]) -> list[Prediction]:
+def predict(
+    fitted: Fitted, rows: Sequence[Sequence[float]], floors: Sequence[float]
+) -> list[Prediction]:
     """Return the seconds of each row of features over its floor (seconds, > 0).
 
-    Raises ValueError if a row does not have one finite figure for each feature or a floor is not positive.
+    Raises ValueError if a row does not have one finite figure for each feature or a floor is
+    not positive.
     """
     import numpy as np
 
     for row, floor in zip(rows, floors, strict=True):
         if len(row) != len(fitted.features) or not all(isfinite(figure) for figure in row):
-            raise ValueError(f"{fitted.name}: needs {len(fitted.features)} finite figures, got {list(row)}")
+            raise ValueError(
+                f"{fitted.name}: needs {len(fitted.features)} finite figures, got {list(row)}"
+            )
         if not (floor > 0 and isfinite(floor)):
             raise ValueError(f"{fitted.name}: floor must be positive, got {floor:g} s")
     figures = np.asarray(rows, dtype=float)
-    logarithms, spreads = (model.predict(figures).tolist() for model in (fitted.model, fitted.spread))
-    return [_prediction(fitted, *each) for each in zip(rows, floors, logarithms, spreads, strict=True)]
+    logarithms, spreads = (
+        model.predict(figures).tolist() for model in (fitted.model, fitted.spread)
+    )
+    return [
+        _prediction(fitted, *each) for each in zip(rows, floors, logarithms, spreads, strict=True)
+    ]
 
 
-def _prediction(fitted: Fitted, row: Sequence[float], floor: float, logarithm: float, spread: float) -> Prediction:
+def _prediction(
+    fitted: Fitted, row: Sequence[float], floor: float, logarithm: float, spread: float
+) -> Prediction:
     inside = min(max(floor, fitted.floor_low), fitted.floor_high)
     learned = inside ** (fitted.power / 8) * exp(logarithm)
     seconds = max(learned * (floor / inside if floor > fitted.floor_high else 1.0), floor)
     excesses = excess_of(fitted, row, floor)
     spread = min(max(spread, fitted.spread_low), fitted.spread_high)
-    factor = exp(fitted.quantile * spread * (1.0 + min(max(excesses.values(), default=0.0), WIDEST)))
-    return Prediction(seconds, max(seconds / factor, floor), seconds * factor, floor, tuple(excesses))
+    factor = exp(
+        fitted.quantile * spread * (1.0 + min(max(excesses.values(), default=0.0), WIDEST))
+    )
+    return Prediction(
+        seconds, max(seconds / factor, floor), seconds * factor, floor, tuple(excesses)
+    )
 
 
 def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, float]:
-    """Return feature (or "floor") outside the range of the fit -> its excess: 1 for twice the largest or half the smallest."""
+    """Return feature (or "floor") outside the range of the fit -> its excess: 1 for twice the
+    largest or half the smallest."""
     beyond = {}
-    ranges = zip((*fitted.features, "floor"), (*row, floor), (*fitted.low, fitted.floor_low),
-                 (*fitted.high, fitted.floor_high), strict=True)  # fmt: skip
+    ranges = zip(
+        (*fitted.features, "floor"),
+        (*row, floor),
+        (*fitted.low, fitted.floor_low),
+        (*fitted.high, fitted.floor_high),
+        strict=True,
+    )
     for name, figure, low, high in ranges:
         if not low <= figure <= high:
             more, less = (figure, high) if figure > high else (low, figure)
@@ -289,12 +364,16 @@ def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, f
 
 
 def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
-    """Return (feature, factor on seconds against the feature's median in the fit), the strongest first."""
+    """Return (feature, factor on seconds against the feature's median in the fit), the
+    strongest first."""
     import numpy as np
 
     features = len(row)
     figures = np.tile(np.asarray(row, dtype=float), (features + 1, 1))
     figures[range(features), range(features)] = fitted.middle
     *others, own = fitted.model.predict(figures).tolist()
-    moved = sorted(zip(fitted.features, (own - other for other in others), strict=True), key=lambda pair: -abs(pair[1]))
+    moved = sorted(
+        zip(fitted.features, (own - other for other in others), strict=True),
+        key=lambda pair: -abs(pair[1]),
+    )
     return tuple((name, exp(change)) for name, change in moved)

@@ -1,5 +1,5 @@
-"""Seconds of a whole step from a fitted step model, and how the model is learned from measured steps: costs of the
-parts, efficiency over the rest, then the interval.
+"""Seconds of a whole step from a fitted step model, and how the model is learned from measured
+steps: costs of the parts, efficiency over the rest, then the interval.
 
 base    = sum(costs[i] * parts[i]) in the order of PARTS
     seconds = efficiency.predict(fit.fitted, [features], [base * HEADROOM])[0].seconds
@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 HEADROOM = 0.25
 """The correction may not go below this share of the sum of parts."""
 PHASES = ("forward", "backward", "optimizer")
-SETTINGS = Settings(power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True)
-"""For few rows whose parts explain most of the time: small trees, a low rate, absolute errors because of outliers."""
+SETTINGS = Settings(
+    power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True
+)
+"""For few rows whose parts explain most of the time: small trees, a low rate, absolute errors
+because of outliers."""
 FEW = 400
 """Records below which trees are kept smaller still."""
 SMALL = replace(SETTINGS, rounds=80, leaves=6)
@@ -61,23 +64,27 @@ class StepFitted:
     precision: str
     training: bool
     costs: tuple[float, ...]
-    """Of each part, >= 0: seconds per second at the machine's peaks, the reciprocal of an efficiency."""
+    """Of each part, >= 0: seconds per second at the machine's peaks, the reciprocal of
+    an efficiency."""
     phases: Mapping[str, tuple[float, ...]]
     """Phase -> costs of the parts. Empty: phases were not measured."""
     fitted: Fitted
-    """Efficiency over the sum of parts and its interval; its floor is the sum times :data:`HEADROOM`."""
+    """Efficiency over the sum of parts and its interval; its floor is the sum times
+    :data:`HEADROOM`."""
     families: tuple[str, ...]
     optimizers: tuple[str, ...]
 
 
 def predict_steps(fit: StepFitted, cases: Iterable[StepSpec]) -> list[Prediction]:
-    """Return the times of steps on the fit's machine. Raises ValueError without a peak for the precision."""
+    """Return the times of steps on the fit's machine. Raises ValueError without a peak for
+    the precision."""
     rows, floors = zip(*(_inputs(fit, case) for case in cases), strict=True)
     return efficiency.predict(fit.fitted, rows, floors)
 
 
 def predict_step(fit: StepFitted, case: StepSpec) -> Prediction:
-    """Return the step's time on the fit's machine. Raises ValueError without a peak for the precision."""
+    """Return the step's time on the fit's machine. Raises ValueError without a peak for
+    the precision."""
     return predict_steps(fit, [case])[0]
 
 
@@ -97,7 +104,8 @@ def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
 
 
 def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, float]:
-    """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit had no phases."""
+    """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
+    had no phases."""
     found = parts(case, fit.machine)
     each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
     total = accumulated(each.values())
@@ -127,23 +135,35 @@ class Table:
     layer_weights: Floats
 
 
-def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
+def table(
+    records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None
+) -> Table:
     """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
     found = [step_parts.parts(record.case, machine) for record in records]
-    rows = [step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)]
+    rows = [
+        step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)
+    ]
     named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
-    timed = [(place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)]
+    timed = [
+        (place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)
+    ]
     places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return Table(
-        np.array(found), np.array(rows), np.array([record.seconds for record in records]), named,
-        np.array(places, dtype=int), np.array(layers).reshape(-1, len(PARTS)), *map(np.array, others),
-    )  # fmt: skip
+        np.array(found),
+        np.array(rows),
+        np.array([record.seconds for record in records]),
+        named,
+        np.array(places, dtype=int),
+        np.array(layers).reshape(-1, len(PARTS)),
+        *map(np.array, others),
+    )
 
 
 def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
-    """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of one record.
+    """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
+    one record.
 
     The weight is that of the layers' part of the step, and :data:`LAYERS` at most.
     """
@@ -167,18 +187,29 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
 
 
 def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
-    """The same of each phase that was measured; what belongs to a step as a whole is in none of them."""
-    found = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {"step forward": 0.0}
+    """The same of each phase that was measured; what belongs to a step as a whole is in none
+    of them."""
+    found = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {
+        "step forward": 0.0
+    }
     phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
     return [
-        ([part if name.endswith(phase) else 0.0 for name, part in found.items()], 0.0, seconds,
-         LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5)
-        for phase, seconds in phases.items() if seconds
-    ]  # fmt: skip
+        (
+            [part if name.endswith(phase) else 0.0 for name, part in found.items()],
+            0.0,
+            seconds,
+            LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5,
+        )
+        for phase, seconds in phases.items()
+        if seconds
+    ]
 
 
-def fit_steps(name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None) -> StepFitted:
-    """Learn from steps of one machine, precision and direction; those of a model are held out together.
+def fit_steps(
+    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None
+) -> StepFitted:
+    """Learn from steps of one machine, precision and direction; those of a model are held
+    out together.
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
@@ -193,24 +224,38 @@ def fit_steps(name: str, records: Sequence[Measured], machine: Machine, settings
         ("directions (training, inference)", {str(case.training) for case in cases}),
     ):
         if len(values) > 1:
-            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
+            raise UsageError(
+                f"{name}: steps of several {what}: {', '.join(sorted(values))}",
+                "Fit each separately",
+            )
     given = table(records, machine)
     costs, fitted = fit_table(name, given, settings)
     return StepFitted(
-        name, machine, cases[0].precision, cases[0].training, costs, _phases(records, given), fitted,
-        tuple(sorted({case.family for case in cases})), tuple(sorted({case.optimizer for case in cases})),
-    )  # fmt: skip
+        name,
+        machine,
+        cases[0].precision,
+        cases[0].training,
+        costs,
+        _phases(records, given),
+        fitted,
+        tuple(sorted({case.family for case in cases})),
+        tuple(sorted({case.optimizer for case in cases})),
+    )
 
 
-def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
-    """Costs of the parts, and a model that learns from sums whose costs did not see the row's group."""
+def fit_table(
+    name: str, given: Table, settings: Settings | None = None
+) -> tuple[tuple[float, ...], Fitted]:
+    """Costs of the parts, and a model that learns from sums whose costs did not see the
+    row's group."""
     settings = settings or _settings(given)
     return _written(costs_of(given)), fit(name, _sample(given, settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The errors of a fit: each network's steps as predicted by a fit that saw no step of this network."""
+    """The errors of a fit: each network's steps as predicted by a fit that saw no step of
+    this network."""
 
     fit: StepFitted
     rows: tuple[tuple[Measured, float], ...]
@@ -218,7 +263,8 @@ class LeftOut:
 
 
 def left_out(fit: StepFitted, records: Sequence[Measured]) -> LeftOut:
-    """Leave each network out once. records: those that ``fit`` was learned from. Raises as :func:`fit_steps`."""
+    """Leave each network out once. records: those that ``fit`` was learned from. Raises as
+    :func:`fit_steps`."""
     import numpy as np
 
     given = table(records, fit.machine)
@@ -244,11 +290,13 @@ def _sample(given: Table, settings: Settings) -> Sample:
 
 
 def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
-    """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and Hanson, 1974).
+    """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
+    Hanson, 1974).
 
-    ``chosen``: places of the records to learn from, all by default. ``ridge``: weight of a cost twice as large as its class's,
-    in steps that are predicted as 0. The less the data tells parts apart, the closer their
-    costs are to their class's (arithmetic, bytes, operations). Outliers get less weight (Huber, at twice the median error).
+    ``chosen``: places of the records to learn from, all by default. ``ridge``: weight of a cost
+    twice as large as its class's, in steps that are predicted as 0. The less the data tells parts
+    apart, the closer their costs are to their class's (arithmetic, bytes, operations). Outliers get
+    less weight (Huber, at twice the median error).
     """
     import numpy as np
 
@@ -257,14 +305,20 @@ def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     layers = np.column_stack([given.layer_parts[inside], given.layer_clock[inside]])
     shares = given.parts[places] / given.seconds[places, None]
     prior, scale = _prior(shares)
-    columns = np.vstack([np.column_stack([shares, np.zeros(len(places))]), layers / given.layer_seconds[inside, None]])
+    columns = np.vstack(
+        [
+            np.column_stack([shares, np.zeros(len(places))]),
+            layers / given.layer_seconds[inside, None],
+        ]
+    )
     fixed = np.concatenate([np.ones(len(places)), given.layer_weights[inside]])
     pull = np.append(np.sqrt(ridge) / scale, 1e-3)
     return _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))[:-1]
 
 
 def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps: int) -> Floats:
-    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first ``steps`` rows are steps."""
+    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
+    ``steps`` rows are steps."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -282,19 +336,26 @@ def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps:
 
 
 def _prior(shares: Floats) -> tuple[Floats, Floats]:
-    """(cost, size of a usual deviation) of each part, from one cost for each class of parts. shares: (n, parts)."""
+    """(cost, size of a usual deviation) of each part, from one cost for each class of parts.
+    shares: (n, parts)."""
     import numpy as np
 
     extra = [name.split(" ")[0] in step_parts.EXTRA for name in PARTS]  # their expected cost is 0
     classes = [step_parts.class_of(name) for name in PARTS]
     counted = ["" if beside else name for name, beside in zip(classes, extra, strict=True)]
     names = [name for name in dict.fromkeys(counted) if name]
-    sums = np.column_stack([shares[:, [each == name for each in counted]].sum(axis=1) for name in names])
-    pull = np.diag(np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0))
+    sums = np.column_stack(
+        [shares[:, [each == name for each in counted]].sum(axis=1) for name in names]
+    )
+    pull = np.diag(
+        np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0)
+    )
     found = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
     # A class whose cost came out as 0 counts as a hundredth of the steps.
     least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
-    by_class = dict(zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True))
+    by_class = dict(
+        zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True)
+    )
     scale = np.array([by_class[each] for each in classes])
     return np.where(extra, 0.0, scale), scale
 
@@ -310,9 +371,12 @@ def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float,
         mine = np.array([name.endswith(phase) for name in PARTS])
         layers = given.layer_parts * mine
         alone = replace(
-            given, parts=given.parts * mine, seconds=np.array(seconds), layer_parts=layers,
+            given,
+            parts=given.parts * mine,
+            seconds=np.array(seconds),
+            layer_parts=layers,
             layer_of=np.where((layers > 0).any(axis=1), given.layer_of, -1),
-        )  # fmt: skip
+        )
         found[phase] = _written(costs_of(alone) * mine)
     return found
 

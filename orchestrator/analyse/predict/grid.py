@@ -1,16 +1,20 @@
-"""Step times of one network on every device, in every precision, over all batch sizes: knots with straight lines between.
+"""Step times of one network on every device, in every precision, over all batch sizes: knots with
+straight lines between.
 
 Of a step by the fit that ships only the words are here: ``published_table`` has its numbers.
 
-A step by the fit that ships, as two small tables: what a network has of each part, and what a unit of it costs on a device.
+A step by the fit that ships, as two small tables: what a network has of each part, and what a unit
+of it costs on a device.
 
-Amounts are the same on every device, costs the same for every network, and the seconds of the GPU are their scalar product::
+Amounts are the same on every device, costs the same for every network, and the seconds of the GPU
+are their scalar product::
 
     seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows),
                   host seconds an operation * operations)
 
-``rows`` are those of the device and of weaker ones (``published``: no device is slower than a weaker one). The result
-is that of :func:`published.predict`; amounts that bend are kept to :data:`CLOSE`.
+``rows`` are those of the device and of weaker ones (``published``: no device is slower than a
+weaker one). The result is that of :func:`published.predict`; amounts that bend are kept to
+:data:`CLOSE`.
 """
 
 from __future__ import annotations
@@ -25,16 +29,33 @@ from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import predict, published, step_parts
-from perfctl.orchestrator.analyse.predict.fit import StepFitted, outside_range, phases_of, predict_steps
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict.fit import (
+    StepFitted,
+    outside_range,
+    phases_of,
+    predict_steps,
+)
+from perfctl.orchestrator.analyse.predict.operations import (
+    OPTIMIZERS,
+    Measured,
+    Operation,
+    StepSpec,
+)
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, Basis, amounts_of
 from perfctl.orchestrator.analyse.predict.published import UNIT, Published
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS, Floor, Rates, floor_seconds, optimizer_seconds
+from perfctl.orchestrator.analyse.predict.step_parts import (
+    PARTS,
+    Floor,
+    Rates,
+    floor_seconds,
+    optimizer_seconds,
+)
 
 CLOSE = 0.001
 """Largest error of an amount between two of its batch sizes, as a share of it."""
 TYPES = {4: "fp32", 2: "fp16"}
-"""Bytes of an activation -> a precision that has it: amounts are equal in all others that have it."""
+"""Bytes of an activation -> a precision that has it: amounts are equal in all others that
+have it."""
 PLACES = {name: place for place, name in enumerate(PARTS)}
 ONE = (Operation("", "other", 1, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0),)
 
@@ -49,10 +70,15 @@ OCTETS = (1, 8, 64, 512, 4096)
 """Batch sizes of a fitted split, whose parts may begin at some size."""
 PROBE = 65_521
 """A batch size that nobody measured, so that a sentence about it holds for all."""
+Rows = dict[tuple[str, str], list[float]]
+"""(group, limit) -> amount at each batch size of a split."""
+Made = TypeVar("Made")
+Point = TypeVar("Point", bound=tuple[float, ...])
 
 
 class Amount(NamedTuple):
-    """How much a group of work has of one part: FLOPs, bytes or a count (1 multiply-add = 2 FLOPs)."""
+    """How much a group of work has of one part: FLOPs, bytes or a count (1 multiply-add =
+    2 FLOPs)."""
 
     group: str
     """``step_parts.group_of``, "optimizer" or "overhead"."""
@@ -100,7 +126,9 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
     """``largest``: the last batch size."""
     case = StepSpec("", "", step_parts.merged(works), 1, True, "fp32", OPTIMIZERS[0], parameters)
     optimizers = {name: tuple(_optimizer(replace(case, optimizer=name))) for name in OPTIMIZERS}
-    steps = {size: _step(replace(case, precision=name), size, largest) for size, name in TYPES.items()}
+    steps = {
+        size: _step(replace(case, precision=name), size, largest) for size, name in TYPES.items()
+    }
     return Amounts(steps, optimizers, published.started(works, training=True))
 
 
@@ -109,16 +137,21 @@ def _optimizer(case: StepSpec) -> Iterable[Amount]:
     for group, part, amount in amounts_of(case, UNIT):
         if group == "optimizer":
             sums[part] += amount
-    return (Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount)
+    return (
+        Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount
+    )
 
 
 def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
-    """Each operation's parts are straight between the batch sizes at which it outgrows a cache: they are added up as slopes."""
+    """Each operation's parts are straight between the batch sizes at which it outgrows a cache:
+    they are added up as slopes."""
     starts: dict[tuple[str, str], float] = defaultdict(float)
     turns: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for work in case.works:
         group = step_parts.group_of(work)
-        batches = sorted({1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)})
+        batches = sorted(
+            {1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)}
+        )
         found = [_table_parts(work, replace(case, batch=batch)) for batch in batches]
         for part, first in found[0].items():
             key, slope = (group, part), 0.0
@@ -130,7 +163,9 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
                     slope = rise
     starts["overhead", "step forward"] = step_parts.MILLISECOND
     made = ((*key, _points(start, turns.get(key, {}), largest)) for key, start in starts.items())
-    return tuple(Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1])
+    return tuple(
+        Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1]
+    )
 
 
 def _table_parts(work: Operation, case: StepSpec) -> dict[str, float]:
@@ -159,15 +194,26 @@ def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]
         case = StepSpec("", "", ONE, 1, True, precision, OPTIMIZERS[0], 0)
         for machine in machines:
             try:
-                own, others = published.rates(fit, case, machine), published.weaker(fit, case, machine)
+                own, others = (
+                    published.rates(fit, case, machine),
+                    published.weaker(fit, case, machine),
+                )
             except ValueError:
                 continue
             around = published.around(fit, case, machine)
             kept = [own, *(row for row in others if not _above(row, own))]
-            kept = [row for row in dict.fromkeys(kept) if not any(_above(row, other) for other in kept if other != row)]
+            kept = [
+                row
+                for row in dict.fromkeys(kept)
+                if not any(_above(row, other) for other in kept if other != row)
+            ]
             places = tuple(rows.setdefault(row, len(rows)) for row in (own, *kept))
             found[machine.name, precision] = Cost(
-                places[0], tuple(sorted(set(places[1:]))), around.host, around.gpu_width, around.host_width
+                places[0],
+                tuple(sorted(set(places[1:]))),
+                around.host,
+                around.gpu_width,
+                around.host_width,
             )
     return Costs(tuple(rows), found)
 
@@ -187,10 +233,6 @@ class Knot(NamedTuple):
 
 
 Curve = tuple[Knot, ...]
-Rows = dict[tuple[str, str], list[float]]
-"""(group, limit) -> amount at each batch size of a split."""
-Made = TypeVar("Made")
-Point = TypeVar("Point", bound=tuple[float, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +288,9 @@ class Network:
 
     def case(self, batch: int, precision: str, optimizer: str) -> StepSpec:
         name = self.names.get(optimizer, self.name)
-        return StepSpec(name, self.family, self.works, batch, True, precision, optimizer, self.parameters)
+        return StepSpec(
+            name, self.family, self.works, batch, True, precision, optimizer, self.parameters
+        )
 
 
 @dataclass(slots=True)
@@ -274,22 +318,30 @@ def grid_of(
     return maker.grid
 
 
-def curve_of(at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2) -> Curve:
+def curve_of(
+    at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
+) -> Curve:
     """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
 
-    Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as for hundreds.
+    Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as
+    for hundreds.
     """
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
     found = {batch: Knot(batch, *values) for batch, values in zip(first, at(first), strict=True)}
     open_pairs = list(pairwise(first))
-    while middles := {(a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1}:
+    while middles := {
+        (a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1
+    }:
         batches = list(middles.values())
-        found |= {batch: Knot(batch, *values) for batch, values in zip(batches, at(batches), strict=True)}
+        found |= {
+            batch: Knot(batch, *values) for batch, values in zip(batches, at(batches), strict=True)
+        }
         open_pairs = [
             pair
-            for (a, b), middle in middles.items() if not _is_line(found[a], found[middle], found[b])
+            for (a, b), middle in middles.items()
+            if not _is_line(found[a], found[middle], found[b])
             for pair in ((a, middle), (middle, b))
-        ]  # fmt: skip
+        ]
     return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
 
 
@@ -302,7 +354,8 @@ def _is_line(left: Knot, middle: Knot, right: Knot) -> bool:
 
 
 def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
-    """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of all, as a share of each."""
+    """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of
+    all, as a share of each."""
     yield points[0]
     place = 0
     while place < len(points) - 1:
@@ -311,7 +364,8 @@ def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
 
 
 def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
-    """The last point that a line from ``start`` reaches within the tolerance of all points between."""
+    """The last point that a line from ``start`` reaches within the tolerance of all
+    points between."""
     first, *origin = points[start]
     least, most, reached = [float("-inf")] * len(origin), [float("inf")] * len(origin), start + 1
     for place, (batch, *values) in enumerate(points[start + 1 :], start + 1):
@@ -320,8 +374,12 @@ def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) ->
         if all(low <= slope <= high for low, slope, high in zip(least, slopes, most, strict=True)):
             reached = place
         gives = [tolerance * abs(value) / run for value in values]
-        least = [max(low, slope - give) for low, slope, give in zip(least, slopes, gives, strict=True)]
-        most = [min(high, slope + give) for high, slope, give in zip(most, slopes, gives, strict=True)]
+        least = [
+            max(low, slope - give) for low, slope, give in zip(least, slopes, gives, strict=True)
+        ]
+        most = [
+            min(high, slope + give) for high, slope, give in zip(most, slopes, gives, strict=True)
+        ]
         if any(low > high for low, high in zip(least, most, strict=True)):
             break
     return reached
@@ -335,7 +393,9 @@ class _Maker:
         self.grid = Grid()
         self.floors = step_parts.floors(network.works, training=True)
         self.known: dict[Hashable, int] = {}
-        self.floor_at = cache(lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates))
+        self.floor_at = cache(
+            lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates)
+        )
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
     def add(
@@ -359,7 +419,11 @@ class _Maker:
             return
         found = predict.time_from(basis, case, machine)
         cell = Cell(basis, source=found.source, coverage=found.coverage)
-        filled = self._fitted(cell, basis.fit, case, machine) if basis.fit else self._roofline(cell, case, machine)
+        filled = (
+            self._fitted(cell, basis.fit, case, machine)
+            if basis.fit
+            else self._roofline(cell, case, machine)
+        )
         self.grid.cells.append(filled)
 
     def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
@@ -375,11 +439,15 @@ class _Maker:
 
         def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
-                yield predict.around_roofline(self.floor_at(rates, batch) + update, case.precision, host)
+                yield predict.around_roofline(
+                    self.floor_at(rates, batch) + update, case.precision, host
+                )
 
         curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
         split = self._place(
-            self.grid.splits, rates, lambda: roofline_split(self.floors, rates, case.parameters, machine)
+            self.grid.splits,
+            rates,
+            lambda: roofline_split(self.floors, rates, case.parameters, machine),
         )
         return replace(cell, curve=curve, split=split)
 
@@ -398,11 +466,15 @@ class _Maker:
             self.beyond[key] = tuple(self._changes(fit, case))
         known = "backward" in fit.phases
         return replace(
-            cell, curve=self._place(curves, key, lambda: curve_of(at, 8)),
-            backward=self._place(curves, ("backward", key), lambda: curve_of(backward)) if known else None,
+            cell,
+            curve=self._place(curves, key, lambda: curve_of(at, 8)),
+            backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
+            if known
+            else None,
             split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
-            outside=predict.beyond_fit(fit, case), beyond=self.beyond[key],
-        )  # fmt: skip
+            outside=predict.beyond_fit(fit, case),
+            beyond=self.beyond[key],
+        )
 
     def _changes(self, fit: StepFitted, case: StepSpec) -> Iterator[tuple[int, tuple[str, ...]]]:
         @cache
@@ -422,25 +494,41 @@ class _Maker:
                 open_pairs += ((middle, b), (a, middle))
 
 
-def roofline_split(found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine) -> Split:
+def roofline_split(
+    found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine
+) -> Split:
     rows: Rows = defaultdict(lambda: [0.0] * len(ENDS))
     for floor in found:
         for place, batch in enumerate(ENDS):
-            for limit, seconds in zip(("arithmetic", "bytes"), floor_seconds(floor, batch, rates), strict=True):
+            for limit, seconds in zip(
+                ("arithmetic", "bytes"), floor_seconds(floor, batch, rates), strict=True
+            ):
                 rows[floor.group, limit][place] += seconds
-    update = {name: (optimizer_seconds(parameters, name, machine),) * len(ENDS) for name in OPTIMIZERS}
-    return Split(ENDS, _parts(rows), {name: (Part("optimizer", "bytes", each),) for name, each in update.items()})
+    update = {
+        name: (optimizer_seconds(parameters, name, machine),) * len(ENDS) for name in OPTIMIZERS
+    }
+    return Split(
+        ENDS,
+        _parts(rows),
+        {name: (Part("optimizer", "bytes", each),) for name, each in update.items()},
+    )
 
 
 def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
-        for group, part, seconds in predict.fitted_amounts(fit, replace(case, batch=batch), machine):
+        for group, part, seconds in predict.fitted_amounts(
+            fit, replace(case, batch=batch), machine
+        ):
             if group != "optimizer":
                 rows[group, predict.limit_of(part)][place] += seconds
-    optimizers: dict[str, Rows] = {name: defaultdict(lambda: [0.0] * len(OCTETS)) for name in OPTIMIZERS}
+    optimizers: dict[str, Rows] = {
+        name: defaultdict(lambda: [0.0] * len(OCTETS)) for name in OPTIMIZERS
+    }
     for name, into in optimizers.items():
-        for group, part, seconds in predict.fitted_amounts(fit, replace(case, batch=1, optimizer=name), machine):
+        for group, part, seconds in predict.fitted_amounts(
+            fit, replace(case, batch=1, optimizer=name), machine
+        ):
             if group == "optimizer":
                 key = group, predict.limit_of(part)
                 into[key] = [value + seconds for value in into[key]]

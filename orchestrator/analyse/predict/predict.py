@@ -1,4 +1,5 @@
-"""How long a step takes: measured, fitted to own runs, from published measurements, or from the roofline alone."""
+"""How long a step takes: measured, fitted to own runs, from published measurements, or from the
+roofline alone."""
 
 from __future__ import annotations
 
@@ -9,15 +10,31 @@ from dataclasses import dataclass, field, replace
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import published as shipped
 from perfctl.orchestrator.analyse.predict import step_parts
-from perfctl.orchestrator.analyse.predict.fit import PHASES, StepFitted, drivers, phases_of, predict_step
+from perfctl.orchestrator.analyse.predict.fit import (
+    PHASES,
+    StepFitted,
+    drivers,
+    phases_of,
+    predict_step,
+)
 from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.published import OnMachine, Published
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 WAYS = ("measured", "fitted", "published", "roofline")
-"""The best first: a measured step on this device; a fit of own runs on it; the fit to what others published, which ships with
-perfctl; peaks alone."""
+"""The best first: a measured step on this device; a fit of own runs on it; the fit to what others
+published, which ships with perfctl; peaks alone."""
+
+ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
+"""Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.
+
+fp32: 80 whole networks on NVIDIA GPUs published with NeuSight (Lee et al., ASPLOS 2025), 5th
+percentile, median and 95th.
+other: training with automatic mixed precision, 800 networks of timm on an RTX 3090.
+"""
+HOST = 10e-6
+"""Seconds to start one operation, if the machine does not state them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +66,25 @@ class StepTime:
     floor: float
     """Seconds at the machine's peaks: the roofline's."""
     coverage: float | None = None
-    """Share of held-out steps between low and high. None: low to high is a spread of measured steps, or from literature."""
+    """Share of held-out steps between low and high. None: low to high is a spread of measured
+    steps, or from literature."""
     why_not: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     """What the fit has not seen, in words."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds of forward, backward, optimizer; they add up to ``seconds``. Empty: not known."""
     shares: tuple[Share, ...] = ()
-    """By layer, the longest first; the optimizer and the step's own overhead have their own rows."""
+    """By layer, the longest first; the optimizer and the step's own overhead have their
+    own rows."""
     drivers: tuple[tuple[str, float], ...] = ()
     """(feature, factor on the time), the strongest first; empty without a fit."""
     nearest: str = ""
-    """The published step that is most like this one, in words; "" if the prediction does not rest on published ones."""
+    """The published step that is most like this one, in words; "" if the prediction does not rest
+    on published ones."""
 
     host: float | None = None
-    """Seconds in which the host starts all operations. None where they are not apart from the GPU's: measured, fitted."""
+    """Seconds in which the host starts all operations. None where they are not apart from the
+    GPU's: measured, fitted."""
     gpu: float | None = None
     """Seconds of the GPU, if it never waited for the host. None as ``host``."""
 
@@ -89,12 +110,17 @@ def _costs(fit: StepFitted | OnMachine | None) -> dict[str, float]:
     if fit is None:
         return {name: 0.0 if name.startswith(step_parts.BESIDE) else 1.0 for name in PARTS}
     # Each part belongs to one phase; the others' costs of it are 0.
-    costs = [sum(each) for each in zip(*fit.phases.values(), strict=True)] if fit.phases else fit.costs
+    costs = (
+        [sum(each) for each in zip(*fit.phases.values(), strict=True)] if fit.phases else fit.costs
+    )
     return dict(zip(PARTS, costs, strict=True))
 
 
-def fitted_amounts(fit: StepFitted | OnMachine, case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
-    """(group of work, part, seconds before they are scaled to the step) of every operation, the optimizer and the step.
+def fitted_amounts(
+    fit: StepFitted | OnMachine, case: StepSpec, machine: Machine
+) -> Iterator[tuple[str, str, float]]:
+    """(group of work, part, seconds before they are scaled to the step) of every operation, the
+    optimizer and the step.
 
     The groups are those of ``step_parts.group_of``, and "optimizer" and "overhead".
     """
@@ -115,7 +141,8 @@ def shares(
     seconds: float,
     phases: Mapping[str, float] | None = None,
 ) -> tuple[Share, ...]:
-    """By the fit's costs of each part, else by arithmetic and bytes at the machine's peaks, scaled to ``seconds``.
+    """By the fit's costs of each part, else by arithmetic and bytes at the machine's peaks, scaled
+    to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
@@ -129,7 +156,9 @@ def shares(
     factors = dict.fromkeys(by_phase, seconds / total)
     if phases and all(phases.get(name, 0.0) > 0 or not amount for name, amount in by_phase.items()):
         known = {name: phases[name] for name, amount in by_phase.items() if amount}
-        factors |= {name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known}
+        factors |= {
+            name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known
+        }
     rows: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for key, _, part, amount in amounts:
         rows[key][limit_of(part)] += amount * factors[_phase_of(part)]
@@ -145,7 +174,8 @@ def shares(
 def _amounts(
     costs: Mapping[str, float], case: StepSpec, machine: Machine
 ) -> Iterator[tuple[tuple[str, str], str, str, float]]:
-    """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and the step."""
+    """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and
+    the step."""
     optimizer = (OPTIMIZER, "optimizer")
     for work in case.works:
         for name, part in step_parts.parts_of_work(work, case, machine):
@@ -168,16 +198,6 @@ def limit_of(part: str) -> str:
     return "operations" if kind == "step" else kind
 
 
-ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
-"""Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.
-
-fp32: 80 whole networks on NVIDIA GPUs published with NeuSight (Lee et al., ASPLOS 2025), 5th percentile, median and 95th.
-other: training with automatic mixed precision, 800 networks of timm on an RTX 3090.
-"""
-HOST = 10e-6
-"""Seconds to start one operation, if the machine does not state them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Basis:
     """What a step's time is predicted from, and why each better way was not possible."""
@@ -197,17 +217,28 @@ def predict(
     fits: Sequence[StepFitted] = (),
     published: Published | None = None,
 ) -> StepTime:
-    """The step's time on ``machine``, by the best possible way. ``published``: the fit that ships, if it may be used.
+    """The step's time on ``machine``, by the best possible way. ``published``: the fit that ships,
+    if it may be used.
 
-    Raises ValueError for a case without operations, a batch below 1, or a machine without a peak for the precision.
+    Raises ValueError for a case without operations, a batch below 1, or a machine without a peak
+    for the precision.
     """
     basis = basis_of(case, machine, measured, fits, published)
     found, own = time_from(basis, case, machine), basis.record is not None
-    costs = shipped.on_machine(basis.published, case, machine) if basis.published is not None else basis.fit
+    costs = (
+        shipped.on_machine(basis.published, case, machine)
+        if basis.published is not None
+        else basis.fit
+    )
     by_layer = shares(costs, case, machine, found.seconds, found.phases if own else None)
-    near = shipped.nearest_words(basis.published, case, machine) if basis.published is not None else ""
+    near = (
+        shipped.nearest_words(basis.published, case, machine) if basis.published is not None else ""
+    )
     return replace(
-        found, nearest=near, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case)
+        found,
+        nearest=near,
+        shares=by_layer,
+        drivers=() if own or basis.fit is None else drivers(basis.fit, case),
     )
 
 
@@ -224,12 +255,17 @@ def basis_of(
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
     step_parts.peak_of(machine, case.precision)
-    shipped_fit = published if published is not None and shipped.covers(published, case, machine) else None
+    shipped_fit = (
+        published if published is not None and shipped.covers(published, case, machine) else None
+    )
     if case.compiled:
         return _compiled(case, machine, shipped_fit)
     mine, missing = _own(case, machine, measured)
     own = [fit for fit in fits if fit.machine.name == machine.name]
-    fit = _best(case, [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)])
+    fit = _best(
+        case,
+        [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)],
+    )
     if mine is not None:
         return Basis("measured", mine, fit, ())
     if fit is not None:
@@ -244,9 +280,16 @@ def basis_of(
 def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
     """Runs and fits to them are eager ones. Raises ValueError for what nobody published."""
     if case.training or published is None:
-        what = f"{'training' if case.training else f'inference in {case.precision}'} on {machine.name}"
-        raise ValueError(f"no times of {what} under torch.compile were published that perfctl may learn from")
-    mine = "measured and fitted: runs of the store are of eager mode, or perfctl does not know that they are not"
+        what = (
+            f"{'training' if case.training else f'inference in {case.precision}'} on {machine.name}"
+        )
+        raise ValueError(
+            f"no times of {what} under torch.compile were published that perfctl may learn from"
+        )
+    mine = (
+        "measured and fitted: runs of the store are of eager mode, or perfctl does not know that "
+        "they are not"
+    )
     return Basis("published", None, None, (mine,), published)
 
 
@@ -255,22 +298,35 @@ def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
     return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
 
 
-def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
-    model = [record for record in measured if (record.machine, record.case.model) == (machine.name, case.model)]
+def _own(
+    case: StepSpec, machine: Machine, measured: Sequence[Measured]
+) -> tuple[Measured | None, str]:
+    model = [
+        record
+        for record in measured
+        if (record.machine, record.case.model) == (machine.name, case.model)
+    ]
     alike = [record for record in model if _kind(record.case) == _kind(case)]
     same = [record for record in alike if record.case.batch == case.batch]
     if same:
         return min(same, key=lambda record: (record.high - record.low) / record.seconds), ""
     if alike:
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
-        return None, f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}"
+        return (
+            None,
+            f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}",
+        )
     if model:
         return None, f"measured: {case.model} ran on {machine.name}, but not {_kind(case)}"
     return None, f"measured: no run of {case.model} on {machine.name}"
 
 
 def _kind(case: StepSpec) -> str:
-    return f"training in {case.precision} with {case.optimizer}" if case.training else f"inference in {case.precision}"
+    return (
+        f"training in {case.precision} with {case.optimizer}"
+        if case.training
+        else f"inference in {case.precision}"
+    )
 
 
 def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
@@ -280,41 +336,91 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
         seconds, source = record.seconds, f"median of the steps measured on {machine.name}"
         known = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
         least, most = min(record.low, seconds), max(record.high, seconds)
-        return StepTime(case, machine, seconds, least, most, "measured", source, floor, phases=known)
+        return StepTime(
+            case, machine, seconds, least, most, "measured", source, floor, phases=known
+        )
     if fit is not None:
         found = predict_step(fit, case)
         return StepTime(
-            case, machine, found.seconds, found.low, found.high, basis.way, fit.name, floor, fit.fitted.coverage,
-            basis.why_not, (*beyond_range(found.outside), *beyond_fit(fit, case)), phases_of(fit, case, found.seconds),
-        )  # fmt: skip
+            case,
+            machine,
+            found.seconds,
+            found.low,
+            found.high,
+            basis.way,
+            fit.name,
+            floor,
+            fit.fitted.coverage,
+            basis.why_not,
+            (*beyond_range(found.outside), *beyond_fit(fit, case)),
+            phases_of(fit, case, found.seconds),
+        )
     if basis.published is not None:
         return _from_published(basis, basis.published, case, machine)
     low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
     source = (
-        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline"
+        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} "
+        "times the roofline"
     )
     host = started(case, machine)
-    times, middle = around_roofline(floor, case.precision, host), around_roofline(floor, case.precision, 0.0)[0]
-    return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not, host=host, gpu=middle)
+    times, middle = (
+        around_roofline(floor, case.precision, host),
+        around_roofline(floor, case.precision, 0.0)[0],
+    )
+    return StepTime(
+        case,
+        machine,
+        *times,
+        "roofline",
+        source,
+        floor,
+        why_not=basis.why_not,
+        host=host,
+        gpu=middle,
+    )
 
 
 def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
-    """Under torch.compile the roofline is that of the products: the rest is merged, so its bytes are no bound."""
-    bounded = replace(case, works=tuple(work for work in case.works if work.kind in HEAVY)) if case.compiled else case
+    """Under torch.compile the roofline is that of the products: the rest is merged, so its bytes
+    are no bound."""
+    bounded = (
+        replace(case, works=tuple(work for work in case.works if work.kind in HEAVY))
+        if case.compiled
+        else case
+    )
     floor = step_parts.roofline(bounded, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
     source, coverage, outside = published_words(fit, case, machine)
     host, gpu = shipped.host_seconds(fit, case), shipped.gpu_seconds(fit, case, machine)
     return StepTime(
-        case, machine, found.seconds, found.low, found.high, basis.way, source, floor, coverage, basis.why_not, outside,
-        shipped.phases_of(costs, case, found.seconds), host=host, gpu=gpu,
-    )  # fmt: skip
+        case,
+        machine,
+        found.seconds,
+        found.low,
+        found.high,
+        basis.way,
+        source,
+        floor,
+        coverage,
+        basis.why_not,
+        outside,
+        shipped.phases_of(costs, case, found.seconds),
+        host=host,
+        gpu=gpu,
+    )
 
 
-def published_words(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, float | None, tuple[str, ...]]:
-    """(source, coverage, what was not measured) of a step by the fit that ships: the same at every batch size."""
+def published_words(
+    fit: Published, case: StepSpec, machine: Machine
+) -> tuple[str, float | None, tuple[str, ...]]:
+    """(source, coverage, what was not measured) of a step by the fit that ships: the same at every
+    batch size."""
     known = shipped.is_measured(fit, case, machine)
-    return shipped.words(fit), shipped.COVERED if known else None, shipped.outside(fit, case, machine)
+    return (
+        shipped.words(fit),
+        shipped.COVERED if known else None,
+        shipped.outside(fit, case, machine),
+    )
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
@@ -325,7 +431,9 @@ def beyond_fit(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
     """Sentences about what the fit has not seen at any batch size: family, optimizer."""
     said = []
     if case.family not in fit.families:
-        said.append(f"no {case.family or 'network of this family'} was measured ({', '.join(fit.families)})")
+        said.append(
+            f"no {case.family or 'network of this family'} was measured ({', '.join(fit.families)})"
+        )
     if case.training and case.optimizer not in fit.optimizers:
         said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
     return tuple(said)
@@ -338,6 +446,7 @@ def started(case: StepSpec, machine: Machine) -> float:
 
 
 def around_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
-    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be longer."""
+    """(seconds, low, high) of a step from its roofline and the seconds of the host, which may
+    be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)

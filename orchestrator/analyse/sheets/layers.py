@@ -1,4 +1,5 @@
-"""Records of a worked sheet; sheets of convolutions, products, attention, and layers without multiply-adds."""
+"""Records of a worked sheet; sheets of convolutions, products, attention, and layers without
+multiply-adds."""
 
 from __future__ import annotations
 
@@ -26,6 +27,28 @@ from perfctl.orchestrator.analyse.flops.formulas import (
     times,
 )
 from perfctl.records.paper import OpShape
+
+SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+
+SDPA = "perfctl.scaled_dot_product_attention"
+
+NORMS = {
+    "aten.native_batch_norm": "batch",
+    "aten.cudnn_batch_norm": "batch",
+    "aten.miopen_batch_norm": "batch",
+    "aten._batch_norm_with_update": "batch",
+    "aten._native_batch_norm_legit": "batch",
+    "aten._native_batch_norm_legit_no_training": "batch",
+    "aten.native_layer_norm": "layer",
+    "aten.native_group_norm": "group",
+}
+
+POOLS = (
+    "aten.max_pool2d_with_indices",
+    "aten.max_pool3d_with_indices",
+    "aten.avg_pool2d",
+    "aten.avg_pool3d",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +152,17 @@ def each_side(op: OpShape, name: str, rank: int, default: tuple[int, ...] = ()) 
 
 
 def window_line(what: str, sizes: Sequence[int], result: int, up: bool = False) -> Line:
-    """The output size of a window. ``sizes``: input, kernel, stride, padding, dilation; ``up``: ceil_mode."""
+    """The output size of a window. ``sizes``: input, kernel, stride, padding, dilation;
+    ``up``: ceil_mode."""
     size, kernel, stride, padding, dilation = sizes
     exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
     formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
-    return Line(what, formula, f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1", f"{result:,}")
+    return Line(
+        what,
+        formula,
+        f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1",
+        f"{result:,}",
+    )
 
 
 def dilated(kernel: int, dilation: int) -> str:
@@ -154,11 +183,10 @@ def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
         text = f"{product}{count:,} values x {item.item} B"
         lines.append(Line(item.what, "values x bytes", text, f"{count * item.item:,} B"))
     if len(lines) > 1:
-        lines.append(Line("total", "sum", f"{values:,} values", f"{size:,} B = {size / 1024:,.1f} KiB"))
+        lines.append(
+            Line("total", "sum", f"{values:,} values", f"{size:,} B = {size / 1024:,.1f} KiB")
+        )
     return tuple(lines)
-
-
-SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
 
 def conv(op: OpShape) -> WorkedLayer:
@@ -174,19 +202,28 @@ def conv(op: OpShape) -> WorkedLayer:
         channels = f"{weight[1] * groups:,}/{groups:,}"
         shapes.append(Line("channels of a group", letters, channels, f"{weight[1]:,}"))
     derive = _enlarged if transposed else window_line
-    names = [f"output {letter} ({side})" for side, letter in zip(SIDES[rank], OUT_LETTERS[rank], strict=True)]
+    names = [
+        f"output {letter} ({side})"
+        for side, letter in zip(SIDES[rank], OUT_LETTERS[rank], strict=True)
+    ]
     for name, *sizes, given in zip(names, data[2:], weight[2:], *settings, result[2:], strict=True):
         shapes.append(derive(name, sizes, given))
     shapes.append(Line("output", "N x K x ...", "", by(result)))
-    # A transposed convolution spreads every input value over a kernel, so the input's positions count.
+    # A transposed convolution spreads every input value over a kernel, so the input's
+    # positions count.
     steps = _steps(weight, data if transposed else result, transposed)
     count = data[0] * prod((data if transposed else result)[2:]) * prod(weight)
     steps += [in_flop(count), *([bias_line(prod(result))] if bias else [])]
-    ways = transposed_ways(data, weight, result, groups) if transposed else conv_ways(
-        weight, result[2:], data[2:], settings, groups)  # fmt: skip
+    ways = (
+        transposed_ways(data, weight, result, groups)
+        if transposed
+        else conv_ways(weight, result[2:], data[2:], settings, groups)
+    )
     tensors = tensors_of(op)
     biases = tensors.inputs[2] if bias else None
-    space = items_of(("weights", tensors.inputs[1]), ("biases", biases), ("output map", tensors.outputs[0]))
+    space = items_of(
+        ("weights", tensors.inputs[1]), ("biases", biases), ("output map", tensors.outputs[0])
+    )
     facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
     return WorkedLayer(tuple(shapes), tuple(steps), space, facts)
 
@@ -207,10 +244,22 @@ def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
         side, inner_letters, channels, letters = ("input", "K/g", "C", IN_LETTERS)
     kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
     return [
-        Line(f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)),
-        Line(f"{side} values, one sample", f"{channels} x {places}", times(*values[1:]), f"{sample:,}"),
+        Line(
+            f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)
+        ),
+        Line(
+            f"{side} values, one sample",
+            f"{channels} x {places}",
+            times(*values[1:]),
+            f"{sample:,}",
+        ),
         Line("one sample", "values x MAC", times(sample, inner), macs(sample * inner)),
-        Line(f"{side} values, whole batch", f"N x {channels} x {places}", times(*values), f"{prod(values):,}"),
+        Line(
+            f"{side} values, whole batch",
+            f"N x {channels} x {places}",
+            times(*values),
+            f"{prod(values):,}",
+        ),
         Line("whole batch", "values x MAC", times(prod(values), inner), macs(prod(values) * inner)),
     ]
 
@@ -218,12 +267,16 @@ def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
 def conv_ways(
     weight: Shape, positions: Shape, given: Shape, settings: list[tuple[int, ...]], groups: int = 1
 ) -> tuple[Way, ...]:
-    """The right one; the input after or before a pooling; groups or stride left out; the input's size for the output's.
+    """The right one; the input after or before a pooling; groups or stride left out; the input's
+    size for the output's.
 
-    ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride, padding, dilation.
+    ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride,
+    padding, dilation.
     """
     ways = [_way((), weight, positions)]
-    pools = [[scaled(size, pool) for size in given] for pool in (2, 3, 4) for scaled in (floordiv, mul)]
+    pools = [
+        [scaled(size, pool) for size in given] for pool in (2, 3, 4) for scaled in (floordiv, mul)
+    ]
     for sizes in pools:
         found = tuple(map(out_size, sizes, weight[2:], *settings))
         if all(found):
@@ -233,7 +286,13 @@ def conv_ways(
         ways.append(_way((f"the division by {groups} groups left out",), whole, positions))
     if any(stride > 1 for stride in settings[0]):
         dense = tuple(map(out_size, given, weight[2:], repeat(1), *settings[1:]))
-        ways.append(_way((f"stride left out ({_map(dense)} positions, not {_map(positions)})",), weight, dense))
+        ways.append(
+            _way(
+                (f"stride left out ({_map(dense)} positions, not {_map(positions)})",),
+                weight,
+                dense,
+            )
+        )
     if positions != given:
         ways.append(_way((f"output {_map(given)} instead of {_map(positions)}",), weight, given))
     return tuple(ways)
@@ -245,12 +304,19 @@ def _map(sizes: Sequence[int]) -> str:
 
 def _way(slips: tuple[str, ...], weight: Shape, positions: Shape) -> Way:
     names = (
-        (f"{weight[0]} output channels", weight[0]), (_map(positions), prod(positions)),
-        (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} input channels", weight[1]),
-        (f"one side of {positions[0]}", positions[0]), (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
-    )  # fmt: skip
+        (f"{weight[0]} output channels", weight[0]),
+        (_map(positions), prod(positions)),
+        (f"the {_map(weight[2:])} kernel", prod(weight[2:])),
+        (f"{weight[1]} input channels", weight[1]),
+        (f"one side of {positions[0]}", positions[0]),
+        (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
+    )
     return Way(
-        slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names, (weight[0], *positions)
+        slips,
+        ((weight[0], *weight[1:], *positions),),
+        weight[0] * prod(positions),
+        names,
+        (weight[0], *positions),
     )
 
 
@@ -258,11 +324,16 @@ def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> t
     """The right one; the output's positions instead of the input's; groups left out."""
     outputs = prod(result[1:])
     names = (
-        (f"{weight[0]} input channels", weight[0]), (_map(data[2:]), prod(data[2:])),
-        (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} output channels", weight[1]),
-    )  # fmt: skip
+        (f"{weight[0]} input channels", weight[0]),
+        (_map(data[2:]), prod(data[2:])),
+        (f"the {_map(weight[2:])} kernel", prod(weight[2:])),
+        (f"{weight[1]} output channels", weight[1]),
+    )
     slip = f"positions of the output ({_map(result[2:])}) instead of the input's ({_map(data[2:])})"
-    ways = [Way((), ((*weight, *data[2:]),), outputs, names), Way((slip,), ((*weight, *result[2:]),), outputs, names)]
+    ways = [
+        Way((), ((*weight, *data[2:]),), outputs, names),
+        Way((slip,), ((*weight, *result[2:]),), outputs, names),
+    ]
     if groups > 1:
         whole = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
         ways.append(Way((f"the division by {groups} groups left out",), (whole,), outputs))
@@ -298,18 +369,27 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
         *([bias_line(rows * outs)] if bias else []),
     ]
     biases = tensors.inputs[given] if bias else None
-    items = items_of(("weights", tensors.inputs[first + 1]), ("biases", biases), ("output map", tensors.outputs[0]))
-    facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, linear_ways(leading[1:], ins, outs))
+    items = items_of(
+        ("weights", tensors.inputs[first + 1]),
+        ("biases", biases),
+        ("output map", tensors.outputs[0]),
+    )
+    facts = Facts(
+        leading[0], ins * outs, outs if bias else 0, bias, linear_ways(leading[1:], ins, outs)
+    )
     return WorkedLayer(tuple(shapes), tuple(steps), items, facts)
 
 
 def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
-    """The right one; one size used twice; the leading sizes ``inner`` (without the batch) left out; sizes added."""
+    """The right one; one size used twice; the leading sizes ``inner`` (without the batch) left out;
+    sizes added."""
     names = ((f"{ins} inputs", ins), (f"{outs} outputs", outs))
     values = prod(inner) * outs
     ways = [Way((), ((*inner, ins, outs),), values, names)]
     if prod(inner) > 1:
-        ways.append(Way((f"the {by(inner)} rows of each sample left out",), ((ins, outs),), outs, names))
+        ways.append(
+            Way((f"the {by(inner)} rows of each sample left out",), ((ins, outs),), outs, names)
+        )
     if ins != outs:
         for size, said in ((ins, "inputs"), (outs, "outputs")):
             slip = f"{said} used twice ({size} x {size} instead of {ins} x {outs})"
@@ -317,9 +397,6 @@ def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
     slip = f"sizes added instead of multiplied ({ins} + {outs})"
     ways.append(Way((slip,), ((*inner, ins + outs),), values))
     return tuple(ways)
-
-
-SDPA = "perfctl.scaled_dot_product_attention"
 
 
 def attention(op: OpShape) -> WorkedLayer:
@@ -331,17 +408,42 @@ def attention(op: OpShape) -> WorkedLayer:
         Line("query", "B x h x Sq x E", "", by(query)),
         Line("key", "B x h x Sk x E", "", by(key)),
         Line("value", "B x h x Sk x V", "", by(value)),
-        Line("scores", "B x h x Sq x Sk", times(batch, heads, rows, columns), f"{batch * heads * rows * columns:,}"),
+        Line(
+            "scores",
+            "B x h x Sq x Sk",
+            times(batch, heads, rows, columns),
+            f"{batch * heads * rows * columns:,}",
+        ),
         Line("output", "B x h x Sq x V", "", by(shape_of(op.outputs, 0))),
     ]
     scores = batch * heads * rows * columns
     steps = [
         Line("one score", "E", f"{wide:,}", macs(wide)),
-        Line("scores Q K^T", "B x h x Sq x Sk x E", times(batch, heads, rows, columns, wide), macs(scores * wide)),
-        Line("weights x values", "B x h x Sq x Sk x V", times(batch, heads, rows, columns, deep), macs(scores * deep)),
-        Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", macs(scores * (wide + deep))),
+        Line(
+            "scores Q K^T",
+            "B x h x Sq x Sk x E",
+            times(batch, heads, rows, columns, wide),
+            macs(scores * wide),
+        ),
+        Line(
+            "weights x values",
+            "B x h x Sq x Sk x V",
+            times(batch, heads, rows, columns, deep),
+            macs(scores * deep),
+        ),
+        Line(
+            "whole batch",
+            "sum",
+            f"{scores * wide:,} + {scores * deep:,}",
+            macs(scores * (wide + deep)),
+        ),
         in_flop(scores * (wide + deep)),
-        Line("softmax and scaling, not included", "6 for each score", times(6, scores), f"{6 * scores:,} FLOP"),
+        Line(
+            "softmax and scaling, not included",
+            "6 for each score",
+            times(6, scores),
+            f"{6 * scores:,} FLOP",
+        ),
     ]
     causal = flag(op, "is_causal")
     if causal:
@@ -350,12 +452,16 @@ def attention(op: OpShape) -> WorkedLayer:
     tensors = tensors_of(op)
     named = zip(("query", "key", "value"), tensors.inputs, strict=False)
     items = list(items_of(*named, ("output map", tensors.outputs[0])))
-    items.insert(3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item))
+    items.insert(
+        3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item)
+    )
     facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, causal))
     return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
 
 
-def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool) -> tuple[Way, ...]:
+def _ways(
+    heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool
+) -> tuple[Way, ...]:
     values = heads * rows * deep
     first, second = (heads, rows, columns, wide), (heads, rows, columns, deep)
     one = ((heads, rows, wide), (heads, rows, deep))
@@ -377,7 +483,8 @@ def _ways(heads: int, rows: int, columns: int, wide: int, deep: int, causal: boo
 
 
 def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool) -> WorkedLayer:
-    """A layer of several products (nn.MultiheadAttention: projections and attention), one line each."""
+    """A layer of several products (nn.MultiheadAttention: projections and attention), one
+    line each."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     names = _names(heavy, multihead)
     counts = [PRODUCTS[op.op](op)[0] for op in heavy]
@@ -389,13 +496,18 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
         steps.append(Line(name, letters, again + rest.partition(" = ")[0], macs(count)))
     batch = _batch(heavy) if multihead else batch
     whole = sum(macs_of)
-    steps += [Line("whole batch", "sum", " + ".join(f"{count:,}" for count in macs_of), macs(whole)), in_flop(whole)]
+    steps += [
+        Line("whole batch", "sum", " + ".join(f"{count:,}" for count in macs_of), macs(whole)),
+        in_flop(whole),
+    ]
     shapes = (
         Line("first operand", "", "", by(left_factor(ops[0]))),
         Line("last result", "", "", by(shape_of(ops[-1].outputs, 0))),
     )
     tensors = [tensors_of(op).outputs[0] for op in heavy]
-    items = items_of(*((f"result of {name}", tensor) for name, tensor in zip(names, tensors, strict=True)))
+    items = items_of(
+        *((f"result of {name}", tensor) for name, tensor in zip(names, tensors, strict=True))
+    )
     if parameters:
         items = (Item("parameters", (parameters,), items[0].item if items else 4), *items)
     return WorkedLayer(shapes, tuple(steps), items, _facts(batch, parameters, names, macs_of))
@@ -420,14 +532,28 @@ def _names(heavy: Sequence[OpShape], multihead: bool) -> list[str]:
     names = []
     for place, op in enumerate(heavy):
         if place in core:
-            name = "attention" if op.op == SDPA else "scores Q K^T" if place == first else "weights x values"
+            name = (
+                "attention"
+                if op.op == SDPA
+                else "scores Q K^T"
+                if place == first
+                else "weights x values"
+            )
         else:
-            name = "projection out" if place > last else "projection in" if first == 1 else f"projection in {place + 1}"
+            name = (
+                "projection out"
+                if place > last
+                else "projection in"
+                if first == 1
+                else f"projection in {place + 1}"
+            )
         names.append(name)
     return names
 
 
-def _facts(batch: int, parameters: int, names: Sequence[str], counts: Sequence[int]) -> Facts | None:
+def _facts(
+    batch: int, parameters: int, names: Sequence[str], counts: Sequence[int]
+) -> Facts | None:
     if not counts or any(count % batch for count in counts):
         return None
     terms = [(count // batch,) for count in counts]
@@ -437,7 +563,11 @@ def _facts(batch: int, parameters: int, names: Sequence[str], counts: Sequence[i
             ways.append(Way((f"{name} left out",), (*terms[:place], *terms[place + 1 :]), 0))
             ways.append(Way((f"{name} alone",), (terms[place],), 0))
     inner, outer = (
-        tuple(term for name, term in zip(names, terms, strict=True) if name.startswith("projection") is projection)
+        tuple(
+            term
+            for name, term in zip(names, terms, strict=True)
+            if name.startswith("projection") is projection
+        )
         for projection in (False, True)
     )
     if inner and outer:
@@ -450,8 +580,12 @@ def _items(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
     """(name, "in" or "out", place) of the tensors that are there."""
     tensors = tensors_of(op)
     groups = {"in": tensors.inputs, "out": tensors.outputs}
-    found = [(what, groups[side][place]) for what, side, place in named if place < len(groups[side])]
-    return items_of(*((what, tensor) for what, tensor in found if tensor is not None and 0 not in tensor[0]))
+    found = [
+        (what, groups[side][place]) for what, side, place in named if place < len(groups[side])
+    ]
+    return items_of(
+        *((what, tensor) for what, tensor in found if tensor is not None and 0 not in tensor[0])
+    )
 
 
 def embedding(op: OpShape) -> WorkedLayer:
@@ -471,16 +605,9 @@ def embedding(op: OpShape) -> WorkedLayer:
     return WorkedLayer(shapes, steps, _items(op, ("table", "in", 0), ("output map", "out", 0)))
 
 
-NORMS = {
-    "aten.native_batch_norm": "batch", "aten.cudnn_batch_norm": "batch", "aten.miopen_batch_norm": "batch",
-    "aten._batch_norm_with_update": "batch", "aten._native_batch_norm_legit": "batch",
-    "aten._native_batch_norm_legit_no_training": "batch",
-    "aten.native_layer_norm": "layer", "aten.native_group_norm": "group",
-}  # fmt: skip
-
-
 def norm(op: OpShape) -> WorkedLayer:
-    """Batch, instance, layer and group norm: which values share a mean, and the work on each value."""
+    """Batch, instance, layer and group norm: which values share a mean, and the work on
+    each value."""
     data = shape_of(op.inputs, 0)
     kind = NORMS[op.op]
     formula, factors, means = _shared(op, kind, data)
@@ -488,10 +615,19 @@ def norm(op: OpShape) -> WorkedLayer:
     shapes = (
         Line("input", "", "", by(data)),
         Line("values that share a mean", formula, times(*factors), f"{prod(factors):,}"),
-        Line("means and variances", "values / those that share", f"{prod(data):,}/{prod(factors):,}", f"{means:,}"),
+        Line(
+            "means and variances",
+            "values / those that share",
+            f"{prod(data):,}/{prod(factors):,}",
+            f"{means:,}",
+        ),
         Line("output", "as the input", "", by(shape_of(op.outputs, 0))),
-    )  # fmt: skip
-    first = {"mean": 1, "variance": 3, "normalise": 2} if training else {"normalise with the running statistics": 2}
+    )
+    first = (
+        {"mean": 1, "variance": 3, "normalise": 2}
+        if training
+        else {"normalise with the running statistics": 2}
+    )
     parts, values = {**first, "scale and shift": 2}, prod(data)
     lines = [
         Line(what, f"{each} for each value", times(each, values), f"{each * values:,} FLOP")
@@ -503,7 +639,11 @@ def norm(op: OpShape) -> WorkedLayer:
     named = [("weights", "in", at), ("biases", "in", at + 1)]
     if kind == "batch":
         named += [("running mean", "in", 3), ("running variance", "in", 4)]
-    kept = [("mean, kept for backward", "out", 1), ("1/deviation, kept for backward", "out", 2)] if training else []
+    kept = (
+        [("mean, kept for backward", "out", 1), ("1/deviation, kept for backward", "out", 2)]
+        if training
+        else []
+    )
     return WorkedLayer(shapes, tuple(lines), _items(op, *named, ("output map", "out", 0), *kept))
 
 
@@ -518,18 +658,25 @@ def _shared(op: OpShape, kind: str, data: Shape) -> tuple[str, Shape, int]:
     return "N x positions of a channel", (data[0], *data[2:]), data[1]
 
 
-POOLS = ("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten.avg_pool2d", "aten.avg_pool3d")
-
-
 def pooling(op: OpShape) -> WorkedLayer:
     """Max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
     data, result = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
     kernel = each_side(op, "kernel_size", rank, (1,))
-    strides = [stride or size for stride, size in zip(each_side(op, "stride", rank, (0,)), kernel, strict=True)]
-    settings = (kernel, strides, each_side(op, "padding", rank, (0,)), each_side(op, "dilation", rank, (1,)))
+    strides = [
+        stride or size
+        for stride, size in zip(each_side(op, "stride", rank, (0,)), kernel, strict=True)
+    ]
+    settings = (
+        kernel,
+        strides,
+        each_side(op, "padding", rank, (0,)),
+        each_side(op, "dilation", rank, (1,)),
+    )
     shapes = [Line("input", "", "", by(data))]
-    for side, *sizes, given in zip(SIDES[rank], data[-rank:], *settings, result[-rank:], strict=True):
+    for side, *sizes, given in zip(
+        SIDES[rank], data[-rank:], *settings, result[-rank:], strict=True
+    ):
         shapes.append(window_line(f"output {side}", sizes, given, flag(op, "ceil_mode")))
     shapes.append(Line("output", "", "", by(result)))
     window, values = prod(kernel), prod(result)
@@ -537,7 +684,12 @@ def pooling(op: OpShape) -> WorkedLayer:
     steps = (
         Line("for one output value", f"window, {word}", times(*kernel), f"{window:,}"),
         Line("output values", "product of the sizes", by(result), f"{values:,}"),
-        Line("total, elementwise", "values x window", times(values, window), f"{values * window:,} FLOP"),
+        Line(
+            "total, elementwise",
+            "values x window",
+            times(values, window),
+            f"{values * window:,} FLOP",
+        ),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     named = [("output map", "out", 0), ("places of the largest, kept for backward", "out", 1)]
@@ -558,5 +710,9 @@ def plain(ops: Sequence[OpShape]) -> WorkedLayer:
             steps.append(Line(name, f"no formula for {op.op}", "", "not counted"))
             continue
         part = formula(op)[0]
-        steps.append(Line(name, part.text, "", macs(part.macs) if part.macs else f"{part.elementwise:,} FLOP"))
+        steps.append(
+            Line(
+                name, part.text, "", macs(part.macs) if part.macs else f"{part.elementwise:,} FLOP"
+            )
+        )
     return WorkedLayer(shapes, tuple(steps), _items(ops[-1], ("output map", "out", 0)))

@@ -1,7 +1,8 @@
-"""The worked sheet of one layer, line by line: formula, numbers, result; an LSTM, GRU or RNN layer by layer and gate by gate.
+"""The worked sheet of one layer, line by line: formula, numbers, result; an LSTM, GRU or RNN layer
+by layer and gate by gate.
 
-Time is operations; space is values and bytes of weights, biases and output. ``Sheet.quantities`` lists every figure that a hand
-value may be: operations, values, bytes.
+Time is operations; space is values and bytes of weights, biases and output. ``Sheet.quantities``
+lists every figure that a hand value may be: operations, values, bytes.
 """
 
 from __future__ import annotations
@@ -53,9 +54,12 @@ from perfctl.records.precision import PRECISIONS
 GATES = {4: "input, forget, cell, output", 3: "reset, update, new", 1: "none: one hidden layer"}
 
 DIRECTIONS_SAID = {
-    "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
-    "recompute": "computed again in backward", "optimizer": "optimizer step",
-}  # fmt: skip
+    "grad_input": "gradient of the input",
+    "grad_weight": "gradient of the weights",
+    "grad_bias": "gradient of the bias",
+    "recompute": "computed again in backward",
+    "optimizer": "optimizer step",
+}
 
 PARAMETERS = ("weights", "biases", "input weights", "recurrent weights", "projection", "parameters")
 """How the names of a layer's own values begin, under "Space"."""
@@ -102,9 +106,9 @@ def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
 
 def sheet_for(
     ops: Sequence[OpShape], layer: str, output: Shape | None = None, precision: str = "fp32"
-) -> Sheet | None:  # fmt: skip
-    """The sheet of ``layer``; None when it ran no operation. ``output``: shape of the module's output. ``precision``: of the
-    trace; its types are shown where it is not fp32."""
+) -> Sheet | None:
+    """The sheet of ``layer``; None when it ran no operation. ``output``: shape of the module's
+    output. ``precision``: of the trace; its types are shown where it is not fp32."""
     mine = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not mine:
         return None
@@ -117,11 +121,14 @@ def sheet_for(
     if facts is not None:
         step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
         seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
-        # With several calls, or products besides the main one, the sheet's single call is not the whole layer.
+        # With several calls, or products besides the main one, the sheet's single call is not the
+        # whole layer.
         item = next((one.item for one in work.space if one.what == "output map"), 0)
         facts = replace(facts, step=step if step > seen == facts.macs else 0, item=item)
     heavy = [op for op in forward if op.op in PRODUCTS]
-    main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
+    main = max(
+        heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None
+    )
     again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
     kept = tuple(_kept(mine, precision))
     sections = [
@@ -132,15 +139,26 @@ def sheet_for(
         Section("Types", tuple(_types(mine, precision, kept))),
     ]
     shown = tuple(section for section in sections if section.lines)
-    figures = (*_operations(calls), *_space(forward or mine, work.space), *kept, *_elementwise(calls))
+    figures = (
+        *_operations(calls),
+        *_space(forward or mine, work.space),
+        *kept,
+        *_elementwise(calls),
+    )
     return Sheet(layer, kind, shown, facts, figures)
 
 
 def _kept(ops: Sequence[OpShape], precision: str) -> Iterator[Quantity]:
     """The parameters themselves, where autocast computes with copies of them."""
     count = ops[0].parameters
-    if PRECISIONS[precision].autocast and count and any(op.op == CAST and op.dtypes[0] == "float32" for op in ops):
-        yield Quantity("parameters kept in fp32", 4 * count, "B", f"{count:,} values x 4 B = {4 * count:,} B")
+    if (
+        PRECISIONS[precision].autocast
+        and count
+        and any(op.op == CAST and op.dtypes[0] == "float32" for op in ops)
+    ):
+        yield Quantity(
+            "parameters kept in fp32", 4 * count, "B", f"{count:,} values x 4 B = {4 * count:,} B"
+        )
 
 
 def _types(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]) -> Iterator[Line]:
@@ -154,15 +172,29 @@ def _types(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]) -> 
             ("computed again", row.recompute_macs),
         ):
             if number:
-                yield Line(f"{said} in {row.type}", "2 x MAC", f"2 x {number:,}", f"{2 * number:,} FLOP")
+                yield Line(
+                    f"{said} in {row.type}", "2 x MAC", f"2 x {number:,}", f"{2 * number:,} FLOP"
+                )
         if row.elementwise_flops:
-            yield Line(f"other arithmetic in {row.type}", "forward", "", f"{row.elementwise_flops:,} elementwise FLOP")
+            yield Line(
+                f"other arithmetic in {row.type}",
+                "forward",
+                "",
+                f"{row.elementwise_flops:,} elementwise FLOP",
+            )
     casts = casts_of(ops)
     if casts.calls:
         read, written = casts.read_bytes, casts.write_bytes
-        yield Line(f"casts, {casts.calls:,}", "read + written", f"{read:,} + {written:,}", f"{read + written:,} B")
+        yield Line(
+            f"casts, {casts.calls:,}",
+            "read + written",
+            f"{read:,} + {written:,}",
+            f"{read + written:,} B",
+        )
     for one in kept:
-        yield Line(one.what, "besides the copies above", one.worked.partition(" = ")[0], f"{one.value:,} B")
+        yield Line(
+            one.what, "besides the copies above", one.worked.partition(" = ")[0], f"{one.value:,} B"
+        )
 
 
 def _operations(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
@@ -170,7 +202,8 @@ def _operations(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
     counted = [call for call in calls if not fused_only(call)]
     for direction in dict.fromkeys(call.direction for call in counted):
         yield from _sums(
-            DIRECTIONS_SAID.get(direction, direction), [call for call in counted if call.direction == direction]
+            DIRECTIONS_SAID.get(direction, direction),
+            [call for call in counted if call.direction == direction],
         )
     backward = [call for call in counted if call.direction in BACKWARD]
     forward = [call for call in counted if call.direction == "forward"]
@@ -180,15 +213,21 @@ def _operations(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
 
 
 def _sums(what: str, calls: Sequence[LayerCall]) -> Iterator[Quantity]:
-    """Multiply-adds and FLOPs; nothing where an operation has no formula: the sum is not known then."""
+    """Multiply-adds and FLOPs; nothing where an operation has no formula: the sum is not
+    known then."""
     if any(call.macs is None for call in calls):
         return
     heavy = [call for call in calls if call.macs]
     macs = sum(call.macs or 0 for call in heavy)
     if macs:
         text = (heavy[0].formula or "").rpartition(" MAC = ")[0] if len(heavy) == 1 else ""
-        if text.count(" MAC = ") or not text.endswith(f" = {macs:,}"):  # a sum of products has no short form
-            text = f"{' + '.join(f'{call.macs:,}' for call in heavy)} = {macs:,}" if len(heavy) > 1 else f"{macs:,}"
+        # a sum of products has no short form
+        if text.count(" MAC = ") or not text.endswith(f" = {macs:,}"):
+            text = (
+                f"{' + '.join(f'{call.macs:,}' for call in heavy)} = {macs:,}"
+                if len(heavy) > 1
+                else f"{macs:,}"
+            )
         yield Quantity(what, macs, "MAC", f"{text} MAC")
         yield Quantity(what, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
 
@@ -206,21 +245,31 @@ def _elementwise(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
 
 
 def _space(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator[Quantity]:
-    """Values and bytes of the input and of every line under "Space", of the parameters, and of all these lines together."""
+    """Values and bytes of the input and of every line under "Space", of the parameters, and of all
+    these lines together."""
     first = tensors_of(ops[0]).inputs
     place = 1 if ops[0].op in ADDED else 0
     given = items_of(("input", first[place] if place < len(first) else None))
     for item in (*reversed(items), *given):
         count, size = prod(item.sizes), prod(item.sizes) * item.item
-        text = f"{times(*item.sizes)} = {count:,} values" if len(item.sizes) > 1 else f"{count:,} values"
+        text = (
+            f"{times(*item.sizes)} = {count:,} values"
+            if len(item.sizes) > 1
+            else f"{count:,} values"
+        )
         yield Quantity(item.what, count, "values", text)
         yield Quantity(item.what, size, "B", f"{text} x {item.item} B = {size:,} B")
     parameters = [item for item in items if item.what.startswith(PARAMETERS)]
     for what, parts in (("parameters", parameters), ("total", items)):
         if len(parts) > 1:
-            counts, sizes = [prod(item.sizes) for item in parts], [prod(item.sizes) * item.item for item in parts]
+            counts, sizes = (
+                [prod(item.sizes) for item in parts],
+                [prod(item.sizes) * item.item for item in parts],
+            )
             for unit, of, each in (("values", "", counts), ("B", "B of ", sizes)):
-                terms = " + ".join(f"{one:,} {of}{item.what}" for one, item in zip(each, parts, strict=True))
+                terms = " + ".join(
+                    f"{one:,} {of}{item.what}" for one, item in zip(each, parts, strict=True)
+                )
                 yield Quantity(what, sum(each), unit, f"{terms} = {sum(each):,} {unit}")
 
 
@@ -252,7 +301,9 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLaye
 
 def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
     lines = []
-    kinds = {call.kind for call in calls if not fused_only(call) and not call.kind.startswith(UNSEEN)}
+    kinds = {
+        call.kind for call in calls if not fused_only(call) and not call.kind.startswith(UNSEEN)
+    }
     for call in calls:
         said = DIRECTIONS_SAID.get(call.direction, call.direction)
         if fused_only(call):
@@ -279,7 +330,8 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
 
 
 def _split(formula: str) -> tuple[str, str]:
-    """ "letters = numbers = result" without its result; a sum of several products stays one text."""
+    """ "letters = numbers = result" without its result; a sum of several products stays
+    one text."""
     if formula.count(" MAC = ") != 1:
         return formula, ""
     letters, _, rest = formula.partition(" = ")
@@ -309,7 +361,10 @@ def recurrent(op: OpShape) -> WorkedLayer:
         steps.append(Line("biases, not included", letters, times(*factors), adds))
     output = tensors_of(op).outputs[0]
     item = output[1] if output is not None else 4
-    space = items_of(*((what, ((net.directions, *two), item)) for what, two in sizes.items()), ("output map", output))
+    space = items_of(
+        *((what, ((net.directions, *two), item)) for what, two in sizes.items()),
+        ("output map", output),
+    )
     biases = 2 * net.wide * net.directions * net.layers if bias else 0
     facts = Facts(batch, net.weights, biases, False, _ways(net))
     return WorkedLayer(_shapes(op, net, rows, batch), tuple(steps), space, facts)
@@ -325,7 +380,12 @@ def _shapes(op: OpShape, net: Net, rows: int, batch: int) -> tuple[Line, ...]:
         Line("rows", *how, f"{rows:,}"),
         Line("gates", "G", GATES[net.gates], f"{net.gates:,}"),
         Line("recurrent size", *recurrent_size, f"{net.around:,}"),
-        Line("output features", "D x R", times(net.directions, net.around), f"{net.directions * net.around:,}"),
+        Line(
+            "output features",
+            "D x R",
+            times(net.directions, net.around),
+            f"{net.directions * net.around:,}",
+        ),
         Line("output", "", "", by(shape_of(op.outputs, 0))),
     )
 
@@ -336,9 +396,19 @@ def _layer_lines(net: Net, layer: int, rows: int) -> list[Line]:
     numbers = f"{times(net.gates, net.hidden)} x ({feeds:,} + {net.around:,})"
     lines = [Line(f"layer {layer}, one row", f"G x H x ({inputs} + R)", numbers, macs(per_row))]
     if net.projection:
-        lines.append(Line(f"layer {layer}, projection", "R x H", times(net.projection, net.hidden), macs(projected)))
+        lines.append(
+            Line(
+                f"layer {layer}, projection",
+                "R x H",
+                times(net.projection, net.hidden),
+                macs(projected),
+            )
+        )
     factors = (rows, net.directions, per_row + projected)
-    return [*lines, Line(f"layer {layer}", "rows x D x one row", times(*factors), macs(prod(factors)))]
+    return [
+        *lines,
+        Line(f"layer {layer}", "rows x D x one row", times(*factors), macs(prod(factors))),
+    ]
 
 
 def _ways(net: Net) -> tuple[Way, ...]:
@@ -363,9 +433,16 @@ def _ways(net: Net) -> tuple[Way, ...]:
         ways.append(way("the projection left out", projection=0))
     if net.steps > 1:
         ways.append(way(f"the {net.steps} time steps left out", steps=1))
-    projected = ((net.steps, net.directions, net.projection, net.hidden),) * net.layers if net.projection else ()
+    projected = (
+        ((net.steps, net.directions, net.projection, net.hidden),) * net.layers
+        if net.projection
+        else ()
+    )
     for slip, sizes in (
-        ("the product with the hidden state left out", [net.feeds(layer) for layer in range(net.layers)]),
+        (
+            "the product with the hidden state left out",
+            [net.feeds(layer) for layer in range(net.layers)],
+        ),
         ("the product with the input left out", [net.around] * net.layers),
     ):
         left = tuple((net.steps, net.directions, net.wide, size) for size in sizes)

@@ -1,9 +1,12 @@
-"""What a hand value is: a figure of the layer (operations, values, bytes), or what likely slips make of one.
+"""What a hand value is: a figure of the layer (operations, values, bytes), or what likely slips
+make of one.
 
-Only slips that reproduce the value exactly are named, and none for a value that is a figure of the layer.
+Only slips that reproduce the value exactly are named, and none for a value that is a figure of
+the layer.
 
-Every sheet lists the ways to work its layer: the right one and those with a slip. Each is combined with: the batch left
-out, MAC against FLOP, bias left out or counted, backward counted, and at most one factor that is off by one.
+Every sheet lists the ways to work its layer: the right one and those with a slip. Each is combined
+with: the batch left out, MAC against FLOP, bias left out or counted, backward counted, and at most
+one factor that is off by one.
 """
 
 from __future__ import annotations
@@ -23,8 +26,12 @@ NOT_OPERATIONS = ", not operations"
 ROUNDED_FROM = 100
 """A value of fewer KiB is not taken for a rounded one: too many values would do."""
 IN_WORDS = {
-    "MAC": "multiply-adds", "FLOP": "FLOPs", "elementwise FLOP": "elementwise FLOPs", "B": "bytes", "values": "values",
-}  # fmt: skip
+    "MAC": "multiply-adds",
+    "FLOP": "FLOPs",
+    "elementwise FLOP": "elementwise FLOPs",
+    "B": "bytes",
+    "values": "values",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +43,16 @@ class Finding:
     """What the layer has, in ``unit``: multiply-adds where the value counts operations."""
     exact: bool
     slips: tuple[str, ...]
-    """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
+    """Empty when the value is right; otherwise the slips that together give it, or the
+    nearest value."""
     worked: str
     others: tuple[tuple[str, ...], ...] = ()
     """As many slips that give the same value; ``others_worked``: how each does."""
     others_worked: tuple[str, ...] = ()
     unit: str = "MAC"
     quantity: str = ""
-    """Which figure of the layer the value is, or was meant to be; "" for operations of the forward pass."""
+    """Which figure of the layer the value is, or was meant to be; "" for operations of the
+    forward pass."""
     also: tuple[str, ...] = ()
     """Other figures of the layer with this value."""
 
@@ -59,12 +68,20 @@ class _Candidate(NamedTuple):
 
 
 def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> Finding:
-    """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of its operations."""
+    """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of
+    its operations."""
     for hits in (_hits(value, figures), _rounded(value, figures)):
         if hits:
             (said, hit), *rest = hits
             return Finding(
-                value, value, True, (), hit.worked, unit=hit.unit, quantity=said, also=tuple(name for name, _ in rest)
+                value,
+                value,
+                True,
+                (),
+                hit.worked,
+                unit=hit.unit,
+                quantity=said,
+                also=tuple(name for name, _ in rest),
             )
     if facts is None:
         return _nearest(value, figures, ())
@@ -79,17 +96,32 @@ def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> 
                 alike.setdefault(found.slips, found.worked)
         right, others = facts.macs if exact.right is None else exact.right, tuple(alike)
         worked = tuple(alike.values())
-        return Finding(value, right, True, exact.slips, exact.worked, others, worked, exact.unit, exact.quantity)
+        return Finding(
+            value,
+            right,
+            True,
+            exact.slips,
+            exact.worked,
+            others,
+            worked,
+            exact.unit,
+            exact.quantity,
+        )
     return _nearest(value, figures, candidates, facts.macs)
 
 
-def _nearest(value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate], macs: int = 0) -> Finding:
-    """A figure rather than what a slip makes, where both are as near. KiB are left out: small values would all be near them."""
+def _nearest(
+    value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate], macs: int = 0
+) -> Finding:
+    """A figure rather than what a slip makes, where both are as near. KiB are left out: small
+    values would all be near them."""
     near = [_Candidate(one.value, (), one.worked, one.value, one.unit, one.what) for one in figures]
     near += [found for found in candidates if not found.worked.endswith(" KiB")]
     best = min(near, key=lambda found: abs(found.value - value))
     right = macs if best.right is None else best.right
-    return Finding(value, right, False, best.slips, best.worked, unit=best.unit, quantity=best.quantity)
+    return Finding(
+        value, right, False, best.slips, best.worked, unit=best.unit, quantity=best.quantity
+    )
 
 
 def _likelihood(found: _Candidate) -> tuple[int, bool]:
@@ -98,7 +130,8 @@ def _likelihood(found: _Candidate) -> tuple[int, bool]:
 
 
 def _hits(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
-    """(name, figure) of those that are ``value``: in their own unit first, then bytes in KiB and MiB."""
+    """(name, figure) of those that are ``value``: in their own unit first, then bytes in KiB
+    and MiB."""
     same = [one for one in figures if one.value == value]
     found = {f"{one.what}, in {IN_WORDS[one.unit]}": one for one in same}
     for unit, size in UNITS.items():
@@ -113,14 +146,22 @@ def _rounded(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantit
     """Those that are ``value`` as rounded KiB."""
     size = UNITS["KiB"]
     return [
-        (f"{one.what}, in KiB, rounded", Quantity(one.what, value, "KiB", f"{one.worked} = {one.value / size:,.1f} KiB"))
-        for one in figures if one.unit == "B" and value >= ROUNDED_FROM and round(one.value / size) == value
-    ]  # fmt: skip
+        (
+            f"{one.what}, in KiB, rounded",
+            Quantity(one.what, value, "KiB", f"{one.worked} = {one.value / size:,.1f} KiB"),
+        )
+        for one in figures
+        if one.unit == "B" and value >= ROUNDED_FROM and round(one.value / size) == value
+    ]
 
 
 def in_its_unit(finding: Finding) -> str:
     """ "72 KiB"; the bare value where it counts operations otherwise than in multiply-adds."""
-    return f"{finding.value:,} {finding.unit}" if finding.value == finding.right else f"{finding.value:,}"
+    return (
+        f"{finding.value:,} {finding.unit}"
+        if finding.value == finding.right
+        else f"{finding.value:,}"
+    )
 
 
 def explain(finding: Finding, layer: str = "") -> str:
@@ -131,21 +172,36 @@ def explain(finding: Finding, layer: str = "") -> str:
         also = f" So are: {'; '.join(finding.also)}." if finding.also else ""
         return f"{value} is right: {finding.quantity}. {finding.worked}.{also}"
     if finding.exact and not finding.slips:
-        more = f" These are multiply-adds; in FLOP: {2 * finding.right:,}." if finding.value == finding.right else ""
+        more = (
+            f" These are multiply-adds; in FLOP: {2 * finding.right:,}."
+            if finding.value == finding.right
+            else ""
+        )
         return f"{value} is right: {finding.worked}.{more}"
     yours = f"Your {value} for {layer}" if layer else value
     if finding.exact:
-        count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(len(finding.slips), f"{len(finding.slips)} slips")
+        count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(
+            len(finding.slips), f"{len(finding.slips)} slips"
+        )
         how = dict(zip(finding.others, finding.others_worked, strict=False))
         others = "".join(
-            f"; or {_joined(slips)}" + (f" ({how[slips]})" if how.get(slips, finding.worked) != finding.worked else "")
+            f"; or {_joined(slips)}"
+            + (f" ({how[slips]})" if how.get(slips, finding.worked) != finding.worked else "")
             for slips in finding.others[:3]
         )
-        return f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. Right is {right}."
+        return (
+            f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. "
+            f"Right is {right}."
+        )
     if finding.quantity and not finding.slips:
         named = f"{finding.quantity}, in {IN_WORDS[finding.unit]}: {finding.worked}"
-        return f"{yours} is no figure of the layer, and no usual slip or combination of slips gives it. The nearest is {named}."
-    nearest = f"The nearest is {finding.worked}" + (f" ({_joined(finding.slips)})" if finding.slips else "")
+        return (
+            f"{yours} is no figure of the layer, and no usual slip or combination of slips gives "
+            f"it. The nearest is {named}."
+        )
+    nearest = f"The nearest is {finding.worked}" + (
+        f" ({_joined(finding.slips)})" if finding.slips else ""
+    )
     return f"{yours} matches no usual slip or combination of slips. {nearest}. Right is {right}."
 
 
@@ -153,7 +209,10 @@ def _right(finding: Finding) -> str:
     if finding.unit == "B":
         return f"{finding.right:,} B = {finding.right / UNITS['KiB']:,.1f} KiB ({finding.quantity})"
     if finding.unit in UNITS:
-        return f"{finding.right:,} {finding.unit} = {finding.right * UNITS[finding.unit]:,} B ({finding.quantity})"
+        return (
+            f"{finding.right:,} {finding.unit} = {finding.right * UNITS[finding.unit]:,} B "
+            f"({finding.quantity})"
+        )
     if finding.unit == "values":
         return f"{finding.right:,} values ({finding.quantity})"
     return f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
@@ -170,24 +229,40 @@ def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _candidates(facts: Facts, anything: bool) -> Iterator[_Candidate]:
-    for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
+    for way, (batch, left), doubled, bias in product(
+        facts.ways, _batches(facts), (1, 2, 4), (False, True)
+    ):
         if bias and not way.outputs:
             continue
-        said = (*way.slips, *left, *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()))
-        total, front = batch * way.macs * doubled, [factor for factor in (doubled, batch) if factor > 1]
+        said = (
+            *way.slips,
+            *left,
+            *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()),
+        )
+        total, front = (
+            batch * way.macs * doubled,
+            [factor for factor in (doubled, batch) if factor > 1],
+        )
         text = " + ".join(times(*term) for term in way.terms)
         if front:
             text = f"{times(*front)} x {text if len(way.terms) == 1 else f'({text})'}"
         if bias:
             values = batch * way.outputs
             total, text = total + values, f"{text} + {values:,} bias additions"
-            said = (*said, "bias additions counted" if facts.bias else "a bias addition counted for every output value")
+            said = (
+                *said,
+                "bias additions counted"
+                if facts.bias
+                else "a bias addition counted for every output value",
+            )
         unit = "MAC" if doubled == 1 else "FLOP"
         yield _Candidate(total, said, f"{text} = {total:,} {unit}")
     yield from _whole_steps(facts)
     for found in _value_counts(facts):
         if anything:
-            yield found._replace(slips=tuple(slip for slip in found.slips if not slip.endswith(NOT_OPERATIONS)))
+            yield found._replace(
+                slips=tuple(slip for slip in found.slips if not slip.endswith(NOT_OPERATIONS))
+            )
         else:
             yield found._replace(right=None, unit="MAC", quantity="")
     if anything:
@@ -209,8 +284,15 @@ def _bytes(facts: Facts) -> Iterator[_Candidate]:
     """The output map alone, and with the parameters, of a way with a slip, in bytes and in KiB."""
     extra = dict.fromkeys((0, facts.weights + facts.biases))
     for way, (batch, left), more in product(facts.ways, _batches(facts), extra):
-        slips, outputs, quantity = (*way.slips, *left), batch * way.outputs, "total" if more else "output map"
-        size, right = (outputs + more) * facts.item, (facts.batch * facts.ways[0].outputs + more) * facts.item
+        slips, outputs, quantity = (
+            (*way.slips, *left),
+            batch * way.outputs,
+            "total" if more else "output map",
+        )
+        size, right = (
+            (outputs + more) * facts.item,
+            (facts.batch * facts.ways[0].outputs + more) * facts.item,
+        )
         if not (slips and outputs and size):
             continue
         made = _output_values(way, batch, outputs)
@@ -231,7 +313,9 @@ def _value_counts(facts: Facts) -> Iterator[_Candidate]:
         if biases:
             both = weights + biases
             text = f"{text} + {biases:,} biases = {both:,} values"
-            yield _Candidate(both, (f"weights and biases{NOT_OPERATIONS}",), text, both, "values", "parameters")
+            yield _Candidate(
+                both, (f"weights and biases{NOT_OPERATIONS}",), text, both, "values", "parameters"
+            )
     for way, (batch, left) in product(facts.ways, _batches(facts)):
         outputs, said = batch * way.outputs, (*way.slips, *left)
         if not outputs:
@@ -243,9 +327,13 @@ def _value_counts(facts: Facts) -> Iterator[_Candidate]:
         if biases:
             less = weights + outputs
             text = f"{weights:,} weights + {outputs:,} outputs = {less:,} values"
-            yield _Candidate(less, (*said, f"values{NOT_OPERATIONS}", "bias left out"), text, *all_right)
+            yield _Candidate(
+                less, (*said, f"values{NOT_OPERATIONS}", "bias left out"), text, *all_right
+            )
         text = _output_values(way, batch, outputs)
-        yield _Candidate(outputs, (*said, f"output values{NOT_OPERATIONS}"), text, right, "values", "output map")
+        yield _Candidate(
+            outputs, (*said, f"output values{NOT_OPERATIONS}"), text, right, "values", "output map"
+        )
 
 
 def _output_values(way: Way, batch: int, outputs: int) -> str:
@@ -266,4 +354,6 @@ def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
             total = whole // size * (size + step) * double
             slip = f"{name} taken as {size + step:,}"
             text = f"{'2 x ' if double == 2 else ''}{whole // size:,} x {size + step:,} = {total:,}"
-            yield _Candidate(total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}")
+            yield _Candidate(
+                total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}"
+            )

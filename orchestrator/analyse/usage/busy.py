@@ -1,5 +1,5 @@
-"""How much of the time a kernel was running, per device and stream; what a GPU did with the time of a run (compute,
-communicate, copy, or nothing); and what a device said about itself.
+"""How much of the time a kernel was running, per device and stream; what a GPU did with the time of
+a run (compute, communicate, copy, or nothing); and what a device said about itself.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ COLLECTIVE = "collective"
 """Family of the kernels that exchange data between GPUs (NCCL, RCCL), by their names."""
 T = TypeVar("T", int, float)
 
+BUSY = 0.9
+"""Share of time from which a GPU counts as busy."""
+OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
+TENSOR_PIPE = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+)
+"""The last is of Blackwell: all types but int8 and fp64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
@@ -36,8 +46,9 @@ class Breakdown:
 
     run: Run
     shares: Mapping[str, float]
-    """Part of PARTS -> share (0..1) of the span; they add up to 1. Communication counts where no compute kernel runs, copies
-    where no kernel runs: what is hidden costs no time. Compute and communication are the share with a kernel."""
+    """Part of PARTS -> share (0..1) of the span; they add up to 1. Communication counts where no
+    compute kernel runs, copies where no kernel runs: what is hidden costs no time. Compute and
+    communication are the share with a kernel."""
     window: str
     """The span in words, as of ``busy``."""
     gpus: int
@@ -50,7 +61,9 @@ def breakdown(run: Run) -> Breakdown | None:
     span = window[1] - window[0]
     if not devices or span <= 0:
         return None
-    found = [_of_device(kernels, _copies(run, device), window) for device, kernels in devices.items()]
+    found = [
+        _of_device(kernels, _copies(run, device), window) for device, kernels in devices.items()
+    ]
     shares = {part: sum(one[part] for one in found) / (span * len(found)) for part in PARTS}
     return Breakdown(run, shares, words, len(found))
 
@@ -59,15 +72,19 @@ def _copies(run: Run, device: int) -> list[Copy]:
     return [item for item in run.report.copies if item.device_index in (None, device)]
 
 
-def _of_device(kernels: Sequence[Kernel], copies: Iterable[Copy], window: tuple[int, int]) -> dict[str, int]:
+def _of_device(
+    kernels: Sequence[Kernel], copies: Iterable[Copy], window: tuple[int, int]
+) -> dict[str, int]:
     """Part -> nanoseconds."""
     compute = _covered([one for one in kernels if family(one.name) != COLLECTIVE], window)
     running = _covered(kernels, window)
     working = _covered([*kernels, *copies], window)
     return {
-        COMPUTE: compute, COMMUNICATION: running - compute, COPIES: working - running,
+        COMPUTE: compute,
+        COMMUNICATION: running - compute,
+        COPIES: working - running,
         IDLE: window[1] - window[0] - working,
-    }  # fmt: skip
+    }
 
 
 def _covered(items: Sequence[Kernel | Copy], window: tuple[int, int]) -> int:
@@ -96,8 +113,9 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Samples of one device in one run: means over time of utilisation and power (W), largest memory (bytes) and
-    temperature, smallest clock (Hz). None: not in any sample, or in none of the measured steps for a mean."""
+    """Samples of one device in one run: means over time of utilisation and power (W), largest
+    memory (bytes) and temperature, smallest clock (Hz). None: not in any sample, or in none of the
+    measured steps for a mean."""
 
     run: Run
     device: int | None
@@ -115,7 +133,8 @@ class Readings:
 
 
 class Running:
-    """The kernels of a run between two moments, as of :func:`kernels_in_window`, and when any of them ran."""
+    """The kernels of a run between two moments, as of :func:`kernels_in_window`, and when any of
+    them ran."""
 
     def __init__(self, run: Run) -> None:
         self.devices, self.window, self.words = kernels_in_window(run)
@@ -123,35 +142,55 @@ class Running:
     @cached_property
     def union(self) -> Mapping[int, tuple[int, list[tuple[int, int]]]]:
         """Device -> :func:`union` of its kernels."""
-        return {device: union(*spans(kernels), self.window) for device, kernels in self.devices.items()}
+        return {
+            device: union(*spans(kernels), self.window) for device, kernels in self.devices.items()
+        }
 
 
 def busy(run: Run, known: Running | None = None) -> tuple[Busy, ...]:
-    """Devices of a run, each followed by its streams where there are several. Empty under ncu and without start times."""
+    """Devices of a run, each followed by its streams where there are several. Empty under ncu and
+    without start times."""
     known = known or Running(run)
     devices, window, words = known.devices, known.window, known.words
     found = []
     for device, kernels in devices.items():
-        streams = sorted({kernel.stream for kernel in kernels}, key=lambda number: (number is None, number or 0))
-        groups = [(stream, [one for one in kernels if one.stream == stream]) for stream in streams if len(streams) > 1]
+        streams = sorted(
+            {kernel.stream for kernel in kernels}, key=lambda number: (number is None, number or 0)
+        )
+        groups = [
+            (stream, [one for one in kernels if one.stream == stream])
+            for stream in streams
+            if len(streams) > 1
+        ]
         for stream, mine in ((None, kernels), *groups):
             running, waits = known.union[device] if mine is kernels else union(*spans(mine), window)
             longest = max((end - start for start, end in waits), default=0)
-            found.append(Busy(run, device, stream, len(mine), running, window[1] - window[0], words, longest))
+            found.append(
+                Busy(run, device, stream, len(mine), running, window[1] - window[0], words, longest)
+            )
     return tuple(found)
 
 
 def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int], str]:
-    """(device -> its kernels between two moments, these moments, the same in words): the measured steps if marked.
+    """(device -> its kernels between two moments, these moments, the same in words): the measured
+    steps if marked.
 
     No device under ncu, without kernels, or where one has no start or no duration.
     """
     kernels = list(run.report.kernels)
-    if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
+    if (
+        run.profiler == "ncu"
+        or not kernels
+        or any(k.start_ns is None or k.duration_ns is None for k in kernels)
+    ):
         return {}, (0, 0), ""
     words = "from the first kernel to the end of the last"
     start, end = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
-    steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
+    steps = [
+        item
+        for item in run.report.ranges
+        if item.step is not None and item.name.startswith("perfctl:step:")
+    ]
     if steps:
         start = min(item.start_ns for item in steps)
         words = "from the first step to the end of the last step or kernel"
@@ -169,17 +208,25 @@ def end_of(kernel: Kernel | Copy) -> int:
 
 
 def spans(kernels: Iterable[Kernel | Copy]) -> tuple[IntArray, IntArray]:
-    """(starts, ends) of kernels, or of copies, in nanoseconds, by start; those without either are left out."""
+    """(starts, ends) of kernels, or of copies, in nanoseconds, by start; those without either are
+    left out."""
     import numpy as np
 
-    known = [(one.start_ns, end_of(one)) for one in kernels if one.start_ns is not None and one.duration_ns is not None]
+    known = [
+        (one.start_ns, end_of(one))
+        for one in kernels
+        if one.start_ns is not None and one.duration_ns is not None
+    ]
     pairs = np.array(known, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     return pairs[:, 0], pairs[:, 1]
 
 
-def union(starts: IntArray, ends: IntArray, window: tuple[int, int]) -> tuple[int, list[tuple[int, int]]]:
-    """(length of the union of intervals, what it leaves of ``window`` in pieces); ``starts`` ascend.
+def union(
+    starts: IntArray, ends: IntArray, window: tuple[int, int]
+) -> tuple[int, list[tuple[int, int]]]:
+    """(length of the union of intervals, what it leaves of ``window`` in pieces);
+    ``starts`` ascend.
 
     What of an interval lies outside of the window does not count.
     """
@@ -231,23 +278,22 @@ def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
     def known(field: str) -> list[Any]:
         return [value for sample in samples if (value := getattr(sample, field)) is not None]
 
-    (share, span), (watts, _) = _mean(run, samples, "gpu_utilisation"), _mean(run, samples, "power_w")
+    (share, span), (watts, _) = (
+        _mean(run, samples, "gpu_utilisation"),
+        _mean(run, samples, "power_w"),
+    )
     return Readings(
-        run, device, len(samples), share, max(known("memory_used_bytes"), default=None),
-        max(known("memory_total_bytes"), default=None), watts, max(known("temperature_c"), default=None),
-        min(known("sm_clock_hz"), default=None), span,
-    )  # fmt: skip
-
-
-BUSY = 0.9
-"""Share of time from which a GPU counts as busy."""
-OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
-TENSOR_PIPE = (
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-    "sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-)
-"""The last is of Blackwell: all types but int8 and fp64."""
+        run,
+        device,
+        len(samples),
+        share,
+        max(known("memory_used_bytes"), default=None),
+        max(known("memory_total_bytes"), default=None),
+        watts,
+        max(known("temperature_c"), default=None),
+        min(known("sm_clock_hz"), default=None),
+        span,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,27 +326,48 @@ class Ways:
 
     @property
     def anything(self) -> bool:
-        shares = (self.kernels, self.nvml, self.dlprof, self.dlprof_tensor, self.occupancy, self.tensor_pipe)
+        shares = (
+            self.kernels,
+            self.nvml,
+            self.dlprof,
+            self.dlprof_tensor,
+            self.occupancy,
+            self.tensor_pipe,
+        )
         return self.host_cores is not None or any(share.value is not None for share in shares)
 
 
 def ways(run: Run, busy: Sequence[Busy]) -> Ways:
-    """Utilisation of one run by every source; ``busy`` is the result of ``utilisation.busy`` for the same run."""
+    """Utilisation of one run by every source; ``busy`` is the result of ``utilisation.busy`` for
+    the same run."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
     tensor = _labelled(run, "Tensor Core (?:Kernel )?Utili[sz]ation")
     return Ways(
-        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, tensor),
-        _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
-    )  # fmt: skip
+        run,
+        _kernels(run, busy),
+        _nvml(run),
+        _dlprof(run),
+        _unrounded(run, tensor),
+        _pipe(run, OCCUPANCY),
+        _pipe(run, TENSOR_PIPE),
+        host,
+        why,
+    )
 
 
 def _kernels(run: Run, busy: Sequence[Busy]) -> UsageShare:
     found = [item for item in busy if item.stream is None and item.share is not None]
     if not found:
-        why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
+        why = (
+            "ncu runs kernels one by one"
+            if run.profiler == "ncu"
+            else "no kernels with start times"
+        )
         return UsageShare(None, why)
     over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
-    return UsageShare(sum(item.share or 0 for item in found) / len(found), f"{found[0].window}{over}", len(found))
+    return UsageShare(
+        sum(item.share or 0 for item in found) / len(found), f"{found[0].window}{over}", len(found)
+    )
 
 
 def _nvml(run: Run) -> UsageShare:
@@ -311,17 +378,30 @@ def _nvml(run: Run) -> UsageShare:
     found = [_mean(run, group, "gpu_utilisation") for group in groups]
     known = [value for value, _ in found if value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    sampled = "GR Active as nsys sampled it, " if known and run.profiler == "nsys" and run.origin == "ingested" else ""
-    return UsageShare(sum(known) / len(known) if known else None, sampled + found[0][1] + over, len(known) or 1)
+    sampled = (
+        "GR Active as nsys sampled it, "
+        if known and run.profiler == "nsys" and run.origin == "ingested"
+        else ""
+    )
+    return UsageShare(
+        sum(known) / len(known) if known else None, sampled + found[0][1] + over, len(known) or 1
+    )
 
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:
-    points = [(sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None]
+    points = [
+        (sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None
+    ]
     if not points:
-        return None, next((gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}"), "not sampled")
+        return None, next(
+            (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}"),
+            "not sampled",
+        )
     window = measured_window(run)
     if window is None:
-        return mean_over_time(points), f"mean over time of {len(points)} readings, from the first to the last"
+        return mean_over_time(
+            points
+        ), f"mean over time of {len(points)} readings, from the first to the last"
     value = mean_over_time(points, window)
     if value is None:
         return None, f"none of {len(points)} readings covers the measured steps"
@@ -329,17 +409,23 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None
 
 
 def measured_window(run: Run) -> tuple[int, int] | None:
-    """From the first measured step to the end of the last, on the steps' clock; None where steps have no times."""
-    known = [(item.start_ns, item.start_ns + item.duration_ns) for item in run.report.steps
-             if item.phase == "step" and item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    """From the first measured step to the end of the last, on the steps' clock; None where steps
+    have no times."""
+    known = [
+        (item.start_ns, item.start_ns + item.duration_ns)
+        for item in run.report.steps
+        if item.phase == "step" and item.start_ns is not None and item.duration_ns is not None
+    ]
     return (min(start for start, _ in known), max(end for _, end in known)) if known else None
 
 
-def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None) -> float | None:
+def mean_over_time(
+    points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None
+) -> float | None:
     """Each reading covers the time since the one before, as samplers report it.
 
-    None where no reading covers any of the window. Without a window, from the first reading to the last; of several
-    readings at one time the last counts.
+    None where no reading covers any of the window. Without a window, from the first reading to the
+    last; of several readings at one time the last counts.
     """
     means = dict(points)
     order = sorted(means)
@@ -365,35 +451,50 @@ def _unrounded(run: Run, found: UsageShare) -> UsageShare:
     """No value where DLProf's CSV, which rounds to a tenth of a percent, rounded it to nothing."""
     if found.value is None or found.value >= 0.0005 or not run.report.form.startswith("DLProf CSV"):
         return found
-    reason = "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
+    reason = (
+        "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) "
+        "has it"
+    )
     return UsageShare(None, reason)
 
 
 def _labelled(run: Run, words: str) -> UsageShare:
     """Mean over domains where DLProf tells several apart."""
     label = re.compile(rf"(?:.*: )?{words}(?: ?%)?\Z", re.IGNORECASE)
-    found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
+    found = [
+        item for item in run.report.summaries if item.value is not None and label.match(item.name)
+    ]
     if not found:
         why = "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
         return UsageShare(None, why)
-    return UsageShare(sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}")
+    return UsageShare(
+        sum(item.value or 0 for item in found) / len(found) / 100, f"DLProf: {found[0].name}"
+    )
 
 
 def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
     if not any(True for _ in run.report.counters):
         return UsageShare(None, "no counters were collected")
-    times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}
+    times = {
+        kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns
+    }
     for metric in metrics:
-        known = [(times[item.launch], item.value) for item in run.report.counters
-                 if item.name == metric and item.value is not None and item.launch in times]  # fmt: skip
+        known = [
+            (times[item.launch], item.value)
+            for item in run.report.counters
+            if item.name == metric and item.value is not None and item.launch in times
+        ]
         if known:
-            share = sum(time * value for time, value in known) / sum(time for time, _ in known) / 100
+            share = (
+                sum(time * value for time, value in known) / sum(time for time, _ in known) / 100
+            )
             return UsageShare(share, f"{metric}, {len(known)} launches")
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
 def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
-    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where it never is.
+    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where
+    it never is.
 
     By kernels where they are known, else by NVML; None where nothing is known of any batch size.
     """
@@ -401,6 +502,10 @@ def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool
         known = [(item.run.batch_size, getattr(item, way).value) for item in reversed(found)]
         shares = {batch: share for batch, share in known if batch is not None and share is not None}
         if shares:
-            busy = [batch for batch in shares if all(share >= threshold for at, share in shares.items() if at >= batch)]
+            busy = [
+                batch
+                for batch in shares
+                if all(share >= threshold for at, share in shares.items() if at >= batch)
+            ]
             return (min(busy), True) if busy else (max(shares), False)
     return None

@@ -1,5 +1,6 @@
-"""Inference at low batch: what all runs of a model at a batch size say together, and from which batch size the GPU is
-busy. Latency (copies and computation of one full batch), waits for images and accuracy of each run.
+"""Inference at low batch: what all runs of a model at a batch size say together, and from which
+batch size the GPU is busy. Latency (copies and computation of one full batch), waits for images and
+accuracy of each run.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ WAYS = (
 """(field of Ways, short name, meaning), the most exact first."""
 ON_CPU = "the runs were on a CPU"
 _UNSURE = 0.1
-"""Share of kernel time whose names do not say whether they use tensor cores, above which their share is not known."""
+"""Share of kernel time whose names do not say whether they use tensor cores, above which their
+share is not known."""
 _ARITHMETIC = ("conv", "winograd", "gemm", "attention", "rnn", "depthwise")
 _MODEL = re.compile(r"(?:^| )model=(\S+)")
 _BATCH = re.compile(
-    r"(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?\d+(?![a-z0-9])|(?<![a-z0-9])\d+[-_]?batch(?:es)?(?![a-z0-9])", re.IGNORECASE
+    r"(?:batch(?:[-_ ]?size)?|bs|b)[-_= ]?\d+(?![a-z0-9])|(?<![a-z0-9])"
+    r"\d+[-_]?batch(?:es)?(?![a-z0-9])",
+    re.IGNORECASE,
 )
 _TOOLS = re.compile(
-    r"(?<![a-z])(?:nvidia[-_]?smi|dlprof|dldb|nsys|profile|gpu|cpu|mem|memory|log|stats|summary|report|reports|usage|util|samples)"
-    r"(?![a-z])",
+    "(?<![a-z])(?:nvidia[-_]?smi|dlprof|dldb|nsys|profile|gpu|cpu|mem|memory|log|stats|summary|"
+    "report|reports|usage|util|samples)(?![a-z])",
     re.IGNORECASE,
 )
 
@@ -55,7 +59,8 @@ class Latency:
     """50, 95, 99 -> time of an answer; None where there are too few batches to know."""
     longest: float
     load: float
-    """Mean wait for images in a step; copies and computation likewise. Means add up to the mean step."""
+    """Mean wait for images in a step; copies and computation likewise. Means add up to the
+    mean step."""
     copy: float
     compute: float
     step: float
@@ -79,7 +84,8 @@ class Latency:
 
 
 def latency(run: Run) -> Latency | None:
-    """None where steps were not divided into loading, copying and computing, or their time means nothing (ncu)."""
+    """None where steps were not divided into loading, copying and computing, or their time means
+    nothing (ncu)."""
     report = run.report
     if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
         return None
@@ -88,29 +94,52 @@ def latency(run: Run) -> Latency | None:
         if row.duration_ns is not None:
             phases[row.phase][row.number] += row.duration_ns
     whole = phases["step"]
-    if not whole.total() or any(phases[name].keys() != whole.keys() for name in (LOAD, COPY, COMPUTE)):
+    if not whole.total() or any(
+        phases[name].keys() != whole.keys() for name in (LOAD, COPY, COMPUTE)
+    ):
         return None
     answers = [phases[COPY][number] + phases[COMPUTE][number] for number in whole]
-    load, copy, compute, step = (phases[name].total() / len(whole) for name in (LOAD, COPY, COMPUTE, "step"))
+    load, copy, compute, step = (
+        phases[name].total() / len(whole) for name in (LOAD, COPY, COMPUTE, "step")
+    )
     why = {gap.quantity: gap.reason for gap in report.gaps}
-    why |= {f"p{percent}": f"too few batches: a p{percent} takes {needed(percent)}" for percent in PERCENTILES}
+    why |= {
+        f"p{percent}": f"too few batches: a p{percent} takes {needed(percent)}"
+        for percent in PERCENTILES
+    }
     workers = report.environment.get("option:dataloader_workers", "")
     return Latency(
-        model=report.environment.get("model") or run.workload or "", batch=run.batch_size, profiler=run.profiler,
-        count=len(whole), percentiles={percent: percentile(answers, percent) for percent in PERCENTILES},
-        longest=max(answers), load=load, copy=copy, compute=compute, step=step,
+        model=report.environment.get("model") or run.workload or "",
+        batch=run.batch_size,
+        profiler=run.profiler,
+        count=len(whole),
+        percentiles={percent: percentile(answers, percent) for percent in PERCENTILES},
+        longest=max(answers),
+        load=load,
+        copy=copy,
+        compute=compute,
+        step=step,
         workers=int(workers) if workers.isdecimal() else None,
         synthetic=report.environment.get("option:data") == "synthetic",
-        figures={item.name: item.value for item in report.summaries}, why=why,
+        figures={item.name: item.value for item in report.summaries},
+        why=why,
         steps=tuple(float(whole[number]) for number in sorted(whole)),
-    )  # fmt: skip
+    )
 
 
 def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
-    """Those of the runs that are inference over images, by model (in order of appearance) and batch size."""
+    """Those of the runs that are inference over images, by model (in order of appearance) and
+    batch size."""
     found = [item for item in map(latency, runs) if item is not None]
-    order = {model: place for place, model in enumerate(dict.fromkeys(item.model for item in found))}
-    return tuple(sorted(found, key=lambda item: (order[item.model], item.batch, LIGHTEST_FIRST.get(item.profiler, 9))))
+    order = {
+        model: place for place, model in enumerate(dict.fromkeys(item.model for item in found))
+    }
+    return tuple(
+        sorted(
+            found,
+            key=lambda item: (order[item.model], item.batch, LIGHTEST_FIRST.get(item.profiler, 9)),
+        )
+    )
 
 
 def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
@@ -122,11 +151,13 @@ def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
 
 
 def pays_until(rates: Mapping[int, float]) -> int:
-    """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images per second."""
+    """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images
+    per second."""
     return min(
-        batch for batch, rate in rates.items()
+        batch
+        for batch, rate in rates.items()
         if all(other < rate * (1 + PAYS) for larger, other in rates.items() if larger > batch)
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,10 +171,12 @@ class InferencePoint:
     """Its runs, the one that a profiler slows least first."""
     latency: Latency | None
     gpu: UsageShare
-    """Share of time with the GPU busy, by the most exact way that is known; ``gpu_way`` is that way's short name, or ""."""
+    """Share of time with the GPU busy, by the most exact way that is known; ``gpu_way`` is that
+    way's short name, or ""."""
     gpu_way: str
     tensor: UsageShare
-    """Tensor cores: DLProf's figure, else the counted share of cycles, else the share of kernel time by kernel names."""
+    """Tensor cores: DLProf's figure, else the counted share of cycles, else the share of kernel
+    time by kernel names."""
     memory: UsageShare
     """Highest reading of the GPU's memory in use over all that it has."""
     peak: int | None
@@ -169,7 +202,8 @@ class BusyFrom:
 
     model: str
     batch: int | None
-    """None where it is busy at none of the measured batch sizes, or nothing is known (``way`` is empty)."""
+    """None where it is busy at none of the measured batch sizes, or nothing is known (``way``
+    is empty)."""
     measured: tuple[tuple[int, float], ...]
     """(batch size, busy share), ascending, all by one way."""
     way: str
@@ -201,7 +235,11 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     found = []
     for model, details in about:
         others = kinds.get(model, [])
-        differs = [part for place, part in enumerate(details) if len({other[place] for other in others}) > 1]
+        differs = [
+            part
+            for place, part in enumerate(details)
+            if len({other[place] for other in others}) > 1
+        ]
         found.append(", ".join([model, *filter(None, differs)]))
     return found
 
@@ -216,9 +254,14 @@ def _details(run: Run) -> tuple[str, ...]:
 
 
 def model_of(run: Run) -> str:
-    """The model's name as the run says it, else the workload's, else what the report's name leaves without batch and tool."""
+    """The model's name as the run says it, else the workload's, else what the report's name leaves
+    without batch and tool."""
     facts = run.report.environment
-    named = facts.get("model") or facts.get("option:model") or (_MODEL.search(run.variant or "") or ("", ""))[1]
+    named = (
+        facts.get("model")
+        or facts.get("option:model")
+        or (_MODEL.search(run.variant or "") or ("", ""))[1]
+    )
     if named or run.workload:
         return named or run.workload or ""
     place = PurePath(run.artifact or "")
@@ -230,14 +273,28 @@ def model_of(run: Run) -> str:
 
 
 def _point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint:
-    uses = [RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))]
+    uses = [
+        RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
+    ]
     timed = next((found for use in uses if (found := latency(use.run)) is not None), None)
     way, gpu = _busy(uses)
     peak, peak_of = peak_memory(uses)
     bad = (use.run for use in uses if use.run.status != "ok")
-    problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
+    problems = tuple(
+        f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad
+    )
     return InferencePoint(
-        model, batch, tuple(uses), timed, gpu, way, _tensor(uses), _memory_share(uses), peak, peak_of, problems
+        model,
+        batch,
+        tuple(uses),
+        timed,
+        gpu,
+        way,
+        _tensor(uses),
+        _memory_share(uses),
+        peak,
+        peak_of,
+        problems,
     )
 
 
@@ -255,12 +312,17 @@ def _busy(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
                 return short, share
             if field == "dlprof" and use.run.profiler == "dlprof":
                 refused = share
-    return "", refused or _why(uses, "no kernels with start times, no samples of the GPU, no summary of DLProf")
+    return "", refused or _why(
+        uses, "no kernels with start times, no samples of the GPU, no summary of DLProf"
+    )
 
 
 def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
     stated = [
-        share for use in uses for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe) if share.value is not None
+        share
+        for use in uses
+        for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe)
+        if share.value is not None
     ]
     if stated:
         return stated[0]
@@ -268,11 +330,16 @@ def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
         if use.run.report.kernels:
             return tensor_share(tuple(use.run.report.kernels))
     said = [use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof"]
-    return said[0] if said else _why(uses, "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it")
+    return (
+        said[0]
+        if said
+        else _why(uses, "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it")
+    )
 
 
 def uses_tensor_cores(name: str) -> bool | None:
-    """By a kernel's name: True, False, or None where it does not say. What does no products uses none."""
+    """By a kernel's name: True, False, or None where it does not say. What does no products
+    uses none."""
     found = recognise(name)
     if found.tensor_core is not None:
         return found.tensor_core
@@ -280,7 +347,8 @@ def uses_tensor_cores(name: str) -> bool | None:
 
 
 def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
-    """Share of kernel time in kernels whose names say that they use tensor cores; not known where many do not say."""
+    """Share of kernel time in kernels whose names say that they use tensor cores; not known where
+    many do not say."""
     times: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
     for kernel in kernels:
         times[uses_tensor_cores(kernel.name)] += kernel.duration_ns or 0
@@ -290,10 +358,17 @@ def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
     unsure = times[None] / whole
     if unsure > _UNSURE:
         return UsageShare(
-            None, f"{unsure:.0%} of the kernel time is in kernels whose names do not say".replace("%", " %")
+            None,
+            f"{unsure:.0%} of the kernel time is in kernels whose names do not say".replace(
+                "%", " %"
+            ),
         )
-    more = f"; names of {unsure:.1%} do not say and count as none".replace("%", " %") if unsure else ""
-    return UsageShare(times[True] / whole, f"share of kernel time in kernels whose names say tensor cores{more}")
+    more = (
+        f"; names of {unsure:.1%} do not say and count as none".replace("%", " %") if unsure else ""
+    )
+    return UsageShare(
+        times[True] / whole, f"share of kernel time in kernels whose names say tensor cores{more}"
+    )
 
 
 def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
@@ -309,14 +384,17 @@ def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
 
 
 def peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
-    """Highest memory of the lightest run that has it, and of what it is; (None, why) where nothing measured it."""
+    """Highest memory of the lightest run that has it, and of what it is; (None, why) where nothing
+    measured it."""
     for use in uses:
         found = use.memory
         known = (
-            (found.process, "the process on the GPU (NVML)"), (found.device, "everybody on the GPU (nvidia-smi or NVML)"),
-            (found.reserved, "reserved by torch on the GPU"), (found.host_all, "resident on the host, all processes"),
+            (found.process, "the process on the GPU (NVML)"),
+            (found.device, "everybody on the GPU (nvidia-smi or NVML)"),
+            (found.reserved, "reserved by torch on the GPU"),
+            (found.host_all, "resident on the host, all processes"),
             (found.host, "resident on the host, the process that computes"),
-        )  # fmt: skip
+        )
         for value, what in known:
             if value is not None:
                 return value, what
@@ -324,11 +402,14 @@ def peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
 
 
 def busy_from(points: Sequence[InferencePoint], threshold: float = BUSY) -> tuple[BusyFrom, ...]:
-    """Each model's smallest batch size from which on the GPU is busy at all that were measured, by one way."""
+    """Each model's smallest batch size from which on the GPU is busy at all that were measured, by
+    one way."""
     found = []
     for model in dict.fromkeys(point.model for point in points):
         mine = [point for point in points if point.model == model]
-        found.append(_busy_from(model, [point for point in mine if point.batch is not None], mine, threshold))
+        found.append(
+            _busy_from(model, [point for point in mine if point.batch is not None], mine, threshold)
+        )
     return tuple(found)
 
 
@@ -336,10 +417,17 @@ def _busy_from(
     model: str, sized: Sequence[InferencePoint], every: Sequence[InferencePoint], threshold: float
 ) -> BusyFrom:
     for _, short, meaning in WAYS:
-        shares = tuple((point.batch or 0, point.gpu.value) for point in sized
-                       if point.gpu_way == short and point.gpu.value is not None)  # fmt: skip
+        shares = tuple(
+            (point.batch or 0, point.gpu.value)
+            for point in sized
+            if point.gpu_way == short and point.gpu.value is not None
+        )
         if shares:
-            busy = [batch for batch, _ in shares if all(share >= threshold for at, share in shares if at >= batch)]
+            busy = [
+                batch
+                for batch, _ in shares
+                if all(share >= threshold for at, share in shares if at >= batch)
+            ]
             return BusyFrom(model, min(busy, default=None), shares, short, meaning)
     if every and not sized:
         return BusyFrom(model, None, (), "", "no report says its batch size")

@@ -20,7 +20,8 @@ class Padding(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Executed / paper multiply-adds: outputs of all tiles over outputs of the product, 1 or more."""
+        """Executed / paper multiply-adds: outputs of all tiles over outputs of the product, 1
+        or more."""
         (high, wide), rows, columns = self.tile, self.rows, self.columns
         return ceil(rows / high) * high * ceil(columns / wide) * wide / (rows * columns)
 
@@ -32,18 +33,23 @@ def is_product(kernel: Kernel) -> bool:
 
 
 def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | None:
-    """Tiles over a product of ``rows`` x ``columns`` outputs; None where the name states none or their direction is open.
+    """Tiles over a product of ``rows`` x ``columns`` outputs; None where the name states none or
+    their direction is open.
 
-    BLAS libraries keep matrices by columns, so a product of torch is computed transposed: the first side of the tile lies
-    along torch's columns (features), the second along its rows (tokens). Tensile's grids confirm that: MT256x192 for
-    15,360 x 6,144 launches 24 x 80 work-groups. Elsewhere the grid decides, and without one nothing does, unless both ways
-    need as many tiles. ``amd``: the grid counts work-items, as HIP reports it, not blocks.
+    BLAS libraries keep matrices by columns, so a product of torch is computed transposed: the first
+    side of the tile lies along torch's columns (features), the second along its rows (tokens).
+    Tensile's grids confirm that: MT256x192 for 15,360 x 6,144 launches 24 x 80 work-groups.
+    Elsewhere the grid decides, and without one nothing does, unless both ways need as many tiles.
+    ``amd``: the grid counts work-items, as HIP reports it, not blocks.
     """
     said = recognise(kernel.name)
     if said.tile is None or not rows or not columns:
         return None
     first, second, _ = said.tile
-    turned, straight = Padding(rows, columns, (second, first)), Padding(rows, columns, (first, second))
+    turned, straight = (
+        Padding(rows, columns, (second, first)),
+        Padding(rows, columns, (first, second)),
+    )
     if turned.factor == straight.factor or kernel.name.startswith("Cijk_"):
         return turned
     blocks = _blocks(kernel, amd=amd)

@@ -19,15 +19,18 @@ class RangeTotal:
     domain: str | None
     times: int
     gpu_ns: int | None
-    """Of the kernels, copies and memsets that were launched inside, added up. None: the report does not say."""
+    """Of the kernels, copies and memsets that were launched inside, added up. None: the report does
+    not say."""
     span_ns: int | None
-    """From the first start to the last end of these in each range, added up: the projection of nsys' nvtx_gpu_proj_sum."""
+    """From the first start to the last end of these in each range, added up: the projection of
+    nsys' nvtx_gpu_proj_sum."""
     host_ns: int
     longest_ns: int
 
 
 def range_totals(run: Run) -> tuple[RangeTotal, ...]:
-    """Every name once, in order of first appearance. Ranges without an end are left out; nested ones overlap."""
+    """Every name once, in order of first appearance. Ranges without an end are left out; nested
+    ones overlap."""
     groups: dict[tuple[str, str | None], list[Range]] = defaultdict(list)
     for item in run.report.ranges:
         if item.duration_ns is not None:
@@ -52,19 +55,26 @@ class Projection:
     range: Range
     device: int
     start_ns: int
-    """Of the first kernel that was launched inside; ``end_ns`` of the last one. Copies are not in it: a report joins them
-    to ranges for ``Range.gpu_span_ns``, and does not say which."""
+    """Of the first kernel that was launched inside; ``end_ns`` of the last one. Copies are not in
+    it: a report joins them to ranges for ``Range.gpu_span_ns``, and does not say which."""
     end_ns: int
 
 
 def projections(run: Run) -> tuple[Projection, ...]:
-    """The ranges of a run on the GPU's time line, in their order, once for each GPU. Empty where no kernel names its range."""
+    """The ranges of a run on the GPU's time line, in their order, once for each GPU. Empty where no
+    kernel names its range."""
     ranges = {item.number: item for item in run.report.ranges}
     own: dict[tuple[int, int], tuple[int, int]] = {}
     for kernel in run.report.kernels:
-        if kernel.range_number in ranges and kernel.start_ns is not None and kernel.duration_ns is not None:
+        if (
+            kernel.range_number in ranges
+            and kernel.start_ns is not None
+            and kernel.duration_ns is not None
+        ):
             place = kernel.range_number, kernel.device_index or 0
-            own[place] = _around(own.get(place), kernel.start_ns, kernel.start_ns + round(kernel.duration_ns))
+            own[place] = _around(
+                own.get(place), kernel.start_ns, kernel.start_ns + round(kernel.duration_ns)
+            )
     whole: dict[tuple[int, int], tuple[int, int]] = {}
     for (number, device), (start, end) in own.items():
         at: int | None = number
@@ -73,7 +83,10 @@ def projections(run: Run) -> tuple[Projection, ...]:
             seen.add(at)
             whole[at, device] = _around(whole.get((at, device)), start, end)
             at = ranges[at].parent
-    return tuple(Projection(ranges[number], device, *span) for (number, device), span in sorted(whole.items()))
+    return tuple(
+        Projection(ranges[number], device, *span)
+        for (number, device), span in sorted(whole.items())
+    )
 
 
 def _around(known: tuple[int, int] | None, start: int, end: int) -> tuple[int, int]:

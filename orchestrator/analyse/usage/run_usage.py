@@ -1,5 +1,6 @@
-"""How one run used its machine: kernels running, the time between kernels and the cause of each wait, readings of the
-device, and memory by every source that measured it, with the paper figures. Each is worked out once.
+"""How one run used its machine: kernels running, the time between kernels and the cause of each
+wait, readings of the device, and memory by every source that measured it, with the paper figures.
+Each is worked out once.
 """
 
 from __future__ import annotations
@@ -32,12 +33,19 @@ from perfctl.records.run import Run
 SHOWN = 10
 LAUNCH_NS = 10_000
 """A wait up to this long between two kernels is the time of one launch."""
-COPY, DATA, SYNCHRONISE, LAUNCH, HOST = "copy", "loading data", "synchronising", "launches one by one", "host"
+COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
+    "copy",
+    "loading data",
+    "synchronising",
+    "launches one by one",
+    "host",
+)
 CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
 WEIGHT_BYTES = 4
 """Of an element, also under autocast."""
 FITS_WELL = 0.02
-"""Measured peaks may lie this far off a straight line over batch sizes for the line to be extended."""
+"""Measured peaks may lie this far off a straight line over batch sizes for the line to
+be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +92,31 @@ def _idle(run: Run, device: int, known: Running) -> Idle:
     explanations = {
         COPY: _merged(item for item in run.report.copies if item.device_index in (None, device)),
         DATA: _merged(item for item in host if item.phase == "data"),
-        SYNCHRONISE: _merged(item for item in host if re.search("synchroni[sz]e", item.name.lower())),
+        SYNCHRONISE: _merged(
+            item for item in host if re.search("synchroni[sz]e", item.name.lower())
+        ),
     }
     _, waits = known.union[device]
     found = [(begin, stop, _cause(explanations, begin, stop)) for begin, stop in waits]
-    by_cause = {cause: sum(stop - begin for begin, stop, of in found if of == cause) for cause in CAUSES}
+    by_cause = {
+        cause: sum(stop - begin for begin, stop, of in found if of == cause) for cause in CAUSES
+    }
     made = []
     for begin, stop, cause in sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]:
         last = bisect_left(by_end, begin + 1, key=end_of) - 1
         at = bisect_left(kernels, stop, key=_start_of)
         following = kernels[at] if at < len(kernels) else None
         middle = (begin + stop) // 2
-        over = [item for item in host if item.start_ns <= middle < item.start_ns + (item.duration_ns or 0)]
+        over = [
+            item
+            for item in host
+            if item.start_ns <= middle < item.start_ns + (item.duration_ns or 0)
+        ]
         innermost = min(over, key=lambda item: item.duration_ns or 0, default=None)
         around = innermost.name if innermost is not None else None
-        made.append(Wait(begin, stop - begin, cause, by_end[last] if last >= 0 else None, following, around))
+        made.append(
+            Wait(begin, stop - begin, cause, by_end[last] if last >= 0 else None, following, around)
+        )
     kept = {cause: length for cause, length in by_cause.items() if length}
     return Idle(run, device, window[1] - window[0], known.words, kept, len(waits), tuple(made))
 
@@ -116,8 +134,11 @@ def _cause(explanations: Mapping[str, list[tuple[int, int]]], start: int, end: i
 
 
 def _merged(items: Iterable[Range | Copy]) -> list[tuple[int, int]]:
-    return joined((item.start_ns, item.start_ns + item.duration_ns) for item in items
-                  if item.start_ns is not None and item.duration_ns is not None)  # fmt: skip
+    return joined(
+        (item.start_ns, item.start_ns + item.duration_ns)
+        for item in items
+        if item.start_ns is not None and item.duration_ns is not None
+    )
 
 
 def _overlap(known: list[tuple[int, int]], start: int, end: int) -> int:
@@ -137,13 +158,15 @@ class MemoryUse:
     weights: int | None
     """Paper: elements of all parameters, 4 bytes each."""
     outputs: int | None
-    """Paper: bytes that the layers and operations of one forward pass write; an upper bound, since some are freed."""
+    """Paper: bytes that the layers and operations of one forward pass write; an upper bound, since
+    some are freed."""
     allocated: int | None
     """torch's allocator, peak of the measured steps."""
     reserved: int | None
     """The allocator's share of the device's memory, peak."""
     process: int | None
-    """NVML, the run's processes, CUDA context and libraries included; device: of all processes. Highest reading."""
+    """NVML, the run's processes, CUDA context and libraries included; device: of all processes.
+    Highest reading."""
     device: int | None
     device_total: int | None
     host: int | None
@@ -157,19 +180,26 @@ def memory_use(run: Run) -> MemoryUse:
     total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
     gpu = [sample for sample in run.report.samples if not is_host(sample)]
     device = run.device if run.device is not None and run.device.kind == "gpu" else None
-    own = [sample for sample in gpu if sample.device_index == (device.index if device else None)] or gpu
+    own = [
+        sample for sample in gpu if sample.device_index == (device.index if device else None)
+    ] or gpu
     forward = [call for call in run.layer_calls if call.direction == "forward"]
     weights = [call.parameters for call in forward if call.parameters is not None]
     outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
     return MemoryUse(
-        run, WEIGHT_BYTES * sum(weights) if weights else None, sum(outputs) if outputs else None,
-        figures.get(("peak", "allocated")), figures.get(("peak", "reserved")),
+        run,
+        WEIGHT_BYTES * sum(weights) if weights else None,
+        sum(outputs) if outputs else None,
+        figures.get(("peak", "allocated")),
+        figures.get(("peak", "reserved")),
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
-        device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
+        device_total=total
+        or _most(sample.memory_total_bytes for sample in own)
+        or (device.memory_bytes if device else None),
         host=figures.get(("peak", "host_resident")),
         host_all=_most(sample.host_memory_bytes for sample in run.report.samples),
-    )  # fmt: skip
+    )
 
 
 def _most(values: Iterable[int | None]) -> int | None:
@@ -190,8 +220,8 @@ class Fits:
 def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     """What fits on the device, from a straight line through the peaks that torch reserved.
 
-    None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose other algorithms), or
-    do not grow.
+    None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
+    other algorithms), or do not grow.
     """
     known = [item for item in uses if item.run.batch_size is not None and item.reserved is not None]
     peaks = dict(sorted({item.run.batch_size or 0: item.reserved or 0 for item in known}.items()))
@@ -205,16 +235,18 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
     if slope <= 0 or off > FITS_WELL:
         return None
-    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks))
+    return Fits(
+        max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks)
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunUsage:
     """One run; every attribute is computed at the first question and kept as long as the object.
 
-    busy: time with a kernel running, by device and stream; idle: without one, by device; breakdown: by kind of work; ways:
-    utilisation by every source; readings: what the devices said about themselves; energy: by their power; memory: on paper and
-    by every source that measured it.
+    busy: time with a kernel running, by device and stream; idle: without one, by device; breakdown:
+    by kind of work; ways: utilisation by every source; readings: what the devices said about
+    themselves; energy: by their power; memory: on paper and by every source that measured it.
     """
 
     run: Run

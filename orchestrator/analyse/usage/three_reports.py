@@ -1,6 +1,7 @@
 """The three reports of DLProf (kernel, iteration, summary), made from the runs of any profiler.
 
-A GPU run gives kernels; a run on a CPU has none, and gives its operators with their self time instead.
+A GPU run gives kernels; a run on a CPU has none, and gives its operators with their self
+time instead.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.usage.busy import UsageShare, end_of, spans, union
-from perfctl.orchestrator.analyse.usage.inference import COMPUTE, COPY, LOAD, tensor_share, uses_tensor_cores
+from perfctl.orchestrator.analyse.usage.inference import (
+    COMPUTE,
+    COPY,
+    LOAD,
+    tensor_share,
+    uses_tensor_cores,
+)
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
@@ -73,7 +80,8 @@ class SummaryRow:
 
 
 def name_rows(run: Run) -> tuple[NameRow, ...]:
-    """Kernels by name, else operators by self time; the longest first. Empty where the run has neither."""
+    """Kernels by name, else operators by self time; the longest first. Empty where the run
+    has neither."""
     kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
     return _of_kernels(kernels) if kernels else _of_operators(run)
 
@@ -83,8 +91,18 @@ def _of_kernels(kernels: Sequence[Kernel]) -> tuple[NameRow, ...]:
     for kernel in kernels:
         times[kernel.name].append(kernel.duration_ns or 0)
     whole = sum(map(sum, times.values())) or 1
-    rows = [NameRow(name, uses_tensor_cores(name), len(found), sum(found), min(found), max(found), sum(found) / whole)
-            for name, found in times.items()]  # fmt: skip
+    rows = [
+        NameRow(
+            name,
+            uses_tensor_cores(name),
+            len(found),
+            sum(found),
+            min(found),
+            max(found),
+            sum(found) / whole,
+        )
+        for name, found in times.items()
+    ]
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
 
 
@@ -96,12 +114,16 @@ def _of_operators(run: Run) -> tuple[NameRow, ...]:
             sums[item.name][0] += item.calls
             sums[item.name][1] += took
     whole = sum(took for _, took in sums.values()) or 1
-    rows = [NameRow(name, None, int(calls), took, None, None, took / whole) for name, (calls, took) in sums.items()]
+    rows = [
+        NameRow(name, None, int(calls), took, None, None, took / whole)
+        for name, (calls, took) in sums.items()
+    ]
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
 
 
 def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
-    """The measured steps of a run, by number; those that only kernels name, too (DLProf's iteration report)."""
+    """The measured steps of a run, by number; those that only kernels name, too (DLProf's
+    iteration report)."""
     phases = _phases(run)
     launched: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
@@ -115,7 +137,9 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
         load, copy, compute = (phases.get(name, {}).get(number) for name in (LOAD, COPY, COMPUTE))
         count, took = (len(mine), _running(mine)) if mine else (None, None)
         tensor = tensor_share(mine) if mine else why
-        rows.append(IterationRow(number, whole.get(number), load, copy, compute, count, took, tensor))
+        rows.append(
+            IterationRow(number, whole.get(number), load, copy, compute, count, took, tensor)
+        )
     return tuple(rows)
 
 
@@ -123,7 +147,9 @@ def _running(kernels: Iterable[Kernel]) -> int | None:
     found = list(kernels)
     if any(kernel.start_ns is None or kernel.duration_ns is None for kernel in found):
         return None
-    return union(*spans(found), (min(kernel.start_ns or 0 for kernel in found), max(map(end_of, found))))[0]
+    return union(
+        *spans(found), (min(kernel.start_ns or 0 for kernel in found), max(map(end_of, found)))
+    )[0]
 
 
 def _phases(run: Run) -> Mapping[str, Mapping[int, int]]:
@@ -136,18 +162,26 @@ def _phases(run: Run) -> Mapping[str, Mapping[int, int]]:
 
 
 def summary_row(run: Run) -> SummaryRow:
-    """The run as a whole, from its steps and kernels; what a report states itself (DLProf) is not in it."""
+    """The run as a whole, from its steps and kernels; what a report states itself (DLProf) is not
+    in it."""
     phases = _phases(run)
     steps = list(phases.get("step", {}).values())
     wall = sum(steps)
     load, copy, compute = (
-        sum(phases[name].values()) / wall if wall and name in phases else None for name in (LOAD, COPY, COMPUTE)
+        sum(phases[name].values()) / wall if wall and name in phases else None
+        for name in (LOAD, COPY, COMPUTE)
     )
     kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
     tensor = sum(kernel.duration_ns or 0 for kernel in kernels if uses_tensor_cores(kernel.name))
     return SummaryRow(
-        len(steps) or None, wall or None, wall / len(steps) if steps else None,
-        statistics.stdev(steps) if len(steps) > 1 else None, load, copy, compute,
-        len(kernels) or None, sum(kernel.duration_ns or 0 for kernel in kernels) if kernels else None,
+        len(steps) or None,
+        wall or None,
+        wall / len(steps) if steps else None,
+        statistics.stdev(steps) if len(steps) > 1 else None,
+        load,
+        copy,
+        compute,
+        len(kernels) or None,
+        sum(kernel.duration_ns or 0 for kernel in kernels) if kernels else None,
         tensor if kernels else None,
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""Passes of a training trace (forward, backward for the input, for the weights): time, exchanges, tokens of a call of attention."""
+"""Passes of a training trace (forward, backward for the input, for the weights): time, exchanges,
+tokens of a call of attention."""
 
 from __future__ import annotations
 
@@ -17,16 +18,24 @@ from perfctl.records.run import Run
 _NUMBER = r"(?:\(int\)|\(\(int\)|cute::C<)?\(?(\d+)"
 _FORWARD = rf"Flash_fwd_kernel_traits<{_NUMBER}>?\)?, {_NUMBER}"
 _ATTENTION = (
-    # flash-attention's kernels with a block for each tile of queries; grid: which of y and z counts sequences, which heads
+    # flash-attention's kernels with a block for each tile of queries; grid: which of y and z counts
+    # sequences, which heads
     (re.compile(rf"\bflash_fwd_kernel<(?:\w+::)?{_FORWARD}"), 2, "y"),
     (re.compile(rf"\bcompute_attn_ws<(?:\w+::)?{_FORWARD}.*SingleTileScheduler"), 2, "z"),
     (re.compile(rf"\bFlashAttnBwdPreprocess<cute::tuple<{_NUMBER}"), 1, "z"),
-    (re.compile(rf"\bflash_bwd_dot_do_o_kernel<.*Flash_bwd_kernel_traits<{_NUMBER}>?\)?, {_NUMBER}"), 2, "y"),
+    (
+        re.compile(
+            rf"\bflash_bwd_dot_do_o_kernel<.*Flash_bwd_kernel_traits<{_NUMBER}>?\)?, {_NUMBER}"
+        ),
+        2,
+        "y",
+    ),
 )
 """(name, which number in it is the tile's side along the queries, place of the sequences)."""
 _ATTENDS = re.compile(r"attention|attn|fmha|flash_", re.IGNORECASE)
 ROWS_SURE = 2
-"""Kernels of different names whose grids have one block a row, and as many, before that number stands for the tokens."""
+"""Kernels of different names whose grids have one block a row, and as many, before that number
+stands for the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,8 @@ class Queries:
     sequences: int
     heads: int
     rows: int | None
-    """Tokens, inferred: blocks of other kernels that have one for each row. None where these do not agree."""
+    """Tokens, inferred: blocks of other kernels that have one for each row. None where these do
+    not agree."""
     kernels: int
     """Kernels, by name, that have so many rows."""
 
@@ -73,9 +83,10 @@ class PassUse:
 
 
 def passes(run: Run) -> tuple[PassUse, ...]:
-    """The passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's own runs (the ledger has them by layer),
-    without gradients, without times, for a server's steps, and where more of the kernel time, exchanges left out, is of no layer than
-    of one: then nothing says the pass of most kernels."""
+    """The passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's own
+    runs (the ledger has them by layer), without gradients, without times, for a server's steps, and
+    where more of the kernel time, exchanges left out, is of no layer than of one: then nothing says
+    the pass of most kernels."""
     kernels = run.report.kernels
     if (
         run.origin != "ingested"
@@ -84,7 +95,9 @@ def passes(run: Run) -> tuple[PassUse, ...]:
         or list(run.report.served_steps)
     ):
         return ()
-    if run.profiler == "ncu" or any(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels):
+    if run.profiler == "ncu" or any(
+        kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels
+    ):
         return ()
     found: defaultdict[str | None, list[Kernel]] = defaultdict(list)
     for kernel, key in zip(kernels, kernel_keys(run), strict=True):
@@ -105,7 +118,15 @@ def _of(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float
     sent = sum(kernel.duration_ns or 0 for kernel in kernels if family(kernel.name) == COLLECTIVE)
     layers = {kernel.layer for kernel in kernels if kernel.layer}
     return PassUse(
-        run, direction, len(layers), len(kernels), took, took / total if total else 0.0, running, sent, queries(kernels)
+        run,
+        direction,
+        len(layers),
+        len(kernels),
+        took,
+        took / total if total else 0.0,
+        running,
+        sent,
+        queries(kernels),
     )
 
 
@@ -118,19 +139,30 @@ def queries(kernels: Sequence[Kernel]) -> Queries | None:
     found = Queries(calls, blocks, tile, sequences, heads, None, 0)
     names: defaultdict[int, set[str]] = defaultdict(set)
     for kernel in kernels:
-        if kernel.grid_y == kernel.grid_z == 1 and kernel.grid_x and found.least <= kernel.grid_x <= found.most:
+        if (
+            kernel.grid_y == kernel.grid_z == 1
+            and kernel.grid_x
+            and found.least <= kernel.grid_x <= found.most
+        ):
             names[kernel.grid_x].add(kernel.name)
     if len(names) != 1:
         return found
     ((rows, those),) = names.items()
-    return Queries(calls, blocks, tile, sequences, heads, rows if len(those) >= ROWS_SURE else None, len(those))
+    return Queries(
+        calls, blocks, tile, sequences, heads, rows if len(those) >= ROWS_SURE else None, len(those)
+    )
 
 
 def _tiles(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
     """(blocks along the queries, tile, sequences, heads) of each call."""
     for kernel in kernels:
         for pattern, place, of_sequences in _ATTENTION:
-            if (match := pattern.search(kernel.name)) and kernel.grid_x and kernel.grid_y and kernel.grid_z:
+            if (
+                (match := pattern.search(kernel.name))
+                and kernel.grid_x
+                and kernel.grid_y
+                and kernel.grid_z
+            ):
                 sequences, heads = kernel.grid_y, kernel.grid_z
                 if of_sequences == "z":
                     sequences, heads = heads, sequences

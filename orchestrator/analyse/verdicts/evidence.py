@@ -1,4 +1,5 @@
-"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
+"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the
+layer's shape."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from math import gcd, prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
+from perfctl.orchestrator.analyse.counters.sums import (
+    PATHS,
+    PIPE_TENSOR,
+    half_weights,
+    ops_path,
+    with_counts,
+)
 from perfctl.orchestrator.analyse.counters.work import sm_count
 from perfctl.orchestrator.analyse.derived.run import conv_shape, share_inside
 from perfctl.orchestrator.analyse.figure import Figure, total_of
@@ -30,7 +37,10 @@ Place = tuple[int, str, str]
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
-"""Families whose main kernels do the multiply-adds on paper; so may a kernel that no pattern fits."""
+"""Families whose main kernels do the multiply-adds on paper; so may a kernel that no
+pattern fits."""
+
+_NO_COUNTS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,8 @@ class KernelGroup:
     launches: float
     """Per step."""
     counts: Mapping[str, float]
-    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step,
+    if collected."""
     flops: Figure
     tensor: Figure
     half_weight: int = 2
@@ -57,7 +68,11 @@ class KernelGroup:
             figure if figure.value is None else replace(figure, value=figure.value * share)
             for figure in (self.flops, self.tensor)
         )
-        return self if share == 1 else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
+        return (
+            self
+            if share == 1
+            else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
+        )
 
     @cached_property
     def main(self) -> bool:
@@ -68,7 +83,11 @@ class KernelGroup:
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
         halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
-        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + 2 * self.counts.get("ffma2", 0)
+        fused = (
+            self.counts.get("ffma", 0)
+            + self.counts.get("dfma", 0)
+            + 2 * self.counts.get("ffma2", 0)
+        )
         return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
     @property
@@ -89,7 +108,8 @@ class RowEvidence:
     profiled: bool
     """True when ncu saw kernels of some layer at this batch size, and counted in this one."""
     left_out: str | None = None
-    """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
+    """Why kernels that ran may be missing: the run is partial, or ncu skipped launches.
+    None: neither."""
     seen_batch: int | None = None
     ncu: str | None = None
     """Version of ncu, where it is known."""
@@ -98,15 +118,19 @@ class RowEvidence:
     calls: int = 1
     """How often the step runs the product of ``forward``."""
     causal: tuple[int, int] | None = None
-    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for other layers."""
+    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for
+    other layers."""
     upsampled: float | None = None
-    """FLOPs of a strided convolution's input gradient as a product over every input, zeros inserted; None for others."""
+    """FLOPs of a strided convolution's input gradient as a product over every input, zeros
+    inserted; None for others."""
     inside: float | None = None
-    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
+    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is
+    not known."""
     mode: str | None = None
     """"train" or "infer", as the run was recorded; None where that is not known."""
     image: tuple[int, int] | None = None
-    """Height and width of what a convolution of stride 1 reads, which the gradient of its input has; None for others."""
+    """Height and width of what a convolution of stride 1 reads, which the gradient of its input
+    has; None for others."""
 
     derived: bool = False
     """True where no counter was read: the counts of kernels follow from their rules."""
@@ -117,7 +141,8 @@ class RowEvidence:
 
     @cached_property
     def paper(self) -> float:
-        """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula is missing."""
+        """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula
+        is missing."""
         value = self.row.whole_paper or 0
         return value * self.seen_batch / self.row.size if self.seen_batch else value
 
@@ -156,25 +181,44 @@ class RowEvidence:
 
     @cached_property
     def unverified_shapes(self) -> tuple[Shape, ...]:
-        """A convolution's gradient of its input is one with the channels exchanged; no measurement verified its grid."""
+        """A convolution's gradient of its input is one with the channels exchanged; no measurement
+        verified its grid."""
         forward = self.forward
         wanted = any(call.direction == "grad_input" and call.flops for call in self.row.calls)
-        if isinstance(forward, ConvShape) and forward.same_size and self.row.direction != "forward" and wanted:
-            return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
+        if (
+            isinstance(forward, ConvShape)
+            and forward.same_size
+            and self.row.direction != "forward"
+            and wanted
+        ):
+            return (
+                replace(
+                    forward, in_channels=forward.out_channels, out_channels=forward.in_channels
+                ),
+            )
         return ()
 
     @cached_property
     def filter_shapes(self) -> tuple[GemmShape, ...]:
-        """A convolution's gradient of its filter sums over all outputs; no measurement verified its grid either."""
+        """A convolution's gradient of its filter sums over all outputs; no measurement verified its
+        grid either."""
         forward = self.forward
         wanted = any(call.direction == "grad_weight" and call.flops for call in self.row.calls)
         if not isinstance(forward, ConvShape) or self.row.direction == "forward" or not wanted:
             return ()
-        return (GemmShape(forward.out_channels // forward.groups, forward.depth, forward.pixels, forward.groups),)
+        return (
+            GemmShape(
+                forward.out_channels // forward.groups,
+                forward.depth,
+                forward.pixels,
+                forward.groups,
+            ),
+        )
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
-    """Every row's evidence by its place. Nothing is added once it is made: what is derived from it is kept."""
+    """Every row's evidence by its place. Nothing is added once it is made: what is derived from it
+    is kept."""
 
     @cached_property
     def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
@@ -190,25 +234,39 @@ class EvidenceTable(dict[Place, RowEvidence]):
         for (batch, layer, _), evidence in self.items():
             for kernel in evidence.product_kernels:
                 times = kernel.launches / evidence.calls
-                found[batch][layer] = gcd(found[batch][layer], int(times) if times == int(times) else 1)
+                found[batch][layer] = gcd(
+                    found[batch][layer], int(times) if times == int(times) else 1
+                )
         return found
 
     def launched(self, batch: int, layer: str) -> int:
-        """How often each product of the layers other than ``layer`` was launched at least; 1 without any."""
-        return gcd(*(times for other, times in self._launches.get(batch, {}).items() if other != layer)) or 1
+        """How often each product of the layers other than ``layer`` was launched at least; 1
+        without any."""
+        return (
+            gcd(
+                *(times for other, times in self._launches.get(batch, {}).items() if other != layer)
+            )
+            or 1
+        )
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
         """Index of each row in its list of ``network_order``."""
-        return {evidence.place: at for rows in self.network_order.values() for at, evidence in enumerate(rows)}
+        return {
+            evidence.place: at
+            for rows in self.network_order.values()
+            for at, evidence in enumerate(rows)
+        }
 
 
 Loose = Mapping[int, tuple[KernelGroup, ...]]
-"""batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not say steps)."""
+"""batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
+say steps)."""
 
 
 def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
-    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by batch size)."""
+    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by
+    batch size)."""
     found = EvidenceTable()
     loose = {}
     seen = {}
@@ -221,7 +279,14 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         derived = isinstance(counting, DerivedRun)
         run = counting.run if counting else None
         narrowed = narrowed_to(run) if run and any(key is not None for key in kernels) else None
-        seen[size] = run, derived, kernels, facts_by_layer(ops), narrowed, _left_out(run) if run else None
+        seen[size] = (
+            run,
+            derived,
+            kernels,
+            facts_by_layer(ops),
+            narrowed,
+            _left_out(run) if run else None,
+        )
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
@@ -229,21 +294,39 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         profiled = narrowed is not None and inside(row.layer, narrowed)
         known = facts.get(row.layer, _NO_FACTS)
         evidence = RowEvidence(
-            row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
-            run.report.environment if run else {}, run.precision if run else None, profiled, left_out,
-            ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
-            calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled, image=known.image,
-            mode=run.mode if run else None, derived=derived,
-        )  # fmt: skip
+            row,
+            tuple(kernels.get((row.layer, row.direction), ())),
+            known.shape,
+            run.report.environment if run else {},
+            run.precision if run else None,
+            profiled,
+            left_out,
+            ncu=(run.profiler_version or run.report.tool_version) if run else None,
+            ours=run is not None and run.origin == "measured",
+            calls=known.calls,
+            causal=known.causal,
+            inside=known.inside,
+            upsampled=known.upsampled,
+            image=known.image,
+            mode=run.mode if run else None,
+            derived=derived,
+        )
         found[evidence.place] = evidence
     return found, loose
 
 
 def _left_out(run: Run) -> str | None:
     if run.status != "ok":
-        return f"the {run.profiler} run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+        return (
+            f"the {run.profiler} run is "
+            f"{run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+        )
     of_ncu = list(takewhile(lambda word: word != "-m", run.command))
-    used = [option for option in ("--launch-skip", "--launch-count", "--kernel-name") if option in of_ncu]
+    used = [
+        option
+        for option in ("--launch-skip", "--launch-count", "--kernel-name")
+        if option in of_ncu
+    ]
     return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None
 
 
@@ -255,18 +338,30 @@ class _Read(NamedTuple):
 
 
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
-    """Kernels of each (layer, direction), launches of one name and grid together; None: of no layer."""
+    """Kernels of each (layer, direction), launches of one name and grid together; None: of
+    no layer."""
     sms = sm_count(run.run)
-    known: dict[int, _Read] = {}  # derived counts are one object for all launches that have them in common
+    # derived counts are one object for all launches that have them in common
+    known: dict[int, _Read] = {}
     values: dict[int, _Read] = {}
     for launch, found in run.values.items():
         if (read := known.get(id(found))) is None:
-            whole = found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
+            whole = (
+                found
+                if all(name.endswith(".sum") for name in found)
+                else with_counts(found, sms)[0]
+            )
             read = known[id(found)] = _Read(whole, _raw(whole))
         values[launch] = read
-    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for kernel, key in run.launches:
-        grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        grid = (
+            None
+            if kernel.grid_x is None
+            else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        )
         groups[key][kernel.name, grid].append(kernel.launch)
     return {
         key: [_group(name, grid, launches, run, values) for (name, grid), launches in found.items()]
@@ -291,11 +386,15 @@ def _group(
         for one in read:
             for count, value in one.raw.items():
                 counts[count] = counts.get(count, 0.0) + value / steps
-        half = half_weights(read[0].values, run.run.profiler_version or run.run.report.tool_version)["hfma"]
+        half = half_weights(
+            read[0].values, run.run.profiler_version or run.run.report.tool_version
+        )["hfma"]
     known = [flops[launch] for launch in launches if launch in flops]
     total = total_of([item.total for item in known], divide_by=steps)
     tensor = total_of([item.tensor for item in known], divide_by=steps)
-    return KernelGroup(name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half)
+    return KernelGroup(
+        name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -303,9 +402,6 @@ def _uncounted(name: str, grid: Grid | None, per_step: float) -> KernelGroup:
     """Batch sizes of a sweep have most of these in common."""
     nothing = total_of(())
     return KernelGroup(name, recognise(name), grid, per_step, _NO_COUNTS, nothing, nothing)
-
-
-_NO_COUNTS: Mapping[str, float] = MappingProxyType({})
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -339,10 +435,13 @@ _NO_FACTS = LayerFacts()
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
-    """layer -> facts of its product in the forward pass, for layers that run exactly one, however often."""
+    """layer -> facts of its product in the forward pass, for layers that run exactly one,
+    however often."""
     found: dict[str, list[OpShape]] = defaultdict(list)
     for op in ops:
-        if op.direction == "forward" and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")):
+        if op.direction == "forward" and (
+            op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")
+        ):
             found[op.layer].append(op)
     return {layer: _facts(op) for layer, (op, *others) in found.items() if not others}
 
@@ -352,14 +451,24 @@ def _facts(op: OpShape) -> LayerFacts:
         query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
     shape, source, stride = _shape(op), shape_of(op.inputs, 0), op.attributes.get("stride")
-    plain = isinstance(shape, ConvShape) and isinstance(stride, (list, tuple)) and set(stride) == {1}
+    plain = (
+        isinstance(shape, ConvShape) and isinstance(stride, (list, tuple)) and set(stride) == {1}
+    )
     image = (source[2], source[3]) if plain else None
     return LayerFacts(shape, op.calls, inside=_inside(op), upsampled=_upsampled(op), image=image)
 
 
 def _upsampled(op: OpShape) -> float | None:
-    source, weight, stride = shape_of(op.inputs, 0), shape_of(op.inputs, 1), op.attributes.get("stride")
-    if op.op not in CONVOLUTIONS or op.attributes.get("transposed") or not len(source) == len(weight) == 4:
+    source, weight, stride = (
+        shape_of(op.inputs, 0),
+        shape_of(op.inputs, 1),
+        op.attributes.get("stride"),
+    )
+    if (
+        op.op not in CONVOLUTIONS
+        or op.attributes.get("transposed")
+        or not len(source) == len(weight) == 4
+    ):
         return None
     if not isinstance(stride, (list, tuple)) or set(stride) == {1}:
         return None

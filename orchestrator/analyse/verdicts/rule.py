@@ -17,8 +17,8 @@ PART = 0.2
 
 
 Confidence = Literal["observed", "predicted and matched", "plausible"]
-"""observed: counters or launches show it. predicted and matched: shapes, names and grids say a number, and the count is near
-it. plausible: it fits, and so may something else."""
+"""observed: counters or launches show it. predicted and matched: shapes, names and grids say a
+number, and the count is near it. plausible: it fits, and so may something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,11 @@ class Verdict:
     sentence: str
     """A full sentence with the subject, the number, the comparison and the cause."""
     factor: float | None
-    """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there is no number."""
+    """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there
+    is no number."""
     explained: float | None
-    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap, or no factor but 1."""
+    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no
+    gap, or no factor but 1."""
     todo: str
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
@@ -50,7 +52,11 @@ class RuleInput:
     @cached_property
     def breakdown(self) -> Breakdown:
         batch, layer, _ = self.evidence.place
-        return breakdown(self.evidence, self.table.get((batch, layer, "forward")), self.table.launched(batch, layer))
+        return breakdown(
+            self.evidence,
+            self.table.get((batch, layer, "forward")),
+            self.table.launched(batch, layer),
+        )
 
     @property
     def counted(self) -> float | None:
@@ -63,7 +69,8 @@ class RuleInput:
         return self.evidence.row.ratio
 
     def tells(self, factor: float) -> bool:
-        """True when the factor is worth a verdict: by itself, or as a part of the row's small gap."""
+        """True when the factor is worth a verdict: by itself, or as a part of the row's
+        small gap."""
         gap = abs(log(self.ratio)) if self.ratio and is_news(self.ratio) else 0.0
         return is_news(factor) or (factor > 0 and abs(log(factor)) > PART * gap > 0)
 
@@ -79,7 +86,8 @@ def is_news(factor: float) -> bool:
 
 
 def explained(ratio: float | None, factor: float | None) -> float | None:
-    """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or a factor."""
+    """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or
+    a factor."""
     if ratio is None or ratio < 0 or factor is None or (ratio and not is_news(ratio)):
         return None
     if not ratio:
@@ -105,7 +113,8 @@ def amount(flops: float) -> str:
 
 
 def gap_of(evidence: RowEvidence) -> float | None:
-    """Counted / paper where it says how far off the count is; None without a count, or where it may only be too low."""
+    """Counted / paper where it says how far off the count is; None without a count, or where it may
+    only be too low."""
     row = evidence.row
     return None if row.ratio is None or (row.counted.lower_bound and row.ratio <= 1) else row.ratio
 

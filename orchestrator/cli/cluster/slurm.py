@@ -17,7 +17,13 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.cluster import studies
 from perfctl.orchestrator.cli.commands import CommandList
-from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SWEEPS, SweepCommand, parameters_of
+from perfctl.orchestrator.cli.measure.profilers import (
+    AFTER,
+    PASS_ON_CONTEXT,
+    SWEEPS,
+    SweepCommand,
+    parameters_of,
+)
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
 
@@ -28,9 +34,28 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
+_NOT_HERE = (
+    "estimate_cost",
+    "again",
+    "grace",
+    "no_store",
+    "sweep_name",
+    "scratch",
+    "devices",
+    "as_json",
+)
+"""Options that make no sense in an array, or that each task gets from its script."""
+_OF_SITE = tuple(field.name for field in fields(SiteOptions))
+"""Names of options of which the cluster's meaning counts: perfctl itself runs inside --image."""
+_NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
+
+RENDER_STUDY = "render-study"
+
 
 def replay(
-    recording: Annotated[Path | None, typer.Option(help="With replay: the recorded sweep to stand in.")] = None,
+    recording: Annotated[
+        Path | None, typer.Option(help="With replay: the recorded sweep to stand in.")
+    ] = None,
 ) -> Profiler:
     """A recorded sweep in the place of a profiler."""
     from perfctl.orchestrator.launch.profilers.replay import Replay
@@ -41,51 +66,80 @@ def replay(
 
 
 PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
-_NOT_HERE = ("estimate_cost", "again", "grace", "no_store", "sweep_name", "scratch", "devices", "as_json")
-"""Options that make no sense in an array, or that each task gets from its script."""
-_OF_SITE = tuple(field.name for field in fields(SiteOptions))
-"""Names of options of which the cluster's meaning counts: perfctl itself runs inside --image."""
-_NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """Options of render itself."""
 
-    page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")] = False
+    page: Annotated[
+        Path | None, typer.Option(help="The page to write. Default: beside the store.")
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")] = (
+        False
+    )
 
 
 def render_command() -> Callable[..., None]:
-    """A typer command that takes what the profilers' own commands take, and the cluster's options."""
+    """A typer command that takes what the profilers' own commands take, and the
+    cluster's options."""
     helps: dict[str, Any] = {
         "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
-        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")],
+        "dry_run": Annotated[
+            bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")
+        ],
     }
-    own = {one.name: one for make in PROFILERS.values() for one in parameters_of(make) if one.name not in _NOT_HERE}
-    swept = [one for one in options.sweep_parameters(placement=False) if one.name not in {*_NOT_HERE, *_OF_SITE}]
+    own = {
+        one.name: one
+        for make in PROFILERS.values()
+        for one in parameters_of(make)
+        if one.name not in _NOT_HERE
+    }
+    swept = [
+        one
+        for one in options.sweep_parameters(placement=False)
+        if one.name not in {*_NOT_HERE, *_OF_SITE}
+    ]
     groups = (swept, parameters_of(SiteOptions), parameters_of(Rendering))
 
     def command(context: typer.Context, profilers: str, **given: Any) -> None:
         site = SiteOptions(**{name: given.pop(name) for name in _OF_SITE})
         rendering = Rendering(**{one.name: given.pop(one.name) for one in fields(Rendering)})
         asked, output, _ = options.sweep_options(given)
-        _render(profilers, given, asked, output, site, rendering, tuple(context.args), context.meta.get(AFTER))
+        _render(
+            profilers,
+            given,
+            asked,
+            output,
+            site,
+            rendering,
+            tuple(context.args),
+            context.meta.get(AFTER),
+        )
 
-    argument = Annotated[str, typer.Argument(metavar="PROFILER[,PROFILER]", help="nsys, ncu, torch, dlprof.")]
+    argument = Annotated[
+        str, typer.Argument(metavar="PROFILER[,PROFILER]", help="nsys, ncu, torch, dlprof.")
+    ]
     kind = inspect.Parameter.KEYWORD_ONLY
     shown: list[inspect.Parameter] = [
         inspect.Parameter("context", kind, annotation=typer.Context),
         inspect.Parameter("profilers", kind, annotation=argument),
         *own.values(),
-        *(one.replace(annotation=helps.get(one.name, one.annotation)) for ones in groups for one in ones),
+        *(
+            one.replace(annotation=helps.get(one.name, one.annotation))
+            for ones in groups
+            for one in ones
+        ),
     ]
-    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # what typer reads
+    # what typer reads
+    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in shown}
-    command.__doc__ = """Write the job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm.
+    command.__doc__ = """Write the job scripts of a sweep, one batch size (and profiler) a task.
+    Needs no Slurm.
 
-    The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with {batch} where the batch
-    size goes. Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
+    The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with
+    {batch} where the batch size goes. Defaults of your site go into perfctl.toml, here or in the
+    home folder, under [slurm].
     """
     return command
 
@@ -104,12 +158,16 @@ def _render(
     from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
     if own.get("tool_args") and len(_names(profilers)) > 1:
-        raise UsageError(f"`tool_args` are of one profiler, and {profilers} are several", "Render each by itself")
+        raise UsageError(
+            f"`tool_args` are of one profiler, and {profilers} are several", "Render each by itself"
+        )
     site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
     asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
     for_checks = _with_own_python(after) if site.image else after
     requests = {name: _request(name, own, asked, rest, for_checks) for name in _names(profilers)}
-    commands = {name: _words(name, own, asked, request, rest, after) for name, request in requests.items()}
+    commands = {
+        name: _words(name, own, asked, request, rest, after) for name, request in requests.items()
+    }
     store = asked.store or asked.out.parent / DEFAULT
     page = rendering.page or store.with_name("perfctl-report.html")
     array = actions.ArrayRequest(requests, commands, site, asked.device, store, page)
@@ -123,7 +181,9 @@ def _render(
 
 
 def _print_written(plan: Plan, site: Site) -> None:
-    console.result(f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}) and {plan.gather.name}")
+    console.result(
+        f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}) and {plan.gather.name}"
+    )
     if site.image and "://" not in site.image and not Path(site.image).exists():
         console.note(f"{site.image} does not exist here yet: perfctl slurm submit will look for it")
     console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
@@ -133,14 +193,17 @@ def _names(profilers: str) -> list[str]:
     names = [name.strip() for name in profilers.split(",")]
     for name in names:
         if name not in PROFILERS:
-            raise UsageError(f"'{name}' is not a profiler", f"Say one or more of {','.join(PROFILERS)}")
+            raise UsageError(
+                f"'{name}' is not a profiler", f"Say one or more of {','.join(PROFILERS)}"
+            )
     if len(set(names)) < len(names):
         raise UsageError(f"a profiler stands twice in {profilers}", "Name each once")
     return names
 
 
 def _with_own_python(after: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """A program for an image, to be checked here: the image's interpreter need not be on this machine."""
+    """A program for an image, to be checked here: the image's interpreter need not be on
+    this machine."""
     from perfctl.orchestrator.actions.sweep.request import program_words
 
     python, words = program_words(after or ())
@@ -148,7 +211,11 @@ def _with_own_python(after: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def _request(
-    name: str, own: dict[str, Any], asked: SweepOptions, rest: tuple[str, ...], after: tuple[str, ...] | None
+    name: str,
+    own: dict[str, Any],
+    asked: SweepOptions,
+    rest: tuple[str, ...],
+    after: tuple[str, ...] | None,
 ) -> SweepRequest:
     """Checked as on one machine; what is on the nodes, only they can check."""
     from perfctl.orchestrator.actions.sweep.request import sweep_request
@@ -194,8 +261,13 @@ def _typed(parameter: inspect.Parameter, value: Any) -> list[str]:
     """An option as one would type it; nothing where it has its default."""
     if value is None or value == parameter.default:
         return []
-    declared = [word for part in parameter.annotation.__metadata__ for word in part.param_decls or ()]
-    name = next((word for word in declared if word.startswith("--")), f"--{parameter.name.replace('_', '-')}")
+    declared = [
+        word for part in parameter.annotation.__metadata__ for word in part.param_decls or ()
+    ]
+    name = next(
+        (word for word in declared if word.startswith("--")),
+        f"--{parameter.name.replace('_', '-')}",
+    )
     if isinstance(value, bool):
         return [name] if value else []
     return [f"{name}={one}" for one in (value if isinstance(value, list | tuple) else [value])]
@@ -206,34 +278,43 @@ def _shown(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
 
-RENDER_STUDY = "render-study"
-
-
 class SlurmGroup(CommandList):
-    """The commands of perfctl slurm; "render study NAME" has options of its own, so it is a command of its own."""
+    """The commands of perfctl slurm; "render study NAME" has options of its own, so it is a command
+    of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """``render study`` and the words after it go to that command."""
-        found = super().resolve_command(ctx, [RENDER_STUDY, *args[2:]] if args[:2] == ["render", "study"] else args)
+        found = super().resolve_command(
+            ctx, [RENDER_STUDY, *args[2:]] if args[:2] == ["render", "study"] else args
+        )
         return found[0], found[1], list(found[2])
 
 
 slurm = typer.Typer(
-    name="slurm", cls=SlurmGroup, no_args_is_help=True, rich_markup_mode=None,
+    name="slurm",
+    cls=SlurmGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
     help="Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
-)  # fmt: skip
+)
 slurm.command(
-    "render", short_help="Write the job scripts of a sweep.", cls=SweepCommand, context_settings=PASS_ON_CONTEXT
+    "render",
+    short_help="Write the job scripts of a sweep.",
+    cls=SweepCommand,
+    context_settings=PASS_ON_CONTEXT,
 )(render_command())
 slurm.command(RENDER_STUDY, cls=SweepCommand, context_settings=PASS_ON_CONTEXT, hidden=True)(
     studies.command(_print_written)
 )
 
-Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
+Folder = Annotated[
+    Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")
+]
 
 
 def ingest_command() -> Callable[..., None]:
-    """A typer command that takes the options of perfctl ingest that a task needs, and the cluster's."""
+    """A typer command that takes the options of perfctl ingest that a task needs, and
+    the cluster's."""
     not_used = (
         "image",
         "bind",
@@ -248,78 +329,136 @@ def ingest_command() -> Callable[..., None]:
     site = [one for one in parameters_of(SiteOptions) if one.name not in not_used]
 
     def command(
-        paths: list[Path], tasks: int | None, submit: bool, batch: int | None, batch_pattern: str | None,
-        workload: str | None, device_name: str | None, mode: str | None, precision: str | None, store: Path | None,
+        paths: list[Path],
+        tasks: int | None,
+        submit: bool,
+        batch: int | None,
+        batch_pattern: str | None,
+        workload: str | None,
+        device_name: str | None,
+        mode: str | None,
+        precision: str | None,
+        store: Path | None,
         **given: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from perfctl.orchestrator.actions.ingest import array
         from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
-        said = {"batch": batch, "batch-pattern": batch_pattern, "workload": workload, "device-name": device_name,
-                "mode": mode, "precision": precision}  # fmt: skip
+        said = {
+            "batch": batch,
+            "batch-pattern": batch_pattern,
+            "workload": workload,
+            "device-name": device_name,
+            "mode": mode,
+            "precision": precision,
+        }
         words = [f"--{name}={value}" for name, value in said.items() if value is not None]
         made = array.render(
-            paths, store or DEFAULT, with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home())),
-            console.command_line(), console, tasks=tasks, options=words, batch=batch, pattern=batch_pattern,
-        )  # fmt: skip
+            paths,
+            store or DEFAULT,
+            with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home())),
+            console.command_line(),
+            console,
+            tasks=tasks,
+            options=words,
+            batch=batch,
+            pattern=batch_pattern,
+        )
         plan = made.plan
         console.result(
-            f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} reports) and gather.sbatch"
+            f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} "
+            "reports) and gather.sbatch"
         )
         if submit:
             numbers = array.submit(plan)
-            console.result(f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores")
+            console.result(
+                f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
+            )
         else:
-            array_file, gather_file = (shlex.quote(_shown(path)) for path in (plan.array, plan.gather))
-            console.result(f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) {gather_file}")
+            array_file, gather_file = (
+                shlex.quote(_shown(path)) for path in (plan.array, plan.gather)
+            )
+            console.result(
+                f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) "
+                f"{gather_file}"
+            )
 
     own: dict[str, Any] = {
-        "paths": Annotated[list[Path], typer.Argument(help="Report files, and folders and archives that hold some.")],
+        "paths": Annotated[
+            list[Path],
+            typer.Argument(help="Report files, and folders and archives that hold some."),
+        ],
         "tasks": Annotated[
-            int | None, typer.Option(min=1, help="Tasks of the array. Default: one for 64 files, at most 32.")
+            int | None,
+            typer.Option(min=1, help="Tasks of the array. Default: one for 64 files, at most 32."),
         ],
-        "submit": Annotated[bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")],
-        "batch": Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")],
-        "batch_pattern": Annotated[str | None, typer.Option(help="Regular expression for batch sizes in file names.")],
+        "submit": Annotated[
+            bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")
+        ],
+        "batch": Annotated[
+            int | None, typer.Option(min=1, help="Batch size, where the file does not say.")
+        ],
+        "batch_pattern": Annotated[
+            str | None, typer.Option(help="Regular expression for batch sizes in file names.")
+        ],
         "workload": Annotated[
-            str | None, typer.Option("--workload", "-w", help="Name of the workload, where the file does not say.")
+            str | None,
+            typer.Option(
+                "--workload", "-w", help="Name of the workload, where the file does not say."
+            ),
         ],
-        "device_name": Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")],
+        "device_name": Annotated[
+            str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
+        ],
         "mode": options.Mode,
         "precision": options.Precision,
         "store": options.Store,
     }
     kind = inspect.Parameter.KEYWORD_ONLY
     defaults: dict[str, Any] = {"paths": inspect.Parameter.empty, "submit": False}
-    shown = [inspect.Parameter(name, kind, annotation=one, default=defaults.get(name)) for name, one in own.items()]
-    command.__signature__ = inspect.Signature([*shown, *site])  # type: ignore[attr-defined]  # what typer reads
+    shown = [
+        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name))
+        for name, one in own.items()
+    ]
+    # what typer reads
+    command.__signature__ = inspect.Signature([*shown, *site])  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in (*shown, *site)}
-    command.__doc__ = """Write the job scripts of an array that takes in many reports, each task a part of them. Needs no Slurm.
+    command.__doc__ = """Write the job scripts of an array that takes in many reports, each task a
+    part of them. Needs no Slurm.
 
-    Each task has a store of its own, and --cpus of them read its files. The gather job merges the stores into --store.
+    Each task has a store of its own, and --cpus of them read its files. The gather job merges the
+    stores into --store.
     """
     return command
 
 
-slurm.command("ingest", short_help="Write the job scripts of an array that takes in reports.")(ingest_command())
+slurm.command("ingest", short_help="Write the job scripts of an array that takes in reports.")(
+    ingest_command()
+)
 
 
 @slurm.command(short_help="Submit the array, and the gather job that runs after it.")
 def submit(
     folder: Folder,
-    tasks: Annotated[str | None, typer.Option(help="Only these tasks, by number: 1,3. Default: all.")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Only these tasks, by number: 1,3. Default: all.")
+    ] = None,
 ) -> None:
     """Submit the array, and the gather job that runs after it, whatever its outcome."""
     from perfctl.orchestrator.actions.sweep.slurm import submit as run
 
     done = run(folder, _numbers(tasks) if tasks is not None else None)
-    console.result(f"Submitted {_count(done.tasks, 'task')} as job {done.array}, and job {done.gather} to gather them")
+    console.result(
+        f"Submitted {_count(done.tasks, 'task')} as job {done.array}, and job {done.gather} to "
+        "gather them"
+    )
     console.result(f"Next: perfctl slurm status {shlex.quote(str(folder))}")
 
 
 @slurm.command(short_help="Show how far each task is, and why one failed.")
 def status(folder: Folder, as_json: options.Json = False) -> None:
-    """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
+    """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue,
+    never sacct."""
     from perfctl.orchestrator.actions.sweep.slurm import status as run
     from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN, summary
 
@@ -327,7 +466,9 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
     if as_json:
         tasks = [_record(state) for state in found.tasks]
         counted = {"summary": summary(found.tasks), "repeat": found.repeat}
-        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, **counted}, "slurm-status")
+        console.as_json(
+            {"asked_squeue": found.asked_squeue, "tasks": tasks, **counted}, "slurm-status"
+        )
         return
     _table(found.tasks)
     console.result(summary(found.tasks))
@@ -348,10 +489,16 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
 def gather(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders of arrays, of sweeps, of ingests, or that hold some; copied from anywhere."),
+        typer.Argument(
+            help=(
+                "Folders of arrays, of sweeps, of ingests, or that hold some; copied from anywhere."
+            )
+        ),
     ],
     store: options.Store = None,
-    page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="The page to write. Default: beside the store.")
+    ] = None,
     memory_limit: options.MemoryLimit = None,
 ) -> None:
     """Take what the tasks left into the store, write the page, and name what is missing."""
@@ -369,25 +516,32 @@ def gather(
     for words in done.finish:
         console.result(f"The page of all parts: perfctl {shlex.join(words)}")
     if done.under_way:
-        console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
+        console.note(
+            f"{done.under_way} tasks are still queued or running: gather again when they have ended"
+        )
     done.check()
 
 
 @slurm.command()
 def cancel(folder: Folder) -> None:
-    """Cancel the array and its gather job. A running profiler is told to stop and write its report; a second cancel ends
-    it at once."""
+    """Cancel the array and its gather job. A running profiler is told to stop and write its report;
+    a second cancel ends it at once."""
     from perfctl.orchestrator.actions.sweep.slurm import cancel as run
 
     done = run(folder)
     if done.told:
         console.result(
-            f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again ends them at once"
+            f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again "
+            "ends them at once"
         )
     if done.tasks or done.gathers:
-        console.result(f"Cancelled {_count(done.tasks, 'task')} and {_count(done.gathers, 'gather job')}")
+        console.result(
+            f"Cancelled {_count(done.tasks, 'task')} and {_count(done.gathers, 'gather job')}"
+        )
     if done.told or done.tasks or done.gathers:
-        console.result(f"What was whole is kept. Next: perfctl slurm gather {shlex.quote(str(folder))}")
+        console.result(
+            f"What was whole is kept. Next: perfctl slurm gather {shlex.quote(str(folder))}"
+        )
     else:
         console.result("Nothing of it is queued")
 
@@ -408,9 +562,15 @@ def _record(state: TaskState) -> dict[str, object]:
     task, runs = state.task, state.task.runs
     sweep = (runs.profiler, runs.batch_size, runs.sweep) if runs else (None, None, None)
     return {
-        "task": task.number, "label": task.label, "profiler": sweep[0], "batch": sweep[1], "sweep": sweep[2], "state": state.state,
-        "said": state.said, "log": state.log,
-    }  # fmt: skip
+        "task": task.number,
+        "label": task.label,
+        "profiler": sweep[0],
+        "batch": sweep[1],
+        "sweep": sweep[2],
+        "state": state.state,
+        "said": state.said,
+        "log": state.log,
+    }
 
 
 def _table(found: Sequence[TaskState]) -> None:
@@ -420,6 +580,10 @@ def _table(found: Sequence[TaskState]) -> None:
     table = Table("task", *(("profiler", "batch") if swept else ("part",)), "state", "")
     for state in found:
         runs = state.task.runs
-        names = (runs.profiler, str(runs.batch_size)) if runs and swept else (console.safe(state.task.label),)
+        names = (
+            (runs.profiler, str(runs.batch_size))
+            if runs and swept
+            else (console.safe(state.task.label),)
+        )
         table.add_row(str(state.task.number), *names, state.state, console.safe(state.said or ""))
     console.show(table)

@@ -1,4 +1,5 @@
-"""perfctl slurm render study NAME: a study's parts as an array, and its page from the gather job."""
+"""perfctl slurm render study NAME: a study's parts as an array, and its page from the
+gather job."""
 
 from __future__ import annotations
 
@@ -37,7 +38,14 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
         name = f"study-{study.kind}"
         line = console.command_line()
         asked = actions.PartsRequest(
-            name, study.parts, study.finish, study.folder.path, site, study.device, line, _folders(context.args)
+            name,
+            study.parts,
+            study.finish,
+            study.folder.path,
+            site,
+            study.device,
+            line,
+            _folders(context.args),
         )
         rendered = actions.render_parts(asked)
         if dry_run:
@@ -58,32 +66,44 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter("force", kind, annotation=force, default=False),
         inspect.Parameter("dry_run", kind, annotation=dry, default=False),
     ]
-    render_study.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    # what typer reads
+    render_study.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     render_study.__annotations__ = {one.name: one.annotation for one in parameters}
-    render_study.__doc__ = """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+    render_study.__doc__ = """Write the job scripts of a study: each part a task, and a gather job
+    that makes the page.
 
-    The first word is the study (flops, inference, speedup, cost); its options are those of perfctl study NAME. Needs no Slurm.
+    The first word is the study (flops, inference, speedup, cost); its options are those of perfctl
+    study NAME. Needs no Slurm.
     """
     return render_study
 
 
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
-    """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError, also for its bad options."""
+    """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError,
+    also for its bad options."""
     from perfctl.orchestrator.cli.study.group import study, taking_parts
 
     name = words[0] if words else None
     if name not in STUDIES:
         said = f"'{name}' is not a study" if name else "there is no study"
-        raise UsageError(f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}")
+        raise UsageError(
+            f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}"
+        )
     option, device = DEVICES.get(name, ("--device", "cuda"))
     given = any(word == option or word.startswith(f"{option}=") for word in words)
     words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
     with taking_parts() as taken, flags.about(study, [name]):
-        study([*words, *(("--", *program) if program else ())], standalone_mode=False, prog_name="perfctl study")
+        study(
+            [*words, *(("--", *program) if program else ())],
+            standalone_mode=False,
+            prog_name="perfctl study",
+        )
     (found,) = taken
     return found
 
 
 def _folders(words: Sequence[str]) -> tuple[Path, ...]:
     """Folders that options name, which an image must see."""
-    return tuple(Path(word).resolve() for word in words if not word.startswith("-") and Path(word).is_dir())
+    return tuple(
+        Path(word).resolve() for word in words if not word.startswith("-") and Path(word).is_dir()
+    )

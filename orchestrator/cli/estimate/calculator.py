@@ -15,19 +15,28 @@ from perfctl.orchestrator.cli.progress import working
 def calculator(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("calculator.html"),
     models: Annotated[
-        str, typer.Option(metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16."
+        ),
     ] = "all",
-    store: Annotated[Path, typer.Option("--store", help="Its runs are used where it is there.")] = DEFAULT,
+    store: Annotated[
+        Path, typer.Option("--store", help="Its runs are used where it is there.")
+    ] = DEFAULT,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'."
+        ),
     ] = None,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write one offline page that predicts time, cost and memory of a training, for any choice at once.
+    """Write one offline page that predicts time, cost and memory of a training, for any choice
+    at once.
 
-    Its times are those of 'perfctl predict', worked out ahead, to within 1 %. Opened through 'perfctl serve' it also takes
-    the families' parameters. 1 multiply-add is 2 FLOPs.
+    Its times are those of 'perfctl predict', worked out ahead, to within 1 %. Opened through
+    'perfctl serve' it also takes the families' parameters. 1 multiply-add is 2 FLOPs.
     """
     from perfctl.orchestrator.actions.predict import calculator as actions
 
@@ -38,6 +47,10 @@ def calculator(
     devices = len(known.places)
     traced = sum(model.network.family == "torchvision" for model in known.models)
     if as_json:
-        console.as_json({"path": str(out), "bytes": size, "models": traced, "devices": devices}, "calculator")
+        console.as_json(
+            {"path": str(out), "bytes": size, "models": traced, "devices": devices}, "calculator"
+        )
     else:
-        console.result(f"Wrote {out} ({size / 1e6:.1f} MB, {traced} torchvision models, {devices} devices)")
+        console.result(
+            f"Wrote {out} ({size / 1e6:.1f} MB, {traced} torchvision models, {devices} devices)"
+        )

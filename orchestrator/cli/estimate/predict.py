@@ -16,103 +16,173 @@ from perfctl.orchestrator.errors import UsageError
 def predict(
     model: Annotated[
         str,
-        typer.Argument(help="As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ..."),
+        typer.Argument(
+            help="As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ..."
+        ),
     ],
     batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
     batches: Annotated[
-        str | None, typer.Option("--batches", "-b", help="Several batch sizes, for a table: 16,32,64.")
+        str | None,
+        typer.Option("--batches", "-b", help="Several batch sizes, for a table: 16,32,64."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads, with --device cpu. Default: as many as torch uses.")
+        int | None,
+        typer.Option(help="CPU threads, with --device cpu. Default: as many as torch uses."),
     ] = None,
     device_spec: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24."),
+        typer.Option(
+            metavar="SPEC",
+            help="Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24.",
+        ),
     ] = None,
     dataset_size: Annotated[int | None, typer.Option(help="Samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the dataset.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(
-            help="fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with --prompt fp16."
+            help=(
+                "fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with "
+                "--prompt fp16."
+            )
         ),
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum.")
+        str | None,
+        typer.Option(
+            help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum."
+        ),
     ] = None,
     gpus: Annotated[int, typer.Option(help="Number of GPUs, data parallel.")] = 1,
     interconnect: Annotated[
-        float | None, typer.Option(metavar="GB/S", help="Between GPUs, one way. Default: the data sheet's link.")
+        float | None,
+        typer.Option(metavar="GB/S", help="Between GPUs, one way. Default: the data sheet's link."),
     ] = None,
-    overlap: Annotated[float, typer.Option(help="Share of the communication hidden behind backward, 0 to 1.")] = 0.0,
+    overlap: Annotated[
+        float, typer.Option(help="Share of the communication hidden behind backward, 0 to 1.")
+    ] = 0.0,
     efficiency: Annotated[
-        float | None, typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out.")
+        float | None,
+        typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out."),
     ] = None,
     mode: Annotated[str, typer.Option(help="train, or infer: forward only.")] = "train",
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
+        list[str] | None,
+        typer.Option(
+            "--input", help="Shape of one sample, where the model does not say: 3x224x224."
+        ),
     ] = None,
-    seq: Annotated[int | None, typer.Option(help="Sequence length of a library's model: tokens, samples.")] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="Sequence length of a library's model: tokens, samples.")
+    ] = None,
     prompt: Annotated[
-        int | None, typer.Option(help="Generation of text: tokens that go in at once (prefill). --batch: sequences.")
+        int | None,
+        typer.Option(
+            help="Generation of text: tokens that go in at once (prefill). --batch: sequences."
+        ),
     ] = None,
     generate: Annotated[
         int | None, typer.Option(help="Generation: tokens that come out, the first from prefill.")
     ] = None,
     kv_cache: Annotated[
-        str | None, typer.Option(help="Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights.")
+        str | None,
+        typer.Option(
+            help="Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights."
+        ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Generation: eager (PyTorch; default) or tensorrt-llm (fused kernels, CUDA graphs)."),
+        typer.Option(
+            help=(
+                "Generation: eager (PyTorch; default) or tensorrt-llm (fused kernels, CUDA graphs)."
+            )
+        ),
     ] = None,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")
     ] = False,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Under torch.compile; inference on GPUs, in fp32 on CPUs.")
+        bool,
+        typer.Option("--compile", help="Under torch.compile; inference on GPUs, in fp32 on CPUs."),
     ] = False,
-    tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
-    power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
+    tariff: Annotated[
+        float | None, typer.Option(help="Price of a kWh, for the cost of energy.")
+    ] = None,
+    power: Annotated[
+        float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show which layers take the time, and what drives it.")
     ] = False,
     frontier: Annotated[
-        bool, typer.Option("--frontier", help="Show time against cost over all offers and batch sizes.")
+        bool,
+        typer.Option("--frontier", help="Show time against cost over all offers and batch sizes."),
     ] = False,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'."
+        ),
     ] = None,
     undated: Annotated[
-        bool, typer.Option("--undated", help="Use offers, too, whose price has no known date or is promotional.")
+        bool,
+        typer.Option(
+            "--undated", help="Use offers, too, whose price has no known date or is promotional."
+        ),
     ] = False,
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
+        typer.Option(
+            "--store", help="The store whose runs are used. Default: perfctl.db, if it exists."
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval.
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with
+    its interval.
 
-    With --prompt: time to the first token and for each token after it, of a model that generates text.
+    With --prompt: time to the first token and for each token after it, of a model that
+    generates text.
     """
     if prompt is not None:
         refused = {
-            "dataset_size": dataset_size, "epochs": epochs, "optimizer": optimizer, "gpus": gpus != 1, "overlap": overlap,
-            "interconnect": interconnect, "efficiency": efficiency, "seq": seq, "tariff": tariff, "power": power,
-            "threads": threads, "store": store, "inputs": inputs, "channels_last": channels_last, "explain": explain,
-            "frontier": frontier, "compiled": compiled,
-        }  # fmt: skip
+            "dataset_size": dataset_size,
+            "epochs": epochs,
+            "optimizer": optimizer,
+            "gpus": gpus != 1,
+            "overlap": overlap,
+            "interconnect": interconnect,
+            "efficiency": efficiency,
+            "seq": seq,
+            "tariff": tariff,
+            "power": power,
+            "threads": threads,
+            "store": store,
+            "inputs": inputs,
+            "channels_last": channels_last,
+            "explain": explain,
+            "frontier": frontier,
+            "compiled": compiled,
+        }
         if unused := [name for name, value in refused.items() if value]:
             raise UsageError(f"`{unused[0]}` does not go with `prompt`", f"Leave `{unused[0]}` out")
         _generation(
-            as_json, model=model, batches=_batches(batch, batches) if batch or batches else (1,), prompt=prompt,
-            generate=1 if generate is None else generate, engine=engine or "eager", precision=precision or "fp16",
-            kv_cache=kv_cache, device=device, device_spec=device_spec, prices=prices, undated=undated,
-        )  # fmt: skip
+            as_json,
+            model=model,
+            batches=_batches(batch, batches) if batch or batches else (1,),
+            prompt=prompt,
+            generate=1 if generate is None else generate,
+            engine=engine or "eager",
+            precision=precision or "fp16",
+            kv_cache=kv_cache,
+            device=device,
+            device_spec=device_spec,
+            prices=prices,
+            undated=undated,
+        )
         return
     for name, value in (("generate", generate), ("kv_cache", kv_cache), ("engine", engine)):
         if value is not None:
@@ -192,6 +262,7 @@ def _store(named: Path | None) -> Path:
     """The store to use; only the default one may be missing."""
     if named is not None and not named.exists():
         raise UsageError(
-            f"--store: there is no store {named}", "Leave it out to predict without runs, or run 'perfctl bench'"
+            f"--store: there is no store {named}",
+            "Leave it out to predict without runs, or run 'perfctl bench'",
         )
     return named or DEFAULT

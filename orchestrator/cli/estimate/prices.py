@@ -20,9 +20,12 @@ def prices(
     file: Annotated[
         Path | None, typer.Argument(help="CSV for update; docs/commands/prices.md has its columns.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="Only offers that have, or may have, this GPU.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Only offers that have, or may have, this GPU.")
+    ] = None,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="List this table (CSV) instead of the one in use.")
+        Path | None,
+        typer.Option(metavar="FILE", help="List this table (CSV) instead of the one in use."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -31,7 +34,9 @@ def prices(
         raise UsageError(f"prices: '{action}' is not known", f"Say {', '.join(ACTIONS)}")
     if (file is None) == (action == "update"):
         said = "needs a file" if file is None else "takes no file"
-        raise UsageError(f"prices {action} {said}", "Only update takes one: perfctl prices update my-prices.csv")
+        raise UsageError(
+            f"prices {action} {said}", "Only update takes one: perfctl prices update my-prices.csv"
+        )
     if action == "update" and file is not None:
         _update(file)
     elif action == "reset":
@@ -67,8 +72,8 @@ def _update(file: Path) -> None:
     console.note("perfctl predict now uses it; 'perfctl prices reset' goes back")
     if mine.unsure:
         console.warning(
-            f"no prediction uses {mine.unsure} of {mine.offers} offers, because their GPU may be several boards: write for "
-            "example A100 SXM4 80 GB instead of A100 80 GB"
+            f"no prediction uses {mine.unsure} of {mine.offers} offers, because their GPU may be "
+            "several boards: write for example A100 SXM4 80 GB instead of A100 80 GB"
         )
 
 
@@ -76,4 +81,6 @@ def _reset() -> None:
     from perfctl.orchestrator.actions.predict import prices as actions
 
     removed = actions.reset()
-    console.result(f"Removed {removed}" if removed else f"There is no table of your own ({actions.own_file()})")
+    console.result(
+        f"Removed {removed}" if removed else f"There is no table of your own ({actions.own_file()})"
+    )

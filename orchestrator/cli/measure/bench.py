@@ -33,36 +33,52 @@ class _Bench(CommandList):
 
 
 bench = typer.Typer(
-    name="bench", cls=_Bench, no_args_is_help=True, rich_markup_mode=None,
+    name="bench",
+    cls=_Bench,
+    no_args_is_help=True,
+    rich_markup_mode=None,
     help="Measure families of networks, and show what their time depends on. "
     "perfctl bench FILE is short for bench run FILE.",
-)  # fmt: skip
+)
 
-File = Annotated[Path, typer.Argument(help="What to measure, as TOML, like examples/bench/grid.toml.")]
+File = Annotated[
+    Path, typer.Argument(help="What to measure, as TOML, like examples/bench/grid.toml.")
+]
 Budget = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit."
+        metavar="TIME",
+        help=(
+            "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit."
+        ),
     ),
 ]
 Shard = Annotated[
     str | None,
     typer.Option(
-        metavar="I/N", help="Only part I of N, for one machine of several. Default: this task of a Slurm array."
+        metavar="I/N",
+        help="Only part I of N, for one machine of several. Default: this task of a Slurm array.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of a run. Default: what the file says.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads of a run. Default: what the file says.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or auto. Default: what the file says.")]
 Steady = Annotated[
     float | None,
     typer.Option(
         min=0,
         metavar="PERCENT",
-        help="Measure points again, once a call, whose quartiles are further apart than this share of the median.",
+        help=(
+            "Measure points again, once a call, whose quartiles are further apart than this share "
+            "of the median."
+        ),
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder that holds all runs.")]
-Design = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured, and start nothing.")]
+Design = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be measured, and start nothing.")
+]
 
 
 @bench.command("run")
@@ -79,7 +95,8 @@ def run(
     dry_run: Design = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure what a file describes, each point in a process of its own. The same command goes on where it stopped."""
+    """Measure what a file describes, each point in a process of its own. The same command goes on
+    where it stopped."""
     from perfctl.orchestrator.actions import bench as actions
     from perfctl.orchestrator.actions.bench_file import read_bench
 
@@ -108,7 +125,11 @@ def _show_design(request: BenchRequest, as_json: bool) -> None:
     points, skipped = request.points, request.design.skipped
     if as_json:
         console.as_json(
-            {"points": [asdict(one) for one in points], "skipped": [asdict(one) for one in skipped]}, "bench-design"
+            {
+                "points": [asdict(one) for one in points],
+                "skipped": [asdict(one) for one in skipped],
+            },
+            "bench-design",
         )
         return
     for point in points:
@@ -116,20 +137,27 @@ def _show_design(request: BenchRequest, as_json: bool) -> None:
     for reason in _reasons(request):
         console.result(f"skipped: {reason}")
     models = len({point.model for point in points})
-    console.note(f"{len(points)} points of {models} networks, {len(skipped)} skipped; FLOPs: 1 multiply-add is 2")
+    console.note(
+        f"{len(points)} points of {models} networks, {len(skipped)} skipped; FLOPs: 1 multiply-add "
+        "is 2"
+    )
 
 
 def _reasons(request: BenchRequest) -> list[str]:
-    """Why networks are skipped, each reason once, with the number of networks when there are several."""
+    """Why networks are skipped, each reason once, with the number of networks when there
+    are several."""
     counts: dict[str, int] = {}
     for one in request.design.skipped:
         counts[one.reason] = counts.get(one.reason, 0) + 1
-    return [f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()]
+    return [
+        f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()
+    ]
 
 
 @contextmanager
 def listening(request: BenchRequest) -> Iterator[Listener]:
-    """Say what is skipped, then how each point went: a bar over the points, plain lines for a part of a bench."""
+    """Say what is skipped, then how each point went: a bar over the points, plain lines for a part
+    of a bench."""
     from perfctl.orchestrator.launch.sweep.request import Listener
 
     reasons = _reasons(request)
@@ -178,25 +206,41 @@ def _show_result(result: BenchResult, as_json: bool) -> None:
             }
             for point, made in done.results
         ]
-        left, skipped = [asdict(point) for point in done.left], [asdict(one) for one in request.design.skipped]
+        left, skipped = (
+            [asdict(point) for point in done.left],
+            [asdict(one) for one in request.design.skipped],
+        )
         console.as_json({"runs": runs, "left": left, "skipped": skipped}, "bench")
         return
-    console.result(f"{result.whole} of {len(request.points)} points measured, {result.new} of them now")
+    console.result(
+        f"{result.whole} of {len(request.points)} points measured, {result.new} of them now"
+    )
     if request.part:
-        console.result(f"Wrote {request.out}. When all parts are done: the same command without --shard, --budget 0")
+        console.result(
+            f"Wrote {request.out}. When all parts are done: the same command without --shard, "
+            "--budget 0"
+        )
     else:
         console.result(f"Wrote {request.store}. Next: perfctl bench show")
 
 
-Exported = Annotated[Path | None, typer.Argument(help="What perfctl bench export wrote. Default: the store.")]
-Family = Annotated[str | None, typer.Option(help="Only this family: vgg, resnet, inception or mlp.")]
+Exported = Annotated[
+    Path | None, typer.Argument(help="What perfctl bench export wrote. Default: the store.")
+]
+Family = Annotated[
+    str | None, typer.Option(help="Only this family: vgg, resnet, inception or mlp.")
+]
 
 
 @bench.command("show", short_help="Show what was measured, and what times go with.")
 def show(
-    file: Exported = None, family: Family = None, store: options.Store = None, as_json: options.Json = False
+    file: Exported = None,
+    family: Family = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Show what was measured and, by family, which estimated figures the time of a step goes with."""
+    """Show what was measured and, by family, which estimated figures the time of a step
+    goes with."""
     from perfctl.orchestrator.actions import bench as actions
     from perfctl.orchestrator.analyse.predict.bench import correlations
     from perfctl.orchestrator.report import terminal
@@ -215,7 +259,9 @@ def show(
         for part in terminal.shown([table] if table else [], _FIGURES, "--json has them"):
             console.show(part)
     if file is None:
-        console.note("Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all")
+        console.note(
+            "Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all"
+        )
 
 
 @bench.command("export", short_help="Write all points of the store into one JSON file.")
@@ -228,4 +274,6 @@ def export(
     from perfctl.orchestrator.actions import bench as actions
 
     points = actions.export_bench(out, store or DEFAULT, force=force)
-    console.result(f"Wrote {out}: {len(points)} points of {len({point.model for point in points})} networks")
+    console.result(
+        f"Wrote {out}: {len(points)} points of {len({point.model for point in points})} networks"
+    )

@@ -16,5 +16,7 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         console.as_json([asdict(finding) for finding in findings], "doctor")
     else:
-        rows = [(finding.name, finding.state, finding.value, finding.detail) for finding in findings]
+        rows = [
+            (finding.name, finding.state, finding.value, finding.detail) for finding in findings
+        ]
         console.show(text_tables.doctor_table(rows))

@@ -11,7 +11,12 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.measure.profilers import as_record, listening, print_commands, print_summary
+from perfctl.orchestrator.cli.measure.profilers import (
+    as_record,
+    listening,
+    print_commands,
+    print_summary,
+)
 from perfctl.orchestrator.cli.options import SweepOutput
 from perfctl.orchestrator.errors import PartlyDone
 
@@ -23,19 +28,23 @@ BATCHES = "1,5,10,15,20"
 _SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store")
 """Options of sweeps that make no sense here, or that this command sets itself."""
 
-Models = Annotated[str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")]
+Models = Annotated[
+    str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")
+]
 WithProfiler = Annotated[str, typer.Option("--profiler", "-p", help="none, nsys, torch or dlprof.")]
 
 
 def _command() -> Callable[..., None]:
-    """The typer command: models and profiler, then what sweeps take; the rest is for the workload."""
+    """The typer command: models and profiler, then what sweeps take; the rest is for
+    the workload."""
 
     def infer(context: typer.Context, models: str, profiler: str, **given: Any) -> None:
-        """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one process a run.
+        """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
+        process a run.
 
-        Options that are not listed here go to the workload: --images N (3000), --weights default|none|FILE,
-        --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers N. The same command goes on where it
-        was stopped.
+        Options that are not listed here go to the workload: --images N (3000), --weights
+        default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
+        N. The same command goes on where it was stopped.
         """
         names = tuple(name.strip() for name in models.split(",") if name.strip())
         _infer(names, profiler, given, tuple(context.args))
@@ -48,7 +57,8 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("profiler", kind, annotation=WithProfiler, default="none"),
         *(one.replace(default=BATCHES) if one.name == "batches" else one for one in shared),
     ]
-    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    # what typer reads
+    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     infer.__annotations__ = {one.name: one.annotation for one in parameters}
     return infer
 
@@ -56,12 +66,20 @@ def _command() -> Callable[..., None]:
 infer = _command()
 
 
-def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]) -> None:
+def _infer(
+    models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]
+) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import infer_requests
 
     asked, output, placement = options.sweep_options(given)
     requests = infer_requests(
-        models, profiler, asked, arguments=rest, placement=placement, only_planned=output.dry_run, messages=console
+        models,
+        profiler,
+        asked,
+        arguments=rest,
+        placement=placement,
+        only_planned=output.dry_run,
+        messages=console,
     )
     if output.dry_run:
         _print_commands(requests, asked.store, output)
@@ -69,7 +87,9 @@ def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: 
     store = asked.store or asked.out.parent / DEFAULT
     done = _run(requests, store, output)
     if output.as_json:
-        console.as_json([{"model": model, **as_record(one)} for model, one in done.items()], "infer")
+        console.as_json(
+            [{"model": model, **as_record(one)} for model, one in done.items()], "infer"
+        )
     else:
         _print_all(done, store)
     _check(done)
@@ -85,10 +105,18 @@ def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) ->
         if len(requests) > 1:
             console.note(f"{model}:")
 
-    return run(requests, store, listening=listening, began=began, ended=lambda model, done: print_summary(done, store))
+    return run(
+        requests,
+        store,
+        listening=listening,
+        began=began,
+        ended=lambda model, done: print_summary(done, store),
+    )
 
 
-def _print_commands(requests: dict[str, SweepRequest], store: Path | None, output: SweepOutput) -> None:
+def _print_commands(
+    requests: dict[str, SweepRequest], store: Path | None, output: SweepOutput
+) -> None:
     """A line for each command; as JSON one list with an object a command."""
     from perfctl.orchestrator.actions.sweep.sweep import planned
 
@@ -96,10 +124,14 @@ def _print_commands(requests: dict[str, SweepRequest], store: Path | None, outpu
         for request in requests.values():
             print_commands(request, store, as_json=False)
         return
-    console.as_json([
-        {"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
-        for model, request in requests.items() for batch, command in planned(request, store)
-    ], "infer-commands")  # fmt: skip
+    console.as_json(
+        [
+            {"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
+            for model, request in requests.items()
+            for batch, command in planned(request, store)
+        ],
+        "infer-commands",
+    )
 
 
 def _print_all(done: dict[str, Swept], store: Path) -> None:

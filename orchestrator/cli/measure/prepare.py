@@ -24,15 +24,22 @@ _QUIET_S = 10.0
 def prepare(
     what: Annotated[str, typer.Argument(help="imagenet-val: ImageNet's validation images.")],
     archive: Annotated[Path, typer.Argument(help="The flat archive, ILSVRC2012_img_val.tar.")],
-    devkit: Annotated[Path, typer.Option(help="The development kit, ILSVRC2012_devkit_t12.tar.gz.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the class folders.")] = Path(
-        "imagenet-val"
-    ),
-    synsets: Annotated[Path | None, typer.Option(help="Lines 'ID WNID' to use instead of the kit's meta.mat.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not check the MD5 sums.")] = False,
+    devkit: Annotated[
+        Path, typer.Option(help="The development kit, ILSVRC2012_devkit_t12.tar.gz.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder that gets the class folders.")
+    ] = Path("imagenet-val"),
+    synsets: Annotated[
+        Path | None, typer.Option(help="Lines 'ID WNID' to use instead of the kit's meta.mat.")
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not check the MD5 sums.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was stopped goes on later."""
+    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was
+    stopped goes on later."""
     from perfctl.orchestrator.actions.setup import prepare_imagenet
 
     if what not in WHAT:
@@ -41,7 +48,12 @@ def prepare(
         archive, devkit, out, synsets=synsets, verify=not no_verify, progress=_bar, messages=console
     )
     if as_json:
-        counts = {"images": done.images, "of": done.total, "already": done.already, "classes": done.classes}
+        counts = {
+            "images": done.images,
+            "of": done.total,
+            "already": done.already,
+            "classes": done.classes,
+        }
         odd = {"ignored": list(done.ignored), "strays": [str(path) for path in done.strays]}
         console.as_json({"folder": str(out), **counts, **odd}, "prepare")
         return
@@ -56,14 +68,19 @@ def _print(done: Prepared) -> None:
     if done.strays:
         console.warning(
             f"{len(done.strays)} images lie in {out} that the development kit puts elsewhere "
-            f"({done.strays[0].relative_to(out)}, ...): they would count as wrong answers; remove them"
+            f"({done.strays[0].relative_to(out)}, ...): they would count as wrong answers; remove "
+            "them"
         )
     before = f", {done.already:,} of them there already" if done.already else ""
-    console.result(f"Wrote {done.images:,} of {done.total:,} images in {done.classes:,} class folders to {out}{before}")
+    console.result(
+        f"Wrote {done.images:,} of {done.total:,} images in {done.classes:,} class folders to "
+        f"{out}{before}"
+    )
     if done.images < done.total:
         missing = done.total - done.images
         console.warning(
-            f"the archive is a subset: {missing:,} images are not in it, and accuracy counts only the others"
+            f"the archive is a subset: {missing:,} images are not in it, and accuracy counts only "
+            "the others"
         )
     console.result(f"Next: perfctl infer --models resnet18 --data imagenet --data-dir {out}")
 

@@ -1,7 +1,7 @@
 """perfctl nsys, ncu, torch and dlprof: sweeps over batch sizes under a profiler.
 
-What every profiler command takes beside the profiler's own options is added here. What follows ``--`` is a program of the
-user's, and no option in it is perfctl's.
+What every profiler command takes beside the profiler's own options is added here. What follows
+``--`` is a program of the user's, and no option in it is perfctl's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions, reject_placement
+from perfctl.orchestrator.actions.sweep.options import (
+    NONE,
+    LocalPlacement,
+    SweepOptions,
+    reject_placement,
+)
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.options import SweepOutput
@@ -39,22 +44,31 @@ AFTER = "perfctl.after"
 def nsys(
     trace: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt."),
+        typer.Option(
+            metavar="LIST",
+            help="APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt.",
+        ),
     ] = None,
     cuda_graph_trace: Annotated[
-        str | None, typer.Option(metavar="graph|node", help="Record CUDA graphs as one, or each kernel. Default: node.")
+        str | None,
+        typer.Option(
+            metavar="graph|node", help="Record CUDA graphs as one, or each kernel. Default: node."
+        ),
     ] = None,
     gpu_metrics_devices: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Sample GPU metrics of these devices: 0,1 or all.")
+        str | None,
+        typer.Option(metavar="LIST", help="Sample GPU metrics of these devices: 0,1 or all."),
     ] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Let nsys print its own tables, into stdout.log.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Let nsys print its own tables, into stdout.log.")
+    ] = False,
     tool_args: options.ToolArgs = None,
 ) -> Profiler:
     """Sweep under Nsight Systems: time of every range, kernel and copy.
 
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py --batch-size {batch}.
-    Without one, options that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
+    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
+    (python -m perfctl.workloads WORKLOAD --help lists them).
     """
     from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.nsys import Nsys
@@ -70,56 +84,90 @@ def nsys(
 
 def ncu(
     metrics: Annotated[
-        str, typer.Option(help="flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,...")
+        str,
+        typer.Option(
+            help="flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,..."
+        ),
     ] = "flops",
     layer: Annotated[
-        list[str] | None, typer.Option(help="Count in this layer, and the layers inside it, only; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Count in this layer, and the layers inside it, only; may be repeated."),
     ] = None,
     kernel_name: Annotated[
-        str | None, typer.Option("--kernel-name", "-k", metavar="NAME", help="Only this kernel, or regex:EXPRESSION.")
+        str | None,
+        typer.Option(
+            "--kernel-name", "-k", metavar="NAME", help="Only this kernel, or regex:EXPRESSION."
+        ),
     ] = None,
-    launch_skip: Annotated[int | None, typer.Option(min=0, help="Matching launches to skip first.")] = None,
-    launch_count: Annotated[int | None, typer.Option(min=1, help="Matching launches to count at most.")] = None,
+    launch_skip: Annotated[
+        int | None, typer.Option(min=0, help="Matching launches to skip first.")
+    ] = None,
+    launch_count: Annotated[
+        int | None, typer.Option(min=1, help="Matching launches to count at most.")
+    ] = None,
     replay_mode: Annotated[
         str,
         typer.Option(
             metavar="MODE",
-            help="kernel, application (the program runs once a pass), range or app-range (the window as one, with "
-            "collectives; no layers and no FADD, FMUL, FFMA).",
+            help=(
+                "kernel, application (the program runs once a pass), range or app-range (the "
+                "window as one, with collectives; no layers and no FADD, FMUL, FFMA)."
+            ),
         ),
     ] = "kernel",
-    clock_control: Annotated[str, typer.Option(help="base (locked clocks), none, or boost (newer ncu).")] = "base",
-    cache_control: Annotated[str, typer.Option(help="all (flushed before each pass) or none.")] = "all",
+    clock_control: Annotated[
+        str, typer.Option(help="base (locked clocks), none, or boost (newer ncu).")
+    ] = "base",
+    cache_control: Annotated[
+        str, typer.Option(help="all (flushed before each pass) or none.")
+    ] = "all",
     graph_profiling: Annotated[
-        str | None, typer.Option(metavar="node|graph", help="Count each kernel of a CUDA graph, or the graph as one.")
+        str | None,
+        typer.Option(
+            metavar="node|graph", help="Count each kernel of a CUDA graph, or the graph as one."
+        ),
     ] = None,
     section: Annotated[
-        list[str] | None, typer.Option(help="Section of ncu to collect too, for its own window; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Section of ncu to collect too, for its own window; may be repeated."),
     ] = None,
     section_set: Annotated[
-        str | None, typer.Option("--set", metavar="NAME", help="Set of sections to collect too: basic, full, roofline.")
+        str | None,
+        typer.Option(
+            "--set", metavar="NAME", help="Set of sections to collect too: basic, full, roofline."
+        ),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="0|all", help="Ranks of a launcher to count; the others run as usual.")
+        str,
+        typer.Option(
+            metavar="0|all", help="Ranks of a launcher to count; the others run as usual."
+        ),
     ] = "0",
     launches: Annotated[
         str,
         typer.Option(
             metavar="all|distinct",
-            help="distinct: replay one of the layers that have the same kernels, grids and shapes, and mark the others' "
-            "counts as taken from it; a plain step before finds them.",
+            help=(
+                "distinct: replay one of the layers that have the same kernels, grids and shapes, "
+                "and mark the others' counts as taken from it; a plain step before finds them."
+            ),
         ),
     ] = "all",
     estimate_cost: Annotated[
-        bool, typer.Option("--estimate-cost", help="Run one plain step and say what ncu would replay; count nothing.")
+        bool,
+        typer.Option(
+            "--estimate-cost",
+            help="Run one plain step and say what ncu would replay; count nothing.",
+        ),
     ] = False,
     tool_args: options.ToolArgs = None,
 ) -> Profiler | CostEstimate:
-    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is measured by default.
+    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is
+    measured by default.
 
-    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a replay of one never
-    ends. A program of your own follows --, with {batch} where the batch size goes; without one, options that are not
-    listed here go to the built-in workload.
+    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
+    replay of one never ends. A program of your own follows --, with {batch} where the batch size
+    goes; without one, options that are not listed here go to the built-in workload.
     """
     from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.ncu import Ncu
@@ -150,11 +198,12 @@ def ncu(
 
 
 def torch() -> Profiler:
-    """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels where there is a GPU.
+    """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels where there is
+    a GPU.
 
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py --batch-size {batch}.
-    Without one, options that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
+    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
+    (python -m perfctl.workloads WORKLOAD --help lists them).
     """
     from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 
@@ -169,8 +218,8 @@ def dlprof(
 ) -> Profiler:
     """Sweep under DLProf (last released in 2021): utilisation, tensor core use, time by operation.
 
-    A program of your own follows --, with {batch} where the batch size goes; without one, options that are not listed
-    here go to the built-in workload.
+    A program of your own follows --, with {batch} where the batch size goes; without one, options
+    that are not listed here go to the built-in workload.
     """
     from perfctl.orchestrator.launch.profilers.base import split_tool_args
     from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -181,12 +230,18 @@ def dlprof(
         raise UsageError(error.message.replace("`mode`", "`dlprof_mode`"), error.remedy) from error
 
 
-SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {"nsys": nsys, "ncu": ncu, "torch": torch, "dlprof": dlprof}
+SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {
+    "nsys": nsys,
+    "ncu": ncu,
+    "torch": torch,
+    "dlprof": dlprof,
+}
 """Name of the profiler -> what takes its own options and makes it."""
 
 
 class SweepCommand(TyperCommand):
-    """A command that leaves what follows ``--`` alone, and tells it from options it does not know."""
+    """A command that leaves what follows ``--`` alone, and tells it from options it does
+    not know."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Options up to ``--``; the words after it go into ``ctx.meta[AFTER]``."""
@@ -197,7 +252,8 @@ class SweepCommand(TyperCommand):
 
 
 def sweep_command(profiler: Callable[..., Profiler | CostEstimate]) -> Callable[..., None]:
-    """A typer command: the parameters of ``profiler`` (which makes one from them), then those of every sweep.
+    """A typer command: the parameters of ``profiler`` (which makes one from them), then those of
+    every sweep.
 
     Words that neither knows are left in the context, for the workload.
     """
@@ -217,7 +273,8 @@ def sweep_command(profiler: Callable[..., Profiler | CostEstimate]) -> Callable[
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     parameters = [context, *own, *options.sweep_parameters()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    # what typer reads
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = profiler.__doc__
     return command
@@ -227,7 +284,9 @@ def sweep_command(profiler: Callable[..., Profiler | CostEstimate]) -> Callable[
 def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """The parameters of a function or dataclass, their annotations as objects."""
     # Profiler, what they return, is not loaded just to print help.
-    hints = get_type_hints(function, localns={"Profiler": object, "CostEstimate": object}, include_extras=True)
+    hints = get_type_hints(
+        function, localns={"Profiler": object, "CostEstimate": object}, include_extras=True
+    )
     return tuple(
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in inspect.signature(function).parameters.values()
@@ -251,7 +310,8 @@ def run_sweep(
 
 
 def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput) -> None:
-    """Run a checked request, or print its commands only. Raises PartlyDone when a batch size failed."""
+    """Run a checked request, or print its commands only. Raises PartlyDone when a batch
+    size failed."""
     from perfctl.orchestrator.actions.sweep.sweep import run_request
 
     if output.dry_run:
@@ -261,7 +321,9 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
     if output.as_json:
         console.as_json(as_record(done), "sweep")
     elif done.store is None:
-        console.result(f"Wrote {done.folder}. Next: perfctl slurm gather {shlex.quote(str(done.folder))}")
+        console.result(
+            f"Wrote {done.folder}. Next: perfctl slurm gather {shlex.quote(str(done.folder))}"
+        )
     else:
         print_summary(done, done.store)
     done.check()
@@ -273,7 +335,10 @@ def print_commands(request: SweepRequest, store: Path | None, *, as_json: bool) 
     from perfctl.orchestrator.launch import printable
 
     if as_json:
-        found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request, store)]
+        found = [
+            {"batch_size": batch, "stage": one.stage, "argv": one.argv}
+            for batch, one in planned(request, store)
+        ]
         console.as_json(found, "sweep-commands")
         return
     commands = [command for _, command in planned(request, store)]
@@ -303,13 +368,16 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
             noted=console.note,
             finished=lambda result: bar.done(_line(result, request.repeat), ran=not result.skipped),
             known=lambda result, run_id: console.note(
-                f"batch {result.batch_size}: the same report is in the store already, as run {run_id}"
+                f"batch {result.batch_size}: the same report is in the store already, as run "
+                f"{run_id}"
             ),
         )
 
 
 def _line(result: RunResult, repeats: int) -> str:
-    batch = f"batch {result.batch_size}" + (f", repeat {result.repeat} of {repeats}" if repeats > 1 else "")
+    batch = f"batch {result.batch_size}" + (
+        f", repeat {result.repeat} of {repeats}" if repeats > 1 else ""
+    )
     if result.skipped:
         return f"{batch}: whole already, skipped (--again repeats it)"
     seconds = f" in {result.duration_ns / 1e9:.1f} s" if result.duration_ns is not None else ""
@@ -321,23 +389,34 @@ def print_summary(done: Swept, store: Path) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import stored_runs
     from perfctl.orchestrator.report import terminal
 
-    asked = [run for run in stored_runs(store, [done.name]) if run.batch_size in done.request.batches]
+    asked = [
+        run for run in stored_runs(store, [done.name]) if run.batch_size in done.request.batches
+    ]
     first = [run for run in asked if run.report.environment.get("rank", "0") == "0"]
     for part in terminal.sweep_summary(first):
         console.show(part)
     if len(asked) > len(first):
-        console.note(f"runs of further ranks in the store, each for itself: {len(asked) - len(first)} (perfctl runs)")
+        console.note(
+            f"runs of further ranks in the store, each for itself: {len(asked) - len(first)} "
+            "(perfctl runs)"
+        )
     console.result(f"Wrote {done.folder} and {store}")
     if done.request.profiler.name == "nsys":
-        console.note("nsys reports hold the environment of the profiled process: perfctl scrub before you share them")
+        console.note(
+            "nsys reports hold the environment of the profiled process: perfctl scrub before you "
+            "share them"
+        )
     extra = "" if store == DEFAULT else f" --store {shlex.quote(str(store))}"
     console.result(f"Next: perfctl report{extra}")
 
 
 def as_record(done: Swept) -> dict[str, object]:
-    """A sweep and how each run of it went, as JSON has it; times in nanoseconds. The store is null where none was written."""
+    """A sweep and how each run of it went, as JSON has it; times in nanoseconds. The store is null
+    where none was written."""
     keys = ("batch_size", "status", "reason", "skipped", "duration_ns")
-    runs = [{**{key: getattr(one, key) for key in keys}, "folder": str(one.folder)} for one in done.runs]
+    runs = [
+        {**{key: getattr(one, key) for key in keys}, "folder": str(one.folder)} for one in done.runs
+    ]
     store = None if done.store is None else str(done.store)
     return {"sweep": done.name, "folder": str(done.folder), "store": store, "runs": runs}
 
@@ -346,9 +425,16 @@ def _print_cost(found: NcuCost, output: SweepOutput) -> None:
     from perfctl.orchestrator.analyse.kernels.replay_cost import cost_lines
 
     if output.as_json:
-        record = {"batch_size": found.batch_size, "layers": list(found.layers), **asdict(found.cost)}
+        record = {
+            "batch_size": found.batch_size,
+            "layers": list(found.layers),
+            **asdict(found.cost),
+        }
         console.as_json(record, "ncu-cost")
         return
     for line in cost_lines(found.cost, found.batch_size, found.layers):
         console.result(line)
-    console.result("Nothing was counted yet: run it without --estimate-cost; --layer and --steps reduce the cost")
+    console.result(
+        "Nothing was counted yet: run it without --estimate-cost; --layer and --steps reduce the "
+        "cost"
+    )

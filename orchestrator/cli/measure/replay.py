@@ -12,8 +12,12 @@ from perfctl.orchestrator.cli import console, options
 
 
 def replay(
-    folder: Annotated[Path, typer.Argument(help="A recorded sweep: a folder with b16, b32, ... in it.")],
-    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Default: all that were recorded.")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="A recorded sweep: a folder with b16, b32, ... in it.")
+    ],
+    batches: Annotated[
+        str | None, typer.Option("--batches", "-b", help="Default: all that were recorded.")
+    ] = None,
     out: options.Out = Path("perfctl-runs"),
     store: options.Store = None,
     timeout: options.Timeout = None,
@@ -25,7 +29,8 @@ def replay(
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as recorded everywhere."""
+    """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as
+    recorded everywhere."""
     from perfctl.orchestrator.actions.sweep.options import SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay_request
     from perfctl.orchestrator.cli.measure.profilers import run_and_print

@@ -13,43 +13,82 @@ from perfctl.orchestrator.actions import speedup as actions
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.measure.profilers import listening
 
-_SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
+_SET_HERE = (
+    "mode",
+    "precision",
+    "device",
+    "batch_env",
+    "step_marker",
+    "sweep_name",
+    "no_store",
+    "dry_run",
+)
 """Options of sweeps that make no sense here, or that this command sets itself."""
 _DEFAULTS = {"batches": "16", "workload": "unet"}
-_OWN_HELP = {"workload": Annotated[str, typer.Option("--workload", "-w", help="Built-in workload that trains.")]}
+_OWN_HELP = {
+    "workload": Annotated[
+        str, typer.Option("--workload", "-w", help="Built-in workload that trains.")
+    ]
+}
 
 Ways = Annotated[
     str,
     typer.Option(
         "--devices",
         metavar="LIST",
-        help="What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, :fp16 (cuda) or :compile. "
-        "auto: cpu and cuda; without a GPU cpu, cpu:bf16 and cpu:compile.",
+        help=(
+            "What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, "
+            ":fp16 (cuda) or :compile. auto: cpu and cuda; without a GPU cpu, cpu:bf16 and "
+            "cpu:compile."
+        ),
     ),
 ]
-Epochs = Annotated[int, typer.Option("--epochs", min=0, help="Whole epochs after the measured steps.")]
+Epochs = Annotated[
+    int, typer.Option("--epochs", min=0, help="Whole epochs after the measured steps.")
+]
 OfRuns = Annotated[
     str | None,
-    typer.Option("--runs", metavar="A,B,...", help="Run nothing: compare these sweeps, runs or reports with A."),
+    typer.Option(
+        "--runs",
+        metavar="A,B,...",
+        help="Run nothing: compare these sweeps, runs or reports with A.",
+    ),
 ]
-Page = Annotated[Path | None, typer.Option("--page", help="The page. Default: WORKLOAD_speedup.html beside OUT.")]
+Page = Annotated[
+    Path | None, typer.Option("--page", help="The page. Default: WORKLOAD_speedup.html beside OUT.")
+]
 Charts = Annotated[
-    Path | None, typer.Option("--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too.")
+    Path | None,
+    typer.Option(
+        "--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too."
+    ),
 ]
 Allow = Annotated[
-    str | None, typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(actions.ALLOWED)}.")
+    str | None,
+    typer.Option(
+        "--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(actions.ALLOWED)}."
+    ),
 ]
 
 
 def _command() -> Callable[..., None]:
     def speedup(
-        context: typer.Context, devices: str, epochs: int, runs: str | None, page: Path | None, allow: str | None,
-        charts: Path | None, peaks: str, **given: Any,
-    ) -> None:  # fmt: skip
-        """Train on each device and precision, a process each, and show how many times faster each is, and where.
+        context: typer.Context,
+        devices: str,
+        epochs: int,
+        runs: str | None,
+        page: Path | None,
+        allow: str | None,
+        charts: Path | None,
+        peaks: str,
+        **given: Any,
+    ) -> None:
+        """Train on each device and precision, a process each, and show how many times faster each
+        is, and where.
 
-        Options that are not listed here go to the workload: --base-width, --image-size (unet), --hidden, --length
-        (lstm), --seed, --data. Runs of other machines are added with --runs, or ingested and named there.
+        Options that are not listed here go to the workload: --base-width, --image-size (unet),
+        --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
+        ingested and named there.
         """
         asked, output, _ = options.sweep_options(given)
         if runs is not None:
@@ -90,12 +129,14 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("peaks", kind, annotation=options.Peaks, default="published"),
         *(
             one.replace(
-                default=_DEFAULTS.get(one.name, one.default), annotation=_OWN_HELP.get(one.name, one.annotation)
+                default=_DEFAULTS.get(one.name, one.default),
+                annotation=_OWN_HELP.get(one.name, one.annotation),
             )
             for one in shared
         ),
     ]
-    speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    # what typer reads
+    speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     speedup.__annotations__ = {one.name: one.annotation for one in parameters}
     return speedup
 
@@ -103,7 +144,9 @@ def _command() -> Callable[..., None]:
 speedup = _command()
 
 
-def _show(result: actions.SpeedupResult, page: Path | None, charts: Path | None, *, as_json: bool) -> None:
+def _show(
+    result: actions.SpeedupResult, page: Path | None, charts: Path | None, *, as_json: bool
+) -> None:
     from perfctl.orchestrator.report import speedup as speedup_text
 
     if as_json:

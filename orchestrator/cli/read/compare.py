@@ -22,27 +22,38 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="A B",
-            help="Before and after: each a store, a sweep (name or sweep:3), a run (number), a report. With --rev: a sweep "
-            "to run, after --.",
+            help=(
+                "Before and after: each a store, a sweep (name or sweep:3), a run (number), a "
+                "report. With --rev: a sweep to run, after --."
+            ),
         ),
     ] = None,
     rev: Annotated[
         str | None,
-        typer.Option(metavar="REVISION", help="Run a sweep on this git revision (A) and on the files here (B)."),
+        typer.Option(
+            metavar="REVISION",
+            help="Run a sweep on this git revision (A) and on the files here (B).",
+        ),
     ] = None,
-    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each side, with --rev. Default: 5.")] = None,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each side, with --rev. Default: 5.")
+    ] = None,
     gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
-    force: Annotated[bool, typer.Option("--force", help="Judge what is not comparable, and say so.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Judge what is not comparable, and say so.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
     markdown: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
+        str | None,
+        typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout."),
     ] = None,
     form: options.Form = None,
     memory_limit: options.MemoryLimit = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and gone kernels.
+    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and
+    gone kernels.
 
     Exit code 3 when something is worse, 1 when something was not comparable or failed in B.
     """
@@ -50,23 +61,40 @@ def compare(
 
     share, form = gate_of(gate), console.form_of(form, as_json)
     if form and markdown == "-":
-        raise UsageError("--format and --markdown - both write to stdout", "Name a file with --markdown")
+        raise UsageError(
+            "--format and --markdown - both write to stdout", "Name a file with --markdown"
+        )
     if as_json and markdown == "-":
-        raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
+        raise UsageError(
+            "--json and --markdown - both write to stdout", "Name a file with --markdown"
+        )
     words = sides or []
     if rev is not None:
         if store is not None:
             raise UsageError("--rev keeps its runs in a folder of its own", "Leave --store out")
         from perfctl.orchestrator.actions.revisions import REPEAT, compare_revisions
 
-        found, kept = compare_revisions(rev, words, repeat=repeat or REPEAT, gate=share, force=force, messages=console)
-        console.note(f"Both sides are kept: perfctl compare {shlex.quote(str(kept.a))} {shlex.quote(str(kept.b))}")
+        found, kept = compare_revisions(
+            rev, words, repeat=repeat or REPEAT, gate=share, force=force, messages=console
+        )
+        console.note(
+            f"Both sides are kept: perfctl compare {shlex.quote(str(kept.a))} "
+            f"{shlex.quote(str(kept.b))}"
+        )
     else:
         if repeat is not None:
-            raise UsageError("--repeat belongs to --rev", "Give it to the sweep: perfctl torch --repeat 5")
+            raise UsageError(
+                "--repeat belongs to --rev", "Give it to the sweep: perfctl torch --repeat 5"
+            )
         a, b = _two(words)
         found = actions.compare(
-            a, b, gate=share, force=force, store=store or DEFAULT, messages=console, memory_limit=memory_limit
+            a,
+            b,
+            gate=share,
+            force=force,
+            store=store or DEFAULT,
+            messages=console,
+            memory_limit=memory_limit,
         )
     _show(found, out, markdown, form, as_json)
     _end(found)
@@ -76,12 +104,15 @@ def _two(words: list[str]) -> tuple[str, str]:
     if len(words) != 2:
         said = f"got {len(words)}: {' '.join(words)}" if words else "got none"
         raise UsageError(
-            f"compare takes two sides, {said}", "perfctl compare before.db after.db; 'perfctl runs' lists runs"
+            f"compare takes two sides, {said}",
+            "perfctl compare before.db after.db; 'perfctl runs' lists runs",
         )
     return words[0], words[1]
 
 
-def _show(found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool) -> None:
+def _show(
+    found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool
+) -> None:
     """The page, the summary and the tables, each where it was asked for."""
     from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.report.compare import output
@@ -134,25 +165,31 @@ def _end(found: Comparison) -> None:
     if not found.pairs:
         raise PerfctlError(
             "not comparable: A and B have no workload and batch size in common",
-            f"A has {'; '.join(found.only_a) or 'nothing'}. B has {'; '.join(found.only_b) or 'nothing'}",
+            f"A has {'; '.join(found.only_a) or 'nothing'}. B has "
+            f"{'; '.join(found.only_b) or 'nothing'}",
         )
     if found.judged == 0:
         console.warning(
-            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives a spread"
+            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives "
+            "a spread"
         )
 
 
 def history(
-    store: Annotated[list[Path] | None, typer.Option(help="A store to read; may be repeated.")] = None,
-    by: Annotated[str, typer.Option(metavar="time|commit", help="One point a sweep, or a commit.")] = "time",
+    store: Annotated[
+        list[Path] | None, typer.Option(help="A store to read; may be repeated.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="time|commit", help="One point a sweep, or a commit.")
+    ] = "time",
     gate: Annotated[str, typer.Option(help="Changes up to this are not told.")] = "5%",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show step time, FLOPs, launches, memory and layer times of many runs, and where they changed.
 
-    Only runs of one study, batch size, profiler, device and clocks make a line. A change is told where it is significant,
-    with what else changed there. 1 multiply-add = 2 FLOPs.
+    Only runs of one study, batch size, profiler, device and clocks make a line. A change is told
+    where it is significant, with what else changed there. 1 multiply-add = 2 FLOPs.
     """
     from perfctl.orchestrator.actions.compare import history as action
     from perfctl.orchestrator.report import history as texts

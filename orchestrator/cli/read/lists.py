@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
-    """List the runs in the store: what ran where and when, how it ended, how many kernels are stored."""
+    """List the runs in the store: what ran where and when, how it ended, how many kernels
+    are stored."""
     from perfctl.orchestrator.actions.wall.unexpected import whole
     from perfctl.orchestrator.actions.wall.wrong_rows import wrong_columns
     from perfctl.orchestrator.report import text_tables
@@ -41,13 +42,17 @@ def show(
     run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
     source: Annotated[
         bool,
-        typer.Option("--source", help="Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
+        typer.Option(
+            "--source",
+            help="Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'.",
+        ),
     ] = False,
     form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
+    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add
+    as 2."""
     from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
@@ -61,10 +66,12 @@ def show(
         lines = read.source_lines(connection, run) if source else []
     if source and not lines:
         why = next(
-            (gap.reason for gap in found.report.gaps if gap.quantity == "source_counter"), "it was not asked for"
+            (gap.reason for gap in found.report.gaps if gap.quantity == "source_counter"),
+            "it was not asked for",
         )
         raise PerfctlError(
-            f"run {run} has no counters of source lines: {why}", "perfctl ingest FILE.ncu-rep --source --again"
+            f"run {run} has no counters of source lines: {why}",
+            "perfctl ingest FILE.ncu-rep --source --again",
         )
     if source and as_json:
         console.as_json([line._asdict() for line in lines], "show-source")
@@ -83,18 +90,28 @@ def show(
 
 
 def ledger(
-    layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
-    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
-    phase: Annotated[
-        str | None, typer.Option(help="Of a language model's traces: prefill, decode or mixed, by part of the model.")
+    layer: Annotated[
+        str | None, typer.Option(help="Only this layer and the ones inside it.")
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="Each repeated block by itself, not all in one row.")] = False,
+    batches: Annotated[
+        str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")
+    ] = None,
+    phase: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a language model's traces: prefill, decode or mixed, by part of the model."
+        ),
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Each repeated block by itself, not all in one row.")
+    ] = False,
     peaks: options.Peaks = "published",
     form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
+    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they
+    differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions import ledger as actions
     from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
@@ -103,13 +120,21 @@ def ledger(
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     asked = partial(
-        actions.ledger, store or DEFAULT, layer=layer, batch=sizes, phase=phase, peaks=peaks, messages=console
+        actions.ledger,
+        store or DEFAULT,
+        layer=layer,
+        batch=sizes,
+        phase=phase,
+        peaks=peaks,
+        messages=console,
     )
     whole = layer is None
     ranked: dict[int, None] = {}
     if as_json:
         with console.JsonLists("ledger", ("rows", "sweep", "phases", "passes", "jobs")) as lists:
-            for texts, of_ranks in asked(plain=True, made=lambda some: (_texts(some, phase, each), _of_ranks(some))):
+            for texts, of_ranks in asked(
+                plain=True, made=lambda some: (_texts(some, phase, each), _of_ranks(some))
+            ):
                 ranked |= dict.fromkeys(of_ranks)
                 lists.add(texts)
             jobs = wall.analysed(_runs(store, ranked), ranks.for_json) if ranked else []
@@ -143,12 +168,20 @@ def ledger(
 def _texts(some: list[Analysis], phase: str | None, each: bool) -> dict[str, list[str]]:
     from perfctl.orchestrator.report.ledger.rows import ledger_json
 
-    return {name: list(map(console.json_text, rows)) for name, rows in ledger_json(some, phase, each=each).items()}
+    return {
+        name: list(map(console.json_text, rows))
+        for name, rows in ledger_json(some, phase, each=each).items()
+    }
 
 
 def _of_ranks(some: list[Analysis]) -> list[int]:
     """Runs of jobs with several processes, whose tables stand behind all ledgers."""
-    return [run.id for one in some for run in one.study.runs if run.id is not None and run.report.rank is not None]
+    return [
+        run.id
+        for one in some
+        for run in one.study.runs
+        if run.id is not None and run.report.rank is not None
+    ]
 
 
 def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
@@ -161,28 +194,50 @@ def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
 
 
 def query(
-    sql: Annotated[str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")] = None,
-    search: Annotated[str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")] = None,
+    sql: Annotated[
+        str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")
+    ] = None,
     dataset: Annotated[
-        Path | None, typer.Option(help="Ask this folder of 'perfctl export --dataset' instead of a store, by DuckDB.")
+        Path | None,
+        typer.Option(
+            help="Ask this folder of 'perfctl export --dataset' instead of a store, by DuckDB."
+        ),
     ] = None,
     store: options.Store = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the query is ended.")] = 30.0,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")
+    ] = 100,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which the query is ended.")
+    ] = 30.0,
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed. docs/schema.md lists the tables."""
+    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed.
+    docs/schema.md lists the tables."""
     from perfctl.orchestrator.store.query import FOUND_COLUMNS, answers, names_like
 
     if as_json and as_csv:
         raise UsageError("--json and --csv together", "Choose one")
     if (sql is None) == (search is None):
-        raise UsageError("give either a SELECT or --search", "For example: perfctl query 'select * from run'")
+        raise UsageError(
+            "give either a SELECT or --search", "For example: perfctl query 'select * from run'"
+        )
     if dataset is not None and (search is not None or store is not None):
-        raise UsageError("--dataset together with --search or --store", "A dataset is asked with SQL")
+        raise UsageError(
+            "--dataset together with --search or --store", "A dataset is asked with SQL"
+        )
     if search is not None:
-        _print_answer(FOUND_COLUMNS, iter(names_like(store or DEFAULT, search)), rows, as_json=as_json, as_csv=as_csv)
+        _print_answer(
+            FOUND_COLUMNS,
+            iter(names_like(store or DEFAULT, search)),
+            rows,
+            as_json=as_json,
+            as_csv=as_csv,
+        )
         return
     text = sys.stdin.read() if sql == "-" else str(sql)
     if dataset is not None:
@@ -196,14 +251,22 @@ def query(
 
 
 def _print_answer(
-    columns: Sequence[str], found: Iterator[tuple[Any, ...]], rows: int, *, as_json: bool, as_csv: bool
+    columns: Sequence[str],
+    found: Iterator[tuple[Any, ...]],
+    rows: int,
+    *,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     """A table of at most ``rows`` rows, or all of the answer as JSON or CSV."""
     from perfctl.orchestrator.report.files import tables as files_tables
 
     names = files_tables.unique(columns)
     if as_json:
-        console.as_json([dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found], "query")
+        console.as_json(
+            [dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found],
+            "query",
+        )
     elif as_csv:
         for line in files_tables.lines(names, found):
             console.raw(line)

@@ -18,19 +18,35 @@ if TYPE_CHECKING:
 
 def plot(
     name: Annotated[str | None, typer.Argument(help="Which chart; see --list.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the charts that this store gives.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="FILE.pdf, .png or .svg. Default: NAME.pdf.")] = None,
-    width_mm: Annotated[float, typer.Option(min=40, max=400, help="Width; 84 is one column of a paper.")] = 84,
-    height_mm: Annotated[float | None, typer.Option(min=20, max=600, help="Height. Default: what it needs.")] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the charts that this store gives.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="FILE.pdf, .png or .svg. Default: NAME.pdf.")
+    ] = None,
+    width_mm: Annotated[
+        float, typer.Option(min=40, max=400, help="Width; 84 is one column of a paper.")
+    ] = 84,
+    height_mm: Annotated[
+        float | None, typer.Option(min=20, max=600, help="Height. Default: what it needs.")
+    ] = None,
     dpi: Annotated[int, typer.Option(min=50, max=1200, help="Dots an inch, of a png.")] = 300,
-    sweep: Annotated[int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind.")] = None,
+    sweep: Annotated[
+        int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind.")
+    ] = None,
     runs: Annotated[
-        str | None, typer.Option("--runs", metavar="A,B,...", help="Speed-ups of these sweeps, runs or reports over A.")
+        str | None,
+        typer.Option(
+            "--runs", metavar="A,B,...", help="Speed-ups of these sweeps, runs or reports over A."
+        ),
     ] = None,
     allow: Annotated[
-        str | None, typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ.")
+        str | None,
+        typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ."),
     ] = None,
-    pie: Annotated[bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")] = False,
+    pie: Annotated[
+        bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")
+    ] = False,
     peaks: options.Peaks = "published",
     force: output.Force = False,
     store: options.Store = None,
@@ -50,15 +66,25 @@ def plot(
             _list(found, as_json)
             return
         raise UsageError(
-            "no chart was named", f"There are {', '.join(found)}; 'perfctl plot --list' says what they show"
+            "no chart was named",
+            f"There are {', '.join(found)}; 'perfctl plot --list' says what they show",
         )
     with progress.working() as now:
         now(f"drawing {name}", 0, 1)
         done = actions.plot(
-            name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
+            name,
+            source,
+            out=out,
+            width_mm=width_mm,
+            height_mm=height_mm,
+            dpi=dpi,
+            force=force,
+            messages=output,
         )
     if as_json:
-        output.as_json({"path": str(done.path), "chart": done.name, "description": done.description}, "plot")
+        output.as_json(
+            {"path": str(done.path), "chart": done.name, "description": done.description}, "plot"
+        )
     else:
         output.result(f"Wrote {done.path}")
 
@@ -66,7 +92,8 @@ def plot(
 def _list(charts: dict[str, Drawn], as_json: bool) -> None:
     if as_json:
         output.as_json(
-            [{"name": name, "description": chart.description} for name, chart in charts.items()], "plot-list"
+            [{"name": name, "description": chart.description} for name, chart in charts.items()],
+            "plot-list",
         )
         return
     wide = max(14, *(len(name) for name in charts))

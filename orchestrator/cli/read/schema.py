@@ -10,9 +10,12 @@ from perfctl.orchestrator.cli import console
 
 
 def schema(
-    output: Annotated[str | None, typer.Argument(help="Name of the output; without it, all names.")] = None,
+    output: Annotated[
+        str | None, typer.Argument(help="Name of the output; without it, all names.")
+    ] = None,
 ) -> None:
-    """Print the JSON Schema (2020-12) of what a command prints with --json: keys, types, units, what null means.
+    """Print the JSON Schema (2020-12) of what a command prints with --json: keys, types, units,
+    what null means.
 
     An output that is an object states its version first, as in "schema": "perfctl.ledger/1".
     """

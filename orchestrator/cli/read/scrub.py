@@ -11,29 +11,40 @@ import typer
 from perfctl.orchestrator.cli import console, options
 
 HELD = {
-    "TARGET_INFO_SYSTEM_ENV": "the machine's environment and name", "META_DATA_CAPTURE": "process environments, users, folders",
-    "META_DATA_EXPORT": "host, user, folders", "EXPORT_META_DATA": "host, user, folders", "ProcessStreams": "the program's output",
-    "ANALYSIS_FILE": "the program's output, collected files", "StringIds": "strings that no row names, as process environments are",
-    "rocpd_info_process": "process environments", "rocpd_info_node": "names of hosts",
-}  # fmt: skip
+    "TARGET_INFO_SYSTEM_ENV": "the machine's environment and name",
+    "META_DATA_CAPTURE": "process environments, users, folders",
+    "META_DATA_EXPORT": "host, user, folders",
+    "EXPORT_META_DATA": "host, user, folders",
+    "ProcessStreams": "the program's output",
+    "ANALYSIS_FILE": "the program's output, collected files",
+    "StringIds": "strings that no row names, as process environments are",
+    "rocpd_info_process": "process environments",
+    "rocpd_info_node": "names of hosts",
+}
 """Table, or its beginning -> what stood in the rows that went."""
 UNKNOWN = (
-    "Not known to perfctl: passwords that are ordinary words under ordinary names; names of people, projects, data and machines in"
-    " names of kernels, ranges and files; folders outside /home and /Users. Look for yours before you pass the copy on."
+    "Not known to perfctl: passwords that are ordinary words under ordinary names; names of "
+    "people, projects, data and machines in names of kernels, ranges and files; folders outside "
+    "/home and /Users. Look for yours before you pass the copy on."
 )
 
 
 def scrub(
     file: Annotated[
-        Path, typer.Argument(help="A report: an nsys .sqlite, or any report that is text, gzipped or not.")
+        Path,
+        typer.Argument(
+            help="A report: an nsys .sqlite, or any report that is text, gzipped or not."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The copy. Default: NAME.scrubbed.* beside the report.")
+        Path | None,
+        typer.Option("--out", "-o", help="The copy. Default: NAME.scrubbed.* beside the report."),
     ] = None,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a copy of a report without process environments, secrets and home folders. Values are not shown.
+    """Write a copy of a report without process environments, secrets and home folders. Values are
+    not shown.
 
     The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
     """
@@ -45,20 +56,35 @@ def scrub(
     if as_json:
         names, found = list(done.names), dict(done.found)
         console.as_json(
-            {"path": str(target), "rows_removed": dict(done.rows), "looked_like_secrets": names, "replaced": found},
+            {
+                "path": str(target),
+                "rows_removed": dict(done.rows),
+                "looked_like_secrets": names,
+                "replaced": found,
+            },
             "scrub",
         )
         return
     for table, rows in done.rows.items():
         why = next((held for start, held in HELD.items() if table.startswith(start)), "")
         change = "emptied" if table.startswith("rocpd") else "removed"
-        console.result(f"{table}: {rows:,} row{'s' if rows != 1 else ''} {change}{why and f' ({why})'}")
-    nothing = "Nothing else looked like a secret." if done.rows or done.found else "Nothing looked like a secret."
-    console.result(f"Looked like secrets, and gone: {', '.join(done.names)}" if done.names else nothing)
+        console.result(
+            f"{table}: {rows:,} row{'s' if rows != 1 else ''} {change}{why and f' ({why})'}"
+        )
+    nothing = (
+        "Nothing else looked like a secret."
+        if done.rows or done.found
+        else "Nothing looked like a secret."
+    )
+    console.result(
+        f"Looked like secrets, and gone: {', '.join(done.names)}" if done.names else nothing
+    )
     if done.names:
         console.result("Whoever had the report has them: replace those tokens.")
     if done.found:
-        console.result("Replaced: " + ", ".join(f"{kind} {count:,}" for kind, count in done.found.items()))
+        console.result(
+            "Replaced: " + ", ".join(f"{kind} {count:,}" for kind, count in done.found.items())
+        )
     console.result(UNKNOWN)
     known = f" Next: perfctl ingest {shlex.quote(str(target))}" if sniff(target) else ""
     console.result(f"Wrote {target}.{known}")

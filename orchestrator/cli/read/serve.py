@@ -16,15 +16,19 @@ HERE = "127.0.0.1"
 def serve(
     folder: Annotated[Path, typer.Argument(help="Folder with pages and perfctl-runs.")] = Path(),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
-    host: Annotated[str, typer.Option(help="Address; any other than this machine's own lets others in.")] = HERE,
+    host: Annotated[
+        str, typer.Option(help="Address; any other than this machine's own lets others in.")
+    ] = HERE,
     store: Annotated[
-        Path, typer.Option("--store", help="Its runs are used for the calculator where it is there.")
+        Path,
+        typer.Option("--store", help="Its runs are used for the calculator where it is there."),
     ] = DEFAULT,
 ) -> None:
     """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.
 
-    Calculator pages opened through it take the parameters of the families: depth, width, image size and others.
-    From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open http://127.0.0.1:8765/.
+    Calculator pages opened through it take the parameters of the families: depth, width, image size
+    and others. From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open
+    http://127.0.0.1:8765/.
     """
     from perfctl.orchestrator.actions import serve as actions
 

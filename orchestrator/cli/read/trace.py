@@ -15,21 +15,33 @@ from perfctl.orchestrator.cli import options
 def trace(
     run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
     step: Annotated[int | None, typer.Option(help="Measured step. Default: the last one.")] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Everything that was captured, not one step.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Everything that was captured, not one step.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="FILE.json or .json.gz. Default: trace-runN.json.gz.")
+        Path | None,
+        typer.Option("--out", "-o", help="FILE.json or .json.gz. Default: trace-runN.json.gz."),
     ] = None,
     force: output.Force = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels, copies, ranges, operators, readings."""
+    """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels,
+    copies, ranges, operators, readings."""
     from perfctl.orchestrator.actions import export as actions
 
-    written = actions.trace(run, step=step, whole=whole, out=out, force=force, store=store or DEFAULT, messages=output)
+    written = actions.trace(
+        run, step=step, whole=whole, out=out, force=force, store=store or DEFAULT, messages=output
+    )
     if as_json:
         output.as_json(
-            {"path": str(written.path), "run": run, "step": written.step, "events": written.events, **written.counted},
+            {
+                "path": str(written.path),
+                "run": run,
+                "step": written.step,
+                "events": written.events,
+                **written.counted,
+            },
             "trace",
         )
     else:

@@ -1,4 +1,5 @@
-"""perfctl study: its commands flops, inference, speedup and cost, the options that they share, and what they print at the end."""
+"""perfctl study: its commands flops, inference, speedup and cost, the options that they share, and
+what they print at the end."""
 
 from __future__ import annotations
 
@@ -22,78 +23,139 @@ from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.report.studies.records import StudyPage
 
 Out = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder of the study: runs, store, page, summary, tables, charts.")
+    Path,
+    typer.Option(
+        "--out", "-o", help="Folder of the study: runs, store, page, summary, tables, charts."
+    ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A small form that takes under 3 minutes on two CPU cores.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A small form that takes under 3 minutes on two CPU cores.")
+]
 Recorded = Annotated[
     Path | None,
-    typer.Option("--from", metavar="PATH", help="Run nothing: take the runs from this folder, report or store."),
+    typer.Option(
+        "--from",
+        metavar="PATH",
+        help="Run nothing: take the runs from this folder, report or store.",
+    ),
 ]
 
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Run nothing: print the commands of the study's parts, for a batch system.")
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Run nothing: print the commands of the study's parts, for a batch system.",
+    ),
 ]
 _TAKEN: ContextVar[list[StudyParts] | None] = ContextVar("taken", default=None)
 Unet = Annotated[
     str | None,
-    typer.Option(metavar="WORDS", help="Options of U-Net, in quotation marks: '--base-width 32 --samples 512'."),
+    typer.Option(
+        metavar="WORDS",
+        help="Options of U-Net, in quotation marks: '--base-width 32 --samples 512'.",
+    ),
 ]
 Lstm = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="Options of the BiLSTM: '--hidden 64 --length 32 --samples 512'.")
+    str | None,
+    typer.Option(
+        metavar="WORDS", help="Options of the BiLSTM: '--hidden 64 --length 32 --samples 512'."
+    ),
 ]
 SpeedupEpochs = Annotated[
-    int | None, typer.Option(min=0, help="Whole epochs after the measured steps. Default: 5; quick: 3.")
+    int | None,
+    typer.Option(min=0, help="Whole epochs after the measured steps. Default: 5; quick: 3."),
 ]
 InferenceModels = Annotated[
     str | None, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")
 ]
 Images = Annotated[int, typer.Option("--images", min=1, help="Images of each timed run.")]
 Weights = Annotated[
-    str, typer.Option("--weights", help="default (published), none (random: no accuracy), or a checkpoint.")
+    str,
+    typer.Option(
+        "--weights", help="default (published), none (random: no accuracy), or a checkpoint."
+    ),
 ]
-WeightsDir = Annotated[Path | None, typer.Option("--weights-dir", help="Folder for published weights.")]
-Data = Annotated[str, typer.Option("--data", help="synthetic, or imagenet with --data-dir; accuracy needs imagenet.")]
+WeightsDir = Annotated[
+    Path | None, typer.Option("--weights-dir", help="Folder for published weights.")
+]
+Data = Annotated[
+    str,
+    typer.Option("--data", help="synthetic, or imagenet with --data-dir; accuracy needs imagenet."),
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of class folders.")]
-Workers = Annotated[int, typer.Option("--dataloader-workers", min=0, help="Processes that load images.")]
+Workers = Annotated[
+    int, typer.Option("--dataloader-workers", min=0, help="Processes that load images.")
+]
 WithProfiler = Annotated[
     str,
     typer.Option(
         "--profiler",
         "-p",
-        help="What the three reports come from: nsys, torch, dlprof or none. auto: nsys on a GPU, else torch.",
+        help=(
+            "What the three reports come from: nsys, torch, dlprof or none. auto: nsys on a GPU, "
+            "else torch."
+        ),
     ),
 ]
-ProfiledSteps = Annotated[int, typer.Option("--profiled-steps", min=1, help="Batches of each profiled run.")]
-Batch = Annotated[int, typer.Option(min=1, help="Batch size of the training, the memory figures and the hand sheet.")]
-FlopsEpochs = Annotated[int | None, typer.Option(min=0, help="Epochs of the training, each with a test. Default: 14.")]
+ProfiledSteps = Annotated[
+    int, typer.Option("--profiled-steps", min=1, help="Batches of each profiled run.")
+]
+Batch = Annotated[
+    int,
+    typer.Option(min=1, help="Batch size of the training, the memory figures and the hand sheet."),
+]
+FlopsEpochs = Annotated[
+    int | None, typer.Option(min=0, help="Epochs of the training, each with a test. Default: 14.")
+]
 Conv2 = Annotated[
     str | None,
     typer.Option(
-        metavar="IN,OUT,KERNEL,STRIDE", help="A second shape of mnist_cnn's conv2, beside the first: 32,128,5,1."
+        metavar="IN,OUT,KERNEL,STRIDE",
+        help="A second shape of mnist_cnn's conv2, beside the first: 32,128,5,1.",
     ),
 ]
 Layer = Annotated[
-    str | None, typer.Option(help="The layer to look at closely. Default: the one with most multiply-adds.")
+    str | None,
+    typer.Option(help="The layer to look at closely. Default: the one with most multiply-adds."),
 ]
 Hand = Annotated[
     list[str] | None,
-    typer.Option(metavar="LAYER=N,N", help="Values worked out by hand, to be checked: conv2=141557760,514112."),
+    typer.Option(
+        metavar="LAYER=N,N",
+        help="Values worked out by hand, to be checked: conv2=141557760,514112.",
+    ),
 ]
 TimedBy = Annotated[
-    str, typer.Option("--profiler", "-p", help="What times the layers: torch or nsys. ncu counts, on a GPU.")
+    str,
+    typer.Option(
+        "--profiler", "-p", help="What times the layers: torch or nsys. ncu counts, on a GPU."
+    ),
 ]
-PartOf = Annotated[str | None, typer.Option("--part", metavar="LABEL", help="Run this part only (tasks of a cluster).")]
+PartOf = Annotated[
+    str | None,
+    typer.Option("--part", metavar="LABEL", help="Run this part only (tasks of a cluster)."),
+]
 Design = Annotated[
     Path | None,
-    typer.Option("--design", metavar="FILE", help="Networks to measure, as of perfctl bench. Default: four families."),
+    typer.Option(
+        "--design",
+        metavar="FILE",
+        help="Networks to measure, as of perfctl bench. Default: four families.",
+    ),
 ]
 CalculatorModels = Annotated[
-    str, typer.Option(metavar="NAMES", help="torchvision models in the calculator: all, none, or resnet50,vgg16.")
+    str,
+    typer.Option(
+        metavar="NAMES", help="torchvision models in the calculator: all, none, or resnet50,vgg16."
+    ),
 ]
 Prices = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Price table (CSV) of the calculator; default: the one of 'perfctl prices'."),
+    typer.Option(
+        metavar="FILE",
+        help="Price table (CSV) of the calculator; default: the one of 'perfctl prices'.",
+    ),
 ]
 study = typer.Typer(
     name="study",
@@ -115,7 +177,8 @@ def taking_parts() -> Iterator[list[StudyParts]]:
 
 
 def show_parts(study: StudyParts) -> None:
-    """A line for each command of a study, the one that makes the page last; files that they name are written."""
+    """A line for each command of a study, the one that makes the page last; files that they name
+    are written."""
     taken = _TAKEN.get()
     if taken is not None:
         taken.append(study)
@@ -160,20 +223,29 @@ def speedup(
     source: Recorded = None,
     out: Out = Path("study-speedup"),
 ) -> None:
-    """Train U-Net and BiLSTM on each device, and write one page: how many times faster, how sure, and why.
+    """Train U-Net and BiLSTM on each device, and write one page: how many times faster, how sure,
+    and why.
 
-    Without a GPU it compares ways of the CPU. Runs of another machine come in with --from. 1 multiply-add = 2 FLOPs.
+    Without a GPU it compares ways of the CPU. Runs of another machine come in with --from. 1
+    multiply-add = 2 FLOPs.
     """
     from perfctl.orchestrator.actions.study import speedup as actions
     from perfctl.orchestrator.actions.sweep.options import SweepOptions
     from perfctl.orchestrator.report.studies import speedup as page
 
     request = actions.SpeedupRequest(
-        StudyFolder(out), devices, options.batch_list(batches), steps, epochs,
+        StudyFolder(out),
+        devices,
+        options.batch_list(batches),
+        steps,
+        epochs,
         SweepOptions(repeat=repeat, timeout=timeout, command_line=console.command_line()),
         {"unet": tuple(shlex.split(unet or "")), "lstm": tuple(shlex.split(lstm or ""))},
-        quick, source, tuple(options.names(allow)), peaks,
-    )  # fmt: skip
+        quick,
+        source,
+        tuple(options.names(allow)),
+        peaks,
+    )
     if dry_run:
         show_parts(actions.parts(request))
         return
@@ -181,11 +253,14 @@ def speedup(
     origin = f"recorded in {source}" if source else None
     write_and_show(
         lambda: page.study_page(
-            done.speedups, done.runs, missing=done.missing, origin=origin,
+            done.speedups,
+            done.runs,
+            missing=done.missing,
+            origin=origin,
             command=console.command_line(),
         ),
         request.folder,
-    )  # fmt: skip
+    )
     done.check()
 
 
@@ -209,25 +284,44 @@ def inference(
     recorded: Recorded = None,
     out: Out = Path("study-inference"),
 ) -> None:
-    """Study inference at low batch: models x batch sizes on one page, with latency, images/s, utilisation, accuracy.
+    """Study inference at low batch: models x batch sizes on one page, with latency, images/s,
+    utilisation, accuracy.
 
-    Each model and batch size runs by itself for its times, then under a profiler for its kernels. The same command goes
-    on where it was stopped. --quick: resnet18 and mobilenet_v2 with random weights, 20 images, batch sizes 1, 5 and 20.
-    --from: nvidia-smi logs, DLProf reports, perfctl's own runs or a store, with nothing run.
+    Each model and batch size runs by itself for its times, then under a profiler for its kernels.
+    The same command goes on where it was stopped. --quick: resnet18 and mobilenet_v2 with random
+    weights, 20 images, batch sizes 1, 5 and 20. --from: nvidia-smi logs, DLProf reports, perfctl's
+    own runs or a store, with nothing run.
     """
     from perfctl.orchestrator.actions.study import inference as actions
 
     named = tuple(name.strip() for name in (models or "").split(",") if name.strip())
     asked = actions.InferenceStudy(
-        named, options.batch_list(batches), images, weights, weights_dir, data, data_dir, dataloader_workers, profiler,
-        profiled_steps, warmup, device, precision, timeout, recorded=recorded,
-    )  # fmt: skip
+        named,
+        options.batch_list(batches),
+        images,
+        weights,
+        weights_dir,
+        data,
+        data_dir,
+        dataloader_workers,
+        profiler,
+        profiled_steps,
+        warmup,
+        device,
+        precision,
+        timeout,
+        recorded=recorded,
+    )
     asked = replace(actions.quick(asked), recorded=recorded) if quick else asked
     if dry_run:
         show_parts(actions.parts(asked, out))
         return
     done = actions.inference_study(
-        asked, out, listening=listening_to_sweeps, messages=console, command_line=console.command_line()
+        asked,
+        out,
+        listening=listening_to_sweeps,
+        messages=console,
+        command_line=console.command_line(),
     )
     write_and_show(done.page, done.folder)
     done.check()
@@ -254,21 +348,43 @@ def flops(
     part: PartOf = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Compare the FLOPs of a network with pen and paper: sheet, counts, time by two clocks, memory, training, one page.
+    """Compare the FLOPs of a network with pen and paper: sheet, counts, time by two clocks, memory,
+    training, one page.
 
-    The MNIST CNN by default. Options that are not listed here go to the workload: --model resnet18 (torchvision), --data
-    mnist --data-dir DIR, --seed 1. A program of your own follows --: -- python train.py --batch-size {batch}. FLOPs count
-    1 multiply-add as 2. The same command again goes on where it stopped. Exit code 4: some parts failed, the rest is there.
+    The MNIST CNN by default. Options that are not listed here go to the workload: --model resnet18
+    (torchvision), --data mnist --data-dir DIR, --seed 1. A program of your own follows --: --
+    python train.py --batch-size {batch}. FLOPs count 1 multiply-add as 2. The same command again
+    goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
-    from perfctl.orchestrator.actions.study.flops import FlopsRequest, check, parts, run_part, study_flops
+    from perfctl.orchestrator.actions.study.flops import (
+        FlopsRequest,
+        check,
+        parts,
+        run_part,
+        study_flops,
+    )
     from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.report.studies.flops import page
 
     asked = FlopsRequest(
-        out, workload, tuple(context.args), context.meta.get(AFTER), options.batch_list(batches) if batches else None,
-        batch, epochs, steps, conv2, layer, tuple(hand or ()), device, precision, profiler, quick, recorded,
+        out,
+        workload,
+        tuple(context.args),
+        context.meta.get(AFTER),
+        options.batch_list(batches) if batches else None,
+        batch,
+        epochs,
+        steps,
+        conv2,
+        layer,
+        tuple(hand or ()),
+        device,
+        precision,
+        profiler,
+        quick,
+        recorded,
         console.command_line(),
-    )  # fmt: skip
+    )
     if dry_run:
         check(asked)
         show_parts(parts(asked))
@@ -276,7 +392,9 @@ def flops(
     if part is not None:
         run_part(asked, part, listening=listening_to_sweeps, messages=console)
         return
-    result = study_flops(asked, listening=listening_to_sweeps, reading=listening_to_reports, messages=console)
+    result = study_flops(
+        asked, listening=listening_to_sweeps, reading=listening_to_reports, messages=console
+    )
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()
 
@@ -293,36 +411,54 @@ def cost(
     source: Recorded = None,
     out: Out = Path("study-cost"),
 ) -> None:
-    """Measure VGG, ResNet, Inception and fully connected networks, and write what their time, memory and FLOPs go with.
+    """Measure VGG, ResNet, Inception and fully connected networks, and write what their time,
+    memory and FLOPs go with.
 
-    Fits a predictor, shows its error for networks left out, and writes the calculator's page. 1 multiply-add = 2 FLOPs.
+    Fits a predictor, shows its error for networks left out, and writes the calculator's page. 1
+    multiply-add = 2 FLOPs.
     """
     from perfctl.orchestrator.actions.bench import seconds
     from perfctl.orchestrator.actions.study import cost as actions
     from perfctl.orchestrator.report.studies import cost as page
 
     request = actions.CostRequest(
-        StudyFolder(out), design, quick, device, threads, seconds(budget) if budget is not None else None, models,
-        source, console.command_line(), prices,
-    )  # fmt: skip
+        StudyFolder(out),
+        design,
+        quick,
+        device,
+        threads,
+        seconds(budget) if budget is not None else None,
+        models,
+        source,
+        console.command_line(),
+        prices,
+    )
     if dry_run:
         show_parts(actions.parts(request))
         return
     done = actions.study_cost(request, listening, console)
     write_and_show(
         lambda: page.study_page(
-            done.points, done.observations, done.fits, calculator=done.calculator, missing=done.missing,
-            origin=f"recorded in {source}" if source else None, command=console.command_line(),
+            done.points,
+            done.observations,
+            done.fits,
+            calculator=done.calculator,
+            missing=done.missing,
+            origin=f"recorded in {source}" if source else None,
+            command=console.command_line(),
         ),
         request.folder,
-    )  # fmt: skip
+    )
     if done.calculator:
         console.result(f"Wrote {request.folder.path / done.calculator}")
     done.check()
 
 
 study.command(
-    "flops", short_help="FLOPs of a network against pen and paper.", cls=SweepCommand, context_settings=PASS_ON_CONTEXT
+    "flops",
+    short_help="FLOPs of a network against pen and paper.",
+    cls=SweepCommand,
+    context_settings=PASS_ON_CONTEXT,
 )(flops)
 study.command("inference", short_help="Inference at low batch: models x batch sizes.")(inference)
 study.command("speedup", short_help="U-Net and BiLSTM: each device against the first.")(speedup)

@@ -1,6 +1,8 @@
-"""The plan of an array of jobs: what each task runs, what the gather job runs after them, and where their files are.
+"""The plan of an array of jobs: what each task runs, what the gather job runs after them, and where
+their files are.
 
-The folder slurm-NAME of a sweep's array lies beside the folders of the sweeps that the tasks fill, as on one machine.
+The folder slurm-NAME of a sweep's array lies beside the folders of the sweeps that the tasks fill,
+as on one machine.
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_j
 _VERSION = 2
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""
 _RECORD = "tasks.json"
+
+_WANTED = {
+    "tuple[str, ...]": 'a list of strings, such as ["one", "two"]',
+    "bool": "true or false",
+    "int": "a whole number above 0",
+    "str": 'a string, such as "gpu"',
+}
+"""Type of a field of Site -> what its value must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,8 @@ class Task:
     arguments: tuple[str, ...]
     """The words after ``perfctl``. The call must be safe to repeat: it skips what is complete."""
     runs: SweepRuns | None = None
-    """What it adds to a sweep; None for a task of another kind, which is complete when it ended with exit code 0."""
+    """What it adds to a sweep; None for a task of another kind, which is complete when it ended
+    with exit code 0."""
 
     def __str__(self) -> str:
         return f"task {self.number} ({self.label})"
@@ -64,8 +75,8 @@ class Plan:
     """The user's command, quoted for a shell."""
     host: str
     finish: tuple[str, ...] = ()
-    """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather`` has named what is
-    missing; empty for sweeps, whose store and page that command writes."""
+    """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather``
+    has named what is missing; empty for sweeps, whose store and page that command writes."""
 
     @property
     def array(self) -> Path:
@@ -97,16 +108,25 @@ class Plan:
         return tuple(dict.fromkeys(task.runs.sweep for task in self.tasks if task.runs))
 
     def runs(self, task: Task) -> list[Path]:
-        """Folders of the task's runs in its sweep, oldest first; the last may be incomplete (.part)."""
+        """Folders of the task's runs in its sweep, oldest first; the last may be
+        incomplete (.part)."""
         if task.runs is None:
             return []
         folder = self.sweep_folder(task.runs.sweep)
-        found, part = attempts(folder, task.runs.batch_size), RunPaths(folder, task.runs.batch_size).part
+        found, part = (
+            attempts(folder, task.runs.batch_size),
+            RunPaths(folder, task.runs.batch_size).part,
+        )
         return [*found, part] if part.is_dir() else found
 
     def write(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
-        facts = {"workload": self.workload, "command": self.command, "host": self.host, "finish": self.finish}
+        facts = {
+            "workload": self.workload,
+            "command": self.command,
+            "host": self.host,
+            "finish": self.finish,
+        }
         tasks = [asdict(task) for task in self.tasks]
         write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts, "tasks": tasks})
 
@@ -117,18 +137,26 @@ def is_plan(folder: Path) -> bool:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan in ``folder``. Raises UsageError when there is none, it is damaged, or another version wrote it."""
+    """The plan in ``folder``. Raises UsageError when there is none, it is damaged, or another
+    version wrote it."""
     record = read_json(folder / _RECORD)
     if record is None:
-        raise UsageError(f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render")
+        raise UsageError(
+            f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render"
+        )
     if record.get("perfctl_slurm") != _VERSION:
-        raise UsageError(f"another version of perfctl wrote {folder / _RECORD}", "Use the perfctl that rendered it")
+        raise UsageError(
+            f"another version of perfctl wrote {folder / _RECORD}",
+            "Use the perfctl that rendered it",
+        )
     try:
         tasks = tuple(_task(**task) for task in record["tasks"])
         finish = tuple(record.get("finish", ()))
         return Plan(folder, record["workload"], tasks, record["command"], record["host"], finish)
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error
+        raise UsageError(
+            f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`"
+        ) from error
 
 
 def _task(number: int, label: str, arguments: Sequence[str], runs: dict[str, Any] | None) -> Task:
@@ -179,13 +207,17 @@ class Site:
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
-    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win. Raises
-    UsageError for a file that cannot be read, an unknown key, or a value of the wrong type."""
+    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier
+    ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value of the
+    wrong type."""
     for folder in folders:
         path = folder / "perfctl.toml"
         if path.is_file():
             table = _read(path)
-            asked = replace(asked, **{name: value for name, value in table.items() if getattr(asked, name) is None})
+            asked = replace(
+                asked,
+                **{name: value for name, value in table.items() if getattr(asked, name) is None},
+            )
     return asked
 
 
@@ -198,15 +230,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
     return dict(_setting(path, key, value) for key, value in table.items())
-
-
-_WANTED = {
-    "tuple[str, ...]": 'a list of strings, such as ["one", "two"]',
-    "bool": "true or false",
-    "int": "a whole number above 0",
-    "str": 'a string, such as "gpu"',
-}
-"""Type of a field of Site -> what its value must be."""
 
 
 def _setting(path: Path, key: str, value: Any) -> tuple[str, Any]:

@@ -1,7 +1,8 @@
 """Write the job scripts of an array from templates, which a site can replace.
 
-Printed values are quoted for the shell unless they pass a filter: ``words`` (several words, each quoted), ``comment``
-(one line without control characters) or ``asis`` (a line from the user, or an option quoted here).
+Printed values are quoted for the shell unless they pass a filter: ``words`` (several words, each
+quoted), ``comment`` (one line without control characters) or ``asis`` (a line from the user, or an
+option quoted here).
 
 Time limits are read as Slurm writes them; a profiler is told to stop some time before the limit.
 """
@@ -25,15 +26,43 @@ SLOW_WRITERS = ("nsys", "ncu", "dlprof")
 STOP_BEFORE_S = 300
 """Seconds before the time limit at which one of SLOW_WRITERS is told to stop."""
 STOP_BEFORE_QUICK_S = 60
-"""Seconds before the time limit at which any other profiler is told to stop. Slurm checks about twice a minute: its signal
-comes up to a minute early, never late."""
+"""Seconds before the time limit at which any other profiler is told to stop. Slurm checks about
+twice a minute: its signal comes up to a minute early, never late."""
 _SHORTEST_S = 10
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
+_GPU_MODULE = re.compile(r"(?i)(?:.*/)?(?:cuda|cudnn|nccl|nvhpc|nsight|nvidia)")
+
+_LINE = 112
+"""Characters of a line of a script before a command goes on in the next."""
+
+_WHY = {
+    "partition": "queue of the nodes with GPUs",
+    "account": "account to charge",
+    "gres": "one GPU a task; of one type: --gres=gpu:a100:1",
+    "time": "time limit of one task",
+    "mem": "memory of one task",
+    "cpus_per_task": "cores of one task",
+    "array": "the tasks; two at a time: --array={array}%2",
+    "output": "the log of each task",
+    "open_mode": "a repetition goes on in the same log",
+    "requeue": "after a node failure, start again: what is complete is skipped",
+    "signal": "{seconds} s before the time limit, the profiler writes what it has",
+}
+"""Option of sbatch -> comment beside it."""
+_EXAMPLES = {
+    "partition": "gpu",
+    "account": "project",
+    "time": "01:00:00",
+    "mem": "16G",
+    "cpus_per_task": "8",
+}
+"""Options that most sites want -> a value for the line that is off."""
+
 
 def minutes(text: str) -> int:
-    """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up.
-    Raises UsageError."""
+    """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds
+    rounded up. Raises UsageError."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
         raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
@@ -44,10 +73,11 @@ def minutes(text: str) -> int:
 
 
 def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Iterable[str]) -> int:
-    """Seconds before the time limit ``time`` at which the profiler is told to stop; by default what the slowest of
-    ``profilers`` needs to write, and at most a quarter of the limit.
+    """Seconds before the time limit ``time`` at which the profiler is told to stop; by default what
+    the slowest of ``profilers`` needs to write, and at most a quarter of the limit.
 
-    Raises UsageError when ``asked`` is not shorter than the limit: the scheduler would stop each task at its start.
+    Raises UsageError when ``asked`` is not shorter than the limit: the scheduler would stop each
+    task at its start.
     """
     limit = None if time is None or not re.match(r"\d", time) else minutes(time) * 60
     if asked is None:
@@ -60,7 +90,8 @@ def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Itera
 
 
 def grace(stop_before_s: int) -> int:
-    """Seconds of these for the profiler to write its report; the rest, at least 10 s, is for exporting it."""
+    """Seconds of these for the profiler to write its report; the rest, at least 10 s, is for
+    exporting it."""
     return max(stop_before_s - max(stop_before_s // 4, 10), 3)
 
 
@@ -69,8 +100,9 @@ class _AsIs(str):
 
 
 def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
-    Raises UsageError for values that a job script cannot contain, and for a template that fails to render."""
+    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to
+    bind into an image). Raises UsageError for values that a job script cannot contain, and for a
+    template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
     site_lines, unset = _site_directives(site, str(facts["device"]))
@@ -89,14 +121,21 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "dcgm_pause": bool(site.dcgm_pause),
         "stop_before": stop_before,
         "start": _start(
-            site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", tmpdir='"$TMPDIR"', srun=site.srun
+            site,
+            plan,
+            facts,
+            facts["sees"],
+            gpu=facts["device"] == "cuda",
+            tmpdir='"$TMPDIR"',
+            srun=site.srun,
         ),
     }
     return render_template(site.template, "slurm.sh.j2", context)
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page of sweeps and ingests."""
+    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page
+    of sweeps and ingests."""
     gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
     if "store" in facts:
         into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
@@ -125,12 +164,14 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of job.sh, the shell functions of both scripts. ``facts`` as for ``array_script``."""
+    """The text of job.sh, the shell functions of both scripts. ``facts`` as for
+    ``array_script``."""
     return render_template(None, "job_functions.sh.j2", _shared(plan, site, facts))
 
 
 def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch of an array of ingests. ``facts`` and errors as for ``array_script``, plus options (words)."""
+    """The text of array.sbatch of an array of ingests. ``facts`` and errors as for
+    ``array_script``, plus options (words)."""
     context = {
         **_shared(plan, site, facts),
         "modules": _lines("`module`", site.module),
@@ -145,11 +186,9 @@ def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     return render_template(None, "slurm_ingest.sh.j2", context)
 
 
-_GPU_MODULE = re.compile(r"(?i)(?:.*/)?(?:cuda|cudnn|nccl|nvhpc|nsight|nvidia)")
-
-
 def _gather_modules(site: Site) -> tuple[str, ...]:
-    """Modules of the gather job: those of the tasks without CUDA's, which fail on nodes without GPUs."""
+    """Modules of the gather job: those of the tasks without CUDA's, which fail on nodes
+    without GPUs."""
     if site.gather_module is not None:
         return site.gather_module
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
@@ -164,7 +203,9 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
         "title": _title(plan, site),
         "gathers": _gathers(plan, facts),
         "folder": one_line("the folder", str(folder)),
-        "shown": shlex.quote(str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)),
+        "shown": shlex.quote(
+            str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)
+        ),
         "functions": str(plan.functions),
         "cwd": one_line("the working folder", str(cwd)),
         "perfctl": facts["perfctl"],
@@ -192,11 +233,10 @@ def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
     if "store" not in facts:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
         return f"gather.sbatch names what is missing{ends}"
-    return f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl slurm gather"
-
-
-_LINE = 112
-"""Characters of a line of a script before a command goes on in the next."""
+    return (
+        f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl "
+        "slurm gather"
+    )
 
 
 def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
@@ -210,36 +250,48 @@ def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
 
 
 def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
-    """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``, the words after perfctl,
-    where tasks of one profiler differ in nothing but $batch; else these are "${arguments[@]}", set by ``choices`` or (of
-    ``several`` profilers) by a second ``case``."""
+    """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``,
+    the words after perfctl, where tasks of one profiler differ in nothing but $batch; else these
+    are "${arguments[@]}", set by ``choices`` or (of ``several`` profilers) by a second ``case``."""
     runs = [task.runs for task in plan.tasks if task.runs]
     if len(runs) < len(plan.tasks):
         labels = {task.number: _CONTROL.sub(" ", task.label) for task in plan.tasks}
         return {
             "choices": [
-                f"{task.number})  # {labels[task.number]}\n        arguments=({_wrapped(task.arguments, 8)}) ;;"
+                (
+                    f"{task.number})  # {labels[task.number]}\n        "
+                    f"arguments=({_wrapped(task.arguments, 8)}) ;;"
+                )
                 for task in plan.tasks
             ],
             "sweeps": False,
             "several": {},
             "call": '"${arguments[@]}"',
         }
-    calls = {one.profiler: _sweep_call(task.arguments, grace_s) for one, task in zip(runs, plan.tasks, strict=True)}
+    calls = {
+        one.profiler: _sweep_call(task.arguments, grace_s)
+        for one, task in zip(runs, plan.tasks, strict=True)
+    }
     several = len(calls) > 1
     return {
         "choices": [
-            f"{task.number}) {f'profiler={shlex.quote(one.profiler)} ' if several else ''}batch={one.batch_size} ;;"
+            (
+                f"{task.number}) {f'profiler={shlex.quote(one.profiler)} ' if several else ''}batch"
+                f"={one.batch_size} ;;"
+            )
             for one, task in zip(runs, plan.tasks, strict=True)
         ],
         "sweeps": True,
-        "several": {name: " \\\n            ".join(lines) for name, lines in calls.items()} if several else {},
+        "several": {name: " \\\n            ".join(lines) for name, lines in calls.items()}
+        if several
+        else {},
         "call": '"${arguments[@]}"' if several else " \\\n    ".join(*calls.values()),
     }
 
 
 def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
-    """The lines of a task's call, with $batch for its batch size, and what only its job script knows."""
+    """The lines of a task's call, with $batch for its batch size, and what only its job
+    script knows."""
     at = arguments.index("--batches")
     program = arguments[at + 3 :]  # after the batch size and --no-store
     return [
@@ -249,26 +301,9 @@ def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
     ]
 
 
-_WHY = {
-    "partition": "queue of the nodes with GPUs",
-    "account": "account to charge",
-    "gres": "one GPU a task; of one type: --gres=gpu:a100:1",
-    "time": "time limit of one task",
-    "mem": "memory of one task",
-    "cpus_per_task": "cores of one task",
-    "array": "the tasks; two at a time: --array={array}%2",
-    "output": "the log of each task",
-    "open_mode": "a repetition goes on in the same log",
-    "requeue": "after a node failure, start again: what is complete is skipped",
-    "signal": "{seconds} s before the time limit, the profiler writes what it has",
-}
-"""Option of sbatch -> comment beside it."""
-_EXAMPLES = {"partition": "gpu", "account": "project", "time": "01:00:00", "mem": "16G", "cpus_per_task": "8"}
-"""Options that most sites want -> a value for the line that is off."""
-
-
 def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
-    """Lines of options, each with the comment that _WHY has for it. (sbatch reads no further than #.)"""
+    """Lines of options, each with the comment that _WHY has for it. (sbatch reads no further
+    than #.)"""
     explained = []
     for line in lines:
         why = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
@@ -282,14 +317,22 @@ def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
     """(Slurm's options that depend on the site, those that are unset with an example each)."""
     has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
     set_lines = _options(
-        partition=site.partition, account=site.account, qos=site.qos, constraint=site.constraint,
-        gres=site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None), time=site.time, mem=site.mem,
+        partition=site.partition,
+        account=site.account,
+        qos=site.qos,
+        constraint=site.constraint,
+        gres=site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None),
+        time=site.time,
+        mem=site.mem,
         cpus_per_task=site.cpus,
-    )  # fmt: skip
+    )
     own = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
     named = {line.partition("=")[0] for line in (*set_lines, *own)}
     unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in named]
-    flags = [*(("--exclusive",) if site.exclusive else ()), *(("--disable-dcgm",) if site.disable_dcgm else ())]
+    flags = [
+        *(("--exclusive",) if site.exclusive else ()),
+        *(("--disable-dcgm",) if site.disable_dcgm else ()),
+    ]
     return [*_explained(set_lines), *flags, *own], _explained(unset, 33)
 
 
@@ -304,7 +347,8 @@ def _array_directives(plan: Plan, site: Site, stop_before: int) -> list[str]:
 
 
 def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
-    """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch expands it."""
+    """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
+    expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
     named = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
     return [*named, "--open-mode=append", "--requeue"]
@@ -325,9 +369,17 @@ def _options(**values: object) -> list[str]:
 
 
 def _start(
-    site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, tmpdir: str, srun: bool | None = None
-) -> _AsIs:  # fmt: skip
-    """The words before perfctl on a node: a job step, and the container that perfctl and the profiler run in."""
+    site: Site,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    sees: Iterable[Path],
+    *,
+    gpu: bool,
+    tmpdir: str,
+    srun: bool | None = None,
+) -> _AsIs:
+    """The words before perfctl on a node: a job step, and the container that perfctl and the
+    profiler run in."""
     step = "srun_step " if srun else ""
     if site.image is None:
         return _AsIs(step)
@@ -355,14 +407,18 @@ def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
 
 
 def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
-    """The rendered template ``own``, or perfctl's template ``name``. Raises UsageError when it cannot be rendered."""
+    """The rendered template ``own``, or perfctl's template ``name``. Raises UsageError when it
+    cannot be rendered."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, _AsIs) else shlex.quote(str(value)),
         loader=FunctionLoader(_source),
-    )  # fmt: skip
+    )
     environment.filters |= {
         "words": lambda values: _AsIs(shlex.join(map(str, values))),
         "comment": lambda text: _AsIs(_CONTROL.sub(" ", str(text))),
@@ -376,7 +432,9 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         place = f"{own or name}{f', line {line}' if line else ''}"
-        raise UsageError(f"{place}: {error}", f"Compare perfctl's own template, templates/{name}") from error
+        raise UsageError(
+            f"{place}: {error}", f"Compare perfctl's own template, templates/{name}"
+        ) from error
 
 
 def _source(name: str) -> str:

@@ -18,7 +18,8 @@ from perfctl.orchestrator.launch.profilers.outcome import tail
 from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 
 _FORMAT = "%F|%K|%A|%T|%r|%M|%N|%o"
-"""Array job, task, job, state, reason, time used, nodes, script; the script last, because its path may contain |."""
+"""Array job, task, job, state, reason, time used, nodes, script; the script last, because its path
+may contain |."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,18 @@ class Queued:
 
 
 def queued(plan: Plan) -> list[Queued]:
-    """The plan's jobs, found by the script that they run. Raises ToolMissing without squeue, PerfctlError when it
-    fails."""
+    """The plan's jobs, found by the script that they run. Raises ToolMissing without squeue,
+    PerfctlError when it fails."""
     found = []
-    for line in _ask("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}"):
+    for line in _ask(
+        "squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}"
+    ):
         cells = line.split("|", 7)
         script = Path(cells[-1])
-        own = script.parent.name == plan.folder.name and script.name in (plan.array.name, plan.gather.name)
+        own = script.parent.name == plan.folder.name and script.name in (
+            plan.array.name,
+            plan.gather.name,
+        )
         if len(cells) == 8 and own:
             task = int(cells[1]) if cells[1].isdecimal() else None
             found.append(Queued(cells[0], task, *cells[2:7]))
@@ -63,39 +69,59 @@ def queued(plan: Plan) -> list[Queued]:
 
 
 def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
-    """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns both job numbers.
-    Raises PerfctlError when sbatch fails; the message says whether the array was submitted."""
+    """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns
+    both job numbers. Raises PerfctlError when sbatch fails; the message says whether the array
+    was submitted."""
     some = () if tasks is None else (f"--array={','.join(map(str, tasks))}{_limit(plan)}",)
     array = _sbatch(*some, str(plan.array.absolute()))
     try:
         gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
     except PerfctlError as error:
         remedy = f"When it has ended, run perfctl slurm gather {plan.folder}"
-        raise PerfctlError(f"submitted the array as job {array}, but not its gather job: {error}", remedy) from error
+        raise PerfctlError(
+            f"submitted the array as job {array}, but not its gather job: {error}", remedy
+        ) from error
     return array, gather
 
 
 def check_is_array(plan: Plan, *, has_tasks: bool) -> None:
-    """Raises UsageError for a script without --array (unless ``has_tasks``), which sbatch would take for a single job."""
+    """Raises UsageError for a script without --array (unless ``has_tasks``), which sbatch would
+    take for a single job."""
     try:
         text = plan.array.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         said = f"{plan.array} cannot be read: {error.strerror}"
-        raise UsageError(said, "Render the array again: perfctl slurm render with `force`") from error
+        raise UsageError(
+            said, "Render the array again: perfctl slurm render with `force`"
+        ) from error
     if not has_tasks and not re.search(r"^#SBATCH\s+(?:--array[= ]|-a)", text, re.MULTILINE):
-        remedy = "Put one back (--array=0-N), render it again with `force`, or name the tasks in `tasks`"
-        raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)
+        remedy = (
+            "Put one back (--array=0-N), render it again with `force`, or name the tasks in `tasks`"
+        )
+        raise UsageError(
+            f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy
+        )
 
 
 def check_image(plan: Plan) -> None:
     """Raises UsageError when the image that the array's script names is not there."""
-    found = re.search(r"^image=(.+)$", plan.array.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    found = re.search(
+        r"^image=(.+)$", plan.array.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+    )
     try:
         words = shlex.split(found[1], comments=True) if found else []
     except ValueError:  # an edited line, which only a shell can read
         return
-    if len(words) == 1 and "$" not in words[0] and "://" not in words[0] and not Path(words[0]).exists():
-        remedy = "perfctl image render writes a definition to build one. If only the nodes have it: sbatch array.sbatch"
+    if (
+        len(words) == 1
+        and "$" not in words[0]
+        and "://" not in words[0]
+        and not Path(words[0]).exists()
+    ):
+        remedy = (
+            "perfctl image render writes a definition to build one. If only the nodes have it: "
+            "sbatch array.sbatch"
+        )
         raise UsageError(f"{plan.array} needs the image {words[0]}, which does not exist", remedy)
 
 
@@ -104,20 +130,23 @@ class Cancelled:
     """What a cancellation did."""
 
     tasks: int
-    """Tasks that are gone: they waited, had not begun to profile, or had been told to stop before."""
+    """Tasks that are gone: they waited, had not begun to profile, or had been told to
+    stop before."""
     told: int
     """Tasks whose profiler was told to stop: they write their reports and end by themselves."""
     gathers: int
 
 
 def cancel(plan: Plan, jobs: Sequence[Queued]) -> Cancelled:
-    """Take the plan's jobs out of the queue. A running profiler is told to stop by a signal to the job script alone:
-    a plain scancel signals every process of the job, and the report is lost. Raises PerfctlError when scancel fails."""
+    """Take the plan's jobs out of the queue. A running profiler is told to stop by a signal to the
+    job script alone: a plain scancel signals every process of the job, and the report is lost.
+    Raises PerfctlError when scancel fails."""
     by_number = {task.number: task for task in plan.tasks}
     told = [
-        job for job in jobs
+        job
+        for job in jobs
         if job.state == "RUNNING" and job.task in by_number and _profiles(plan, by_number[job.task])
-    ]  # fmt: skip
+    ]
     rest = [job for job in jobs if job not in told]
     if rest:
         _ask("scancel", *dict.fromkeys(job.name for job in rest))
@@ -153,20 +182,25 @@ def _sbatch(*words: str) -> str:
 def _ask(*argv: str) -> list[str]:
     """The lines that a tool of Slurm prints."""
     if tools.find(argv[0]) is None:
-        raise ToolMissing(f"{argv[0]} is not installed here", "Run this on a machine of the cluster")
+        raise ToolMissing(
+            f"{argv[0]} is not installed here", "Run this on a machine of the cluster"
+        )
     try:
         code, out, err = tools.run(argv, 60.0)
     except subprocess.TimeoutExpired as error:
         raise PerfctlError(f"{argv[0]} did not answer in 60 s", "Try again later") from error
     if code != 0:
-        raise PerfctlError(f"{argv[0]} failed: {' '.join(' '.join(err or out).split()) or f'exit code {code}'}")
+        raise PerfctlError(
+            f"{argv[0]} failed: {' '.join(' '.join(err or out).split()) or f'exit code {code}'}"
+        )
     return out
 
 
 WHOLE, PARTIAL, FAILED = "whole", "partial", "failed"
 WAITING, RUNNING, MISSING = "waiting", "running", "missing"
 UNKNOWN = "unknown"
-"""State of a task that started and did not end: without the queue, no one knows whether it still runs."""
+"""State of a task that started and did not end: without the queue, no one knows whether it
+still runs."""
 
 REPEAT = (PARTIAL, FAILED, MISSING)
 """States of tasks that are worth repeating."""
@@ -195,7 +229,8 @@ ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
 
 
 def summary(found: Sequence[TaskState]) -> str:
-    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running, 1 failed"."""
+    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running,
+    1 failed"."""
     counts = Counter(one.state for one in found)
     parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
     return f"{len(found)} {'task' if len(found) == 1 else 'tasks'}: {parts}"
@@ -210,12 +245,18 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
     own = [job for job in jobs or () if job.task == task.number]
     runs, events = plan.runs(task), _events(plan, task)
     if _is_whole(task, runs, events):
-        left = f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs" if own else None
+        left = (
+            f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs"
+            if own
+            else None
+        )
         return TaskState(task, WHOLE, left)
     if job := next((job for job in own if not job.waits), None):
         stages = _stages(plan, task)
         return TaskState(
-            task, RUNNING, f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}"
+            task,
+            RUNNING,
+            f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}",
         )
     if own:
         said = own[0].reason if own[0].reason not in ("None", "") else own[0].state.lower()
@@ -228,7 +269,8 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
 
 
 def _is_whole(task: Task, runs: Sequence[Path], events: Sequence[str]) -> bool:
-    """Whether the runs that it adds to its sweep are complete; of a task of another kind, whether it ended with 0."""
+    """Whether the runs that it adds to its sweep are complete; of a task of another kind, whether
+    it ended with 0."""
     if task.runs:
         return sum(map(is_whole, runs)) >= task.runs.repeat
     ended = _ENDED.search(events[-1]) if events else None
@@ -242,7 +284,9 @@ def _ended(
     ended = _ENDED.search(events[-1]) if events else None
     if not asked and events and not ended:
         return UNKNOWN, f"{events[-1]}; only squeue can tell whether it still runs"
-    if record := next((record for run in reversed(runs) if (record := read_run_record(run)) is not None), None):
+    if record := next(
+        (record for run in reversed(runs) if (record := read_run_record(run)) is not None), None
+    ):
         if (whole := sum(map(is_whole, runs))) and task.runs:
             return PARTIAL, f"{whole} of {task.runs.repeat} repetitions are complete"
         state = PARTIAL if record.get("status") == "partial" else FAILED
@@ -255,9 +299,17 @@ def _ended(
     if ended and ended[1] == _PARTLY_DONE and task.runs is None:
         return PARTIAL, "some of its runs are missing or incomplete"
     if ended:
-        return FAILED, f"it ended with exit code {ended[1]}" + (" and left no run" if task.runs else "")
+        return FAILED, f"it ended with exit code {ended[1]}" + (
+            " and left no run" if task.runs else ""
+        )
     stopped = ", was told to stop" if "told to stop" in events[-1] else ""
-    return FAILED, f"it was cut off: {events[-1]}{stopped}, and did not end by itself (killed, or the node failed)"
+    return (
+        FAILED,
+        (
+            f"it was cut off: {events[-1]}{stopped}, and did not end by itself (killed, or the "
+            "node failed)"
+        ),
+    )
 
 
 def _events(plan: Plan, task: Task) -> list[str]:
@@ -271,4 +323,8 @@ def _events(plan: Plan, task: Task) -> list[str]:
 
 def reasons(found: Sequence[TaskState]) -> dict[Task, str]:
     """Why each task without a run has none, for the store."""
-    return {state.task: f"{state.task}: {state.said}" for state in found if state.state in (MISSING, FAILED, UNKNOWN)}
+    return {
+        state.task: f"{state.task}: {state.said}"
+        for state in found
+        if state.state in (MISSING, FAILED, UNKNOWN)
+    }

@@ -1,6 +1,8 @@
-"""Check what a profiler needs inside a container: ask the perfctl in an image, or look around when running inside one.
+"""Check what a profiler needs inside a container: ask the perfctl in an image, or look around when
+running inside one.
 
-``python3 -m perfctl.orchestrator.launch.images.check PROFILER DEVICE``, run in the image, prints one line of JSON.
+``python3 -m perfctl.orchestrator.launch.images.check PROFILER DEVICE``, run in the image, prints
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ LIBCUDA = Tool(
 
 def check(image: Image, profiler: Profiler, device: str, version: str) -> Profiler:
     """The profiler with options that the tools in the image support.
-    Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks a tool."""
+    Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
+    a tool."""
     name = Path(image.path).name
     found = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
     if found != version:
@@ -47,17 +50,22 @@ def check(image: Image, profiler: Profiler, device: str, version: str) -> Profil
 
 
 def refuse(missing: tuple[Tool, ...], location: str) -> None:
-    """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how to get it."""
+    """Raises ToolMissing when there are any: what is missing at ``location``, why it is needed, how
+    to get it."""
     if not missing:
         return
     first = missing[0]
     others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
     remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
-    raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}", remedy)
+    raise ToolMissing(
+        f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}",
+        remedy,
+    )
 
 
 def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
-    """What ``profiler`` needs and this container lacks: tools, nsys's importer, the driver's library."""
+    """What ``profiler`` needs and this container lacks: tools, nsys's importer, the
+    driver's library."""
     found = list(profiler.missing())
     if profiler.name == "nsys" and tools.find("nsys") and nsys.state() is False:
         found.append(nsys.IMPORTER)
@@ -67,7 +75,8 @@ def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
 
 
 def has_libcuda() -> bool:
-    """Whether a program can load the driver's library here. --nv puts it outside of ldconfig's cache."""
+    """Whether a program can load the driver's library here. --nv puts it outside of
+    ldconfig's cache."""
     inside = any(Path("/.singularity.d/libs").glob("libcuda.so*"))
     return inside or ctypes.util.find_library("cuda") is not None
 
@@ -76,9 +85,12 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
     """The last line that Python prints in the image. Raises ToolMissing when it fails."""
     argv = (*image.prefix(), PYTHON, *words)
     try:
-        code, out, lines = tools.run(argv, 300.0)  # without FUSE an image is unpacked first, which can take minutes
+        # without FUSE an image is unpacked first, which can take minutes
+        code, out, lines = tools.run(argv, 300.0)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ToolMissing(f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)) from error
+        raise ToolMissing(
+            f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)
+        ) from error
     if code == 0 and out:
         return out[-1]
     raise ToolMissing(*_why(image, code, lines))
@@ -86,10 +98,16 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
 
 def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
     """(message, remedy) from the lines of the runtime's or Python's stderr."""
-    said = next((line for line in lines if line.startswith("FATAL:")), lines[-1] if lines else f"exit code {code}")
+    said = next(
+        (line for line in lines if line.startswith("FATAL:")),
+        lines[-1] if lines else f"exit code {code}",
+    )
     name = Path(image.path).name
     if "No module named 'perfctl." in said and Path("perfctl").is_dir():
-        return "the folder perfctl in the working directory hides the image's perfctl", "Start in another directory"
+        return (
+            "the folder perfctl in the working directory hides the image's perfctl",
+            "Start in another directory",
+        )
     if "No module named 'perfctl" in said:
         return (
             f"{name} has no perfctl, which must run inside the profiled process",
@@ -97,7 +115,10 @@ def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
         )
     if f'"{PYTHON}": executable file not found' in said:
         return f"{name} has no {PYTHON}", "Install Python 3.11 or newer in the image"
-    return f"{name} does not run: {said.removeprefix('FATAL:').strip()}", f"Try {image.runtime} exec {image.path} true"
+    return (
+        f"{name} does not run: {said.removeprefix('FATAL:').strip()}",
+        f"Try {image.runtime} exec {image.path} true",
+    )
 
 
 def main(name: str, device: str) -> None:

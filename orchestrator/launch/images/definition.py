@@ -22,7 +22,8 @@ BASE = f"docker://{NGC}:25.06-py3"
 """NVIDIA's PyTorch image of June 2025: CUDA 12.9, Python 3.12, torch, nsys and ncu."""
 EXTRAS = ("torch", "ncu", "nvml")
 KEPT = ("torch", "torchvision", "torchaudio", "triton", "numpy")
-"""Packages of a base image that pip must leave as they are: NVIDIA's torch is built against its own."""
+"""Packages of a base image that pip must leave as they are: NVIDIA's torch is built against
+its own."""
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 """The checkout where perfctl runs from one; else a folder without a pyproject.toml."""
@@ -36,7 +37,8 @@ class Definition:
     """What to build."""
 
     base: str = BASE
-    """An address (docker://...), a plain image name, a .sif file, or the folder of a root file system."""
+    """An address (docker://...), a plain image name, a .sif file, or the folder of a root
+    file system."""
     extras: tuple[str, ...] | None = None
     """None for EXTRAS; without torch for NVIDIA's PyTorch images, which have it."""
     source: Path | None = None
@@ -49,7 +51,8 @@ class Definition:
 
 
 def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
-    """The text of the definition ``out``. Raises UsageError for a base, source or extra that does not exist."""
+    """The text of the definition ``out``. Raises UsageError for a base, source or extra that does
+    not exist."""
     bootstrap, base = read_base(asked.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
     extras = usual if asked.extras is None else asked.extras
@@ -57,23 +60,35 @@ def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
     files, requirement = _files(asked, f"[{','.join(extras)}]" if extras else "", version)
     offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if asked.wheels else ()
     context = {
-        "version": version, "command": command, "build": shlex.join(build_command(out)),
-        "bootstrap": bootstrap, "base": one_line("`base`", base, _REMEDY), "place": _PLACE,
+        "version": version,
+        "command": command,
+        "build": shlex.join(build_command(out)),
+        "bootstrap": bootstrap,
+        "base": one_line("`base`", base, _REMEDY),
+        "place": _PLACE,
         "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
         "post": [one_line("`post`", line, _REMEDY) for line in asked.post],
-        "pip": (*offline, *asked.pip_options, requirement), "kept": KEPT,
-    }  # fmt: skip
+        "pip": (*offline, *asked.pip_options, requirement),
+        "kept": KEPT,
+    }
     return render_template(None, "apptainer.def.j2", context)
 
 
 def build_command(out: Path) -> tuple[str, ...]:
     """The command that builds it with the installed runtime; --fakeroot for anybody but root."""
     runtime = next((name for name in RUNTIMES if tools.find(name)), RUNTIMES[0])
-    return (runtime, "build", *(() if os.geteuid() == 0 else ("--fakeroot",)), str(out.with_suffix(".sif")), str(out))
+    return (
+        runtime,
+        "build",
+        *(() if os.geteuid() == 0 else ("--fakeroot",)),
+        str(out.with_suffix(".sif")),
+        str(out),
+    )
 
 
 def read_base(base: str) -> tuple[str, str]:
-    """(Bootstrap, From) of a base image: a path is a local image, a bare name one from Docker Hub."""
+    """(Bootstrap, From) of a base image: a path is a local image, a bare name one from
+    Docker Hub."""
     example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
     scheme, separator, rest = base.partition("://")
     if separator:
@@ -92,12 +107,14 @@ def check_extras(extras: Iterable[str]) -> None:
     every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
     known = [name for name in every if name not in ("test", "dev", "fuzz")]
     if unknown := [extra for extra in extras if extra not in known]:
-        raise UsageError(f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(known)}")
+        raise UsageError(
+            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(known)}"
+        )
 
 
 def own_source() -> Path | None:
-    """The checkout or wheel that this perfctl comes from; None for a release from a package index. Raises UsageError when
-    it came from elsewhere, such as a wheel that is gone."""
+    """The checkout or wheel that this perfctl comes from; None for a release from a package index.
+    Raises UsageError when it came from elsewhere, such as a wheel that is gone."""
     if (_CHECKOUT / "pyproject.toml").is_file():
         return _CHECKOUT
     try:
@@ -110,7 +127,10 @@ def own_source() -> Path | None:
     path = Path(unquote(urlsplit(url).path))
     if url.startswith("file:") and path.exists():
         return path
-    said = f"`source`: this perfctl was installed from {url or 'an unknown place'}, which is not on this machine now"
+    said = (
+        f"`source`: this perfctl was installed from {url or 'an unknown place'}, which is not on "
+        "this machine now"
+    )
     raise UsageError(said, "Name a wheel or a checkout of perfctl")
 
 
@@ -119,7 +139,9 @@ def _files(asked: Definition, extras: str, version: str) -> tuple[list[tuple[Pat
     files: list[tuple[Path, str]] = []
     if asked.wheels is not None:
         if not asked.wheels.is_dir():
-            raise UsageError(f"`wheels`: {asked.wheels} is not a folder", "Fill one with pip download")
+            raise UsageError(
+                f"`wheels`: {asked.wheels} is not a folder", "Fill one with pip download"
+            )
         files.append((asked.wheels.absolute(), f"{_PLACE}/wheels"))
     source = asked.source or own_source()
     if source is None:
@@ -132,7 +154,8 @@ def _files(asked: Definition, extras: str, version: str) -> tuple[list[tuple[Pat
 
 
 def parts(source: Path) -> list[Path]:
-    """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is none of perfctl."""
+    """The files and folders of a checkout that building perfctl needs. Raises UsageError when it is
+    none of perfctl."""
     try:
         project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
         folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
@@ -148,5 +171,7 @@ def _quoted(path: Path) -> str:
     """A path as %files reads it. Raises UsageError for one that %files cannot express."""
     text = one_line("a path", str(path), _REMEDY)
     if '"' in text:
-        raise UsageError(f"{text}: a path in %files must not contain a quotation mark", "Use another folder")
+        raise UsageError(
+            f"{text}: a path in %files must not contain a quotation mark", "Use another folder"
+        )
     return f'"{text}"' if any(character.isspace() for character in text) else text

@@ -1,6 +1,8 @@
-"""Run a command inside a container image with Apptainer or Singularity, and detect the container perfctl runs in.
+"""Run a command inside a container image with Apptainer or Singularity, and detect the container
+perfctl runs in.
 
-Profiler and program both go inside: a profiler outside the container records nothing and still exits with code 0.
+Profiler and program both go inside: a profiler outside the container records nothing and still
+exits with code 0.
 """
 
 from __future__ import annotations
@@ -20,14 +22,47 @@ RUNTIMES = ("apptainer", "singularity")
 PYTHON = "python3"
 """The interpreter inside an image, looked up on the image's PATH."""
 PASSED = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_*", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUBLAS_*", "CUDNN_*",
-    "NVIDIA_*", "NCCL_*", "TORCH_*", "PYTORCH_*", "OMP_*", "MKL_*", "OPENBLAS_*", "MASTER_*", "RANK", "LOCAL_RANK",
-    "WORLD_SIZE", "HF_HOME", "HF_*_OFFLINE", "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "SLURM_JOB_*", "SLURM_ARRAY_*",
-    "SLURM_CPUS_*", "SLURM_GPUS*", "SLURM_N*", "SLURM_PROCID", "SLURM_LOCALID", "PBS_ARRAY_INDEX", "PBS_JOBID",
-    "LSB_JOBID", "LSB_JOBINDEX", "SCRATCH", "LSCRATCH", "LOCAL_SCRATCH", "SLURM_TMPDIR", "TMPDIR", "PERFCTL_*",
-)  # fmt: skip
-"""Variables, as shell patterns, that reach an image. Others stay outside: LD_LIBRARY_PATH, PYTHONPATH, CUDA_HOME and such
-name files of the host, and many hold secrets."""
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_*",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUBLAS_*",
+    "CUDNN_*",
+    "NVIDIA_*",
+    "NCCL_*",
+    "TORCH_*",
+    "PYTORCH_*",
+    "OMP_*",
+    "MKL_*",
+    "OPENBLAS_*",
+    "MASTER_*",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "HF_HOME",
+    "HF_*_OFFLINE",
+    "HF_DATASETS_CACHE",
+    "XDG_CACHE_HOME",
+    "SLURM_JOB_*",
+    "SLURM_ARRAY_*",
+    "SLURM_CPUS_*",
+    "SLURM_GPUS*",
+    "SLURM_N*",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "PBS_ARRAY_INDEX",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "LSB_JOBINDEX",
+    "SCRATCH",
+    "LSCRATCH",
+    "LOCAL_SCRATCH",
+    "SLURM_TMPDIR",
+    "TMPDIR",
+    "PERFCTL_*",
+)
+"""Variables, as shell patterns, that reach an image. Others stay outside: LD_LIBRARY_PATH,
+PYTHONPATH, CUDA_HOME and such name files of the host, and many hold secrets."""
 SCRATCH = ("SCRATCH", "LSCRATCH", "LOCAL_SCRATCH", "SLURM_TMPDIR")
 """Variables in which sites name their scratch folders; an image sees those folders."""
 
@@ -46,22 +81,29 @@ class Image:
     """Add the driver's libraries (--nv)."""
 
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
-        """The words before a command that run it inside the image with a clean environment, in ``cwd``; ``folders``,
-        ``cwd`` and the site's scratch folders keep their paths. Raises UsageError like ``own_binds``."""
+        """The words before a command that run it inside the image with a clean environment, in
+        ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
+        UsageError like ``own_binds``."""
         own = own_binds((*folders, *scratch_folders(), *(() if cwd is None else (cwd,))))
         binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
         return (
-            self.runtime, "exec", "--cleanenv", *isolation(),
+            self.runtime,
+            "exec",
+            "--cleanenv",
+            *isolation(),
             *(("--nv",) if self.gpu else ()),
             *binds,
             *(("--pwd", str(cwd)) if cwd else ()),
             self.path,
-        )  # fmt: skip
+        )
 
     def wrap(self, command: Command, folders: Iterable[Path], cwd: Path) -> Command:
-        """``command``, run inside the image, with its environment variables set under either runtime."""
+        """``command``, run inside the image, with its environment variables set under
+        either runtime."""
         argv = (*self.prefix(folders, cwd), *command.argv)
-        return replace(command, argv=argv, environment=image_environment(command.environment), in_image=True)
+        return replace(
+            command, argv=argv, environment=image_environment(command.environment), in_image=True
+        )
 
     def identity(self) -> list[object]:
         """Values that identify the image; rebuilding it changes them."""
@@ -75,11 +117,17 @@ class Image:
         return {"container": " ".join(filter(None, words)), "image": _name(self.path)}
 
 
-def image(path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False) -> Image:
-    """The image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing without a runtime."""
+def image(
+    path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False
+) -> Image:
+    """The image at ``path``. Raises UsageError when it or a bind is not there, ToolMissing without
+    a runtime."""
     if "://" not in path:
         if not Path(path).exists():
-            raise UsageError(f"`image`: {path} does not exist", "perfctl image render writes a definition to build one")
+            raise UsageError(
+                f"`image`: {path} does not exist",
+                "perfctl image render writes a definition to build one",
+            )
         path = os.path.abspath(path)  # noqa: PTH100  resolve() would follow links
     return Image(path, find_runtime(runtime), tuple(_checked(bind) for bind in binds), gpu)
 
@@ -95,7 +143,8 @@ def find_runtime(asked: str | None = None) -> str:
 
 
 def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables as they are, plus the two prefixed forms that reach an image even where a site clears the others."""
+    """Variables as they are, plus the two prefixed forms that reach an image even where a site
+    clears the others."""
     return {
         f"{prefix}{name}": value
         for name, value in environment.items()
@@ -104,13 +153,17 @@ def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def isolation() -> tuple[str, ...]:
-    """Options that keep packages of the home folder out of an image, unless the user set the variable for images."""
-    set_by_user = any(f"{runtime.upper()}ENV_PYTHONNOUSERSITE" in os.environ for runtime in RUNTIMES)
+    """Options that keep packages of the home folder out of an image, unless the user set the
+    variable for images."""
+    set_by_user = any(
+        f"{runtime.upper()}ENV_PYTHONNOUSERSITE" in os.environ for runtime in RUNTIMES
+    )
     return () if set_by_user else ("--env", "PYTHONNOUSERSITE=1")
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of PASSED that are set here, in the forms that reach an image; a form that the user set wins."""
+    """The variables of PASSED that are set here, in the forms that reach an image; a form that the
+    user set wins."""
     names = [name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)]
     forms = image_environment({name: os.environ[name] for name in names})
     return {name: value for name, value in forms.items() if name not in os.environ}
@@ -119,12 +172,16 @@ def passed_on() -> dict[str, str]:
 def scratch_folders() -> list[Path]:
     """The site's scratch folders (SCRATCH) that exist here and that --bind can express."""
     named = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
-    return [path for path in named if path.is_absolute() and path.is_dir() and not set(str(path)) & set(":,")]
+    return [
+        path
+        for path in named
+        if path.is_absolute() and path.is_dir() and not set(str(path)) & set(":,")
+    ]
 
 
 def tmpdir_binds(folder: Path) -> dict[str, str]:
-    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them. A deep TMPDIR is
-    reached through a link; then the folder that holds the link is bound."""
+    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with
+    them. A deep TMPDIR is reached through a link; then the folder that holds the link is bound."""
     own = str(folder.parent if folder.is_symlink() else folder)
     names = ("APPTAINER_BIND", "SINGULARITY_BIND")
     return {name: ",".join(filter(None, (os.environ.get(name), own))) for name in names}
@@ -153,7 +210,9 @@ def inside(root: Path = Path("/")) -> Inside | None:
         if path := os.environ.get(f"{runtime.upper()}_CONTAINER"):
             return Inside(runtime, _name(path))
     marks = {".singularity.d": "apptainer", ".dockerenv": "docker", "run/.containerenv": "podman"}
-    return next((Inside(runtime, None) for mark, runtime in marks.items() if (root / mark).exists()), None)
+    return next(
+        (Inside(runtime, None) for mark, runtime in marks.items() if (root / mark).exists()), None
+    )
 
 
 def _name(path: str) -> str:
@@ -161,24 +220,35 @@ def _name(path: str) -> str:
 
 
 def own_binds(folders: Iterable[Path]) -> list[str]:
-    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind. / is never
-    bound. Raises UsageError for a path that --bind cannot express."""
+    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs
+    no bind. / is never bound. Raises UsageError for a path that --bind cannot express."""
     kept: list[Path] = []
     for folder in sorted({folder.absolute() for folder in folders} - {Path("/")}):
         if not any(folder.is_relative_to(other) for other in kept):
             kept.append(folder)
     if bad := next((folder for folder in kept if set(str(folder)) & set(":,")), None):
-        raise UsageError(f"{bad} cannot be bound into an image: its path contains ':' or ','", "Use another folder")
+        raise UsageError(
+            f"{bad} cannot be bound into an image: its path contains ':' or ','",
+            "Use another folder",
+        )
     return list(map(str, kept))
 
 
 def _checked(bind: str) -> str:
-    """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and FROM exists."""
+    """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
+    FROM exists."""
     source, _, rest = bind.partition(":")
     target, _, mode = rest.partition(":")
-    if not source or "," in bind or (rest and not target.startswith("/")) or mode not in ("", "ro", "rw"):
+    if (
+        not source
+        or "," in bind
+        or (rest and not target.startswith("/"))
+        or mode not in ("", "ro", "rw")
+    ):
         example = "For example /data, /data:/mnt or /data:/mnt:ro"
         raise UsageError(f"`bind`: expected FOLDER[:TARGET[:ro|rw]], got '{bind}'", example)
     if not Path(source).exists():
-        raise UsageError(f"`bind`: {source} does not exist", "Name a folder of this machine before the colon")
+        raise UsageError(
+            f"`bind`: {source} does not exist", "Name a folder of this machine before the colon"
+        )
     return ":".join(filter(None, (str(Path(source).absolute()), target, mode)))

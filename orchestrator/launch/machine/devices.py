@@ -1,5 +1,5 @@
-"""GPUs and sets of cores to place runs on: find the GPUs that nvidia-smi lists and the cores near each, read
-CUDA_VISIBLE_DEVICES, and lock what is used against other perfctls.
+"""GPUs and sets of cores to place runs on: find the GPUs that nvidia-smi lists and the cores near
+each, read CUDA_VISIBLE_DEVICES, and lock what is used against other perfctls.
 """
 
 from __future__ import annotations
@@ -22,6 +22,16 @@ from perfctl.orchestrator.launch.sweep import folders
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+_EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
+
+SHARED = Path("/tmp/perfctl-gpus")  # noqa: S108  # nosec B108
+"""Holds one lock per GPU for all users: two profilers on one GPU fail, or spoil each other's
+figures. ncu's own lock is in TMPDIR, which is a run's own. Not in TMPDIR, which differs between
+users and jobs."""
+_GPU = "gpu-"
+_LOCK_MODE = 0o666
+"""Everybody may lock; the folders decide who may come near."""
+
 
 class Gpu(NamedTuple):
     """One GPU in the output of nvidia-smi; ``bus`` as sysfs writes it: 0000:65:00.0."""
@@ -39,11 +49,16 @@ def list_gpus() -> tuple[Gpu, ...]:
 
 def visible_entries(value: str | None) -> tuple[str, ...] | None:
     """Entries of a value of CUDA_VISIBLE_DEVICES; None where it is not set."""
-    return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
+    return (
+        None
+        if value is None
+        else tuple(entry.strip() for entry in value.split(",") if entry.strip())
+    )
 
 
 def find_gpu(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
-    """The GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of the GPU; None for none."""
+    """The GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of the GPU;
+    None for none."""
     if entry.startswith("MIG-"):
         parent = re.match(r"MIG-(GPU-[^/]+)/", entry)  # the older form: MIG-GPU-UUID/gi/ci
         entry = parent[1] if parent else _parents().get(entry, entry)
@@ -53,8 +68,9 @@ def find_gpu(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
 def capability(entry: str | None) -> tuple[str | None, str]:
     """(compute capability, the GPU in words) of the GPU that a program sees as its first.
 
-    ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The capability is None where
-    nvidia-smi does not say it, or where CUDA may number the GPUs in another order than nvidia-smi and they differ.
+    ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
+    capability is None where nvidia-smi does not say it, or where CUDA may number the GPUs in
+    another order than nvidia-smi and they differ.
     """
     gpus = list_gpus()
     found = {row[0]: row[1] for row in _rows("index,compute_cap") if len(row) == 2}
@@ -62,7 +78,11 @@ def capability(entry: str | None) -> tuple[str | None, str]:
     if gpu is None or gpu.number not in found:
         return None, f"GPU {entry or '0'}"
     by_number = entry is None or entry.isdecimal()
-    if by_number and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(found.values())) > 1:
+    if (
+        by_number
+        and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+        and len(set(found.values())) > 1
+    ):
         return None, f"GPU {gpu.number} (CUDA numbers unlike GPUs by speed, not as nvidia-smi does)"
     return found[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
 
@@ -88,7 +108,9 @@ def _parents() -> dict[str, str]:
 def read_cores(text: str) -> frozenset[int]:
     """The cores in text such as "0-3,8". Raises ValueError for anything else."""
     pieces = (piece.partition("-") for piece in filter(None, text.strip().split(",")))
-    return frozenset(core for first, _, last in pieces for core in range(int(first), int(last or first) + 1))
+    return frozenset(
+        core for first, _, last in pieces for core in range(int(first), int(last or first) + 1)
+    )
 
 
 def format_cores(cores: Iterable[int]) -> str:
@@ -103,10 +125,14 @@ def format_cores(cores: Iterable[int]) -> str:
 
 
 def split_cores(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[frozenset[int]]:
-    """``cores`` in ``parts`` with equally many physical cores; a remainder stays idle. Too few: every part gets all.
-    Hardware threads of one physical core stay together, so that two runs do not slow each other down."""
+    """``cores`` in ``parts`` with equally many physical cores; a remainder stays idle. Too few:
+    every part gets all. Hardware threads of one physical core stay together, so that two runs do
+    not slow each other down."""
     topology = root / "sys/devices/system/cpu"
-    threads = {core: _listed(topology / f"cpu{core}/topology/thread_siblings_list") | {core} for core in cores}
+    threads = {
+        core: _listed(topology / f"cpu{core}/topology/thread_siblings_list") | {core}
+        for core in cores
+    }
     physical = sorted({siblings & cores for siblings in threads.values()}, key=min)
     each = len(physical) // parts
     if each == 0:
@@ -120,9 +146,6 @@ def _listed(path: Path) -> frozenset[int]:
         return read_cores(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return frozenset()
-
-
-_EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +170,35 @@ class Place:
 
 
 def kind_of(text: str) -> str:
-    """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or anything else."""
+    """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or
+    anything else."""
     pieces = [piece.strip() for piece in text.split(",")]
     if all(piece.isdecimal() for piece in pieces):
         kind = "cuda"
     elif all(re.fullmatch(r"cpu:\d+(-\d+)?(\+\d+(-\d+)?)*", piece) for piece in pieces):
         kind = "cpu"
     else:
-        raise UsageError(f"`devices`: expected GPU numbers or sets of cores, got '{text}'", _EXAMPLE)
+        raise UsageError(
+            f"`devices`: expected GPU numbers or sets of cores, got '{text}'", _EXAMPLE
+        )
     if len(set(pieces)) < len(pieces):
-        raise UsageError(f"`devices`: '{text}' names a device twice", "Each run needs a device of its own")
+        raise UsageError(
+            f"`devices`: '{text}' names a device twice", "Each run needs a device of its own"
+        )
     return kind
 
 
 def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
-    """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU numbers index
-    CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
+    """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU
+    numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
     if kind_of(text) == "cpu":
         return _core_sets(pieces)
     gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
     entries = [_entry(int(piece), visible, gpus) for piece in pieces]
     cores = _near([find_gpu(entry, gpus) for entry in entries], root)
-    order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi; CUDA would number GPUs by speed
+    # as nvidia-smi; CUDA would number GPUs by speed
+    order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(
         Place(
             f"GPU {piece}",
@@ -193,14 +222,19 @@ def first_gpu() -> Place | None:
 
 @contextmanager
 def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
-    """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for a GPU, of this user for
-    cores. The kernel releases the locks when the process ends, however it ends."""
+    """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for
+    a GPU, of this user for cores. The kernel releases the locks when the process ends, however
+    it ends."""
     with ExitStack() as held:
         for place in reserved:
             for name in place.locks:
-                where = folder or (shared_folder() if name.startswith(_GPU) else None) or _lock_folder()
+                where = (
+                    folder or (shared_folder() if name.startswith(_GPU) else None) or _lock_folder()
+                )
                 refuse = partial(_in_use, place.label)
-                handle = held.enter_context(folders.locked(where / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE))
+                handle = held.enter_context(
+                    folders.locked(where / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE)
+                )
                 with suppress(OSError):  # another user's file, which may only be locked
                     os.fchmod(handle, _LOCK_MODE)  # whatever the umask
                     os.ftruncate(handle, 0)
@@ -212,21 +246,15 @@ def _in_use(label: str, handle: int) -> UsageError:
     owner = os.read(handle, 20).decode(errors="replace").strip()
     said = f" (process {owner})" if owner.isdecimal() else ""
     return UsageError(
-        f"{label} is in use by another perfctl{said}; two runs on one device would distort each other's times",
+        f"{label} is in use by another perfctl{said}; two runs on one device would distort each "
+        "other's times",
         "Wait for it, or choose other `devices`",
     )
 
 
-SHARED = Path("/tmp/perfctl-gpus")  # noqa: S108  # nosec B108
-"""Holds one lock per GPU for all users: two profilers on one GPU fail, or spoil each other's figures. ncu's own lock is in
-TMPDIR, which is a run's own. Not in TMPDIR, which differs between users and jobs."""
-_GPU = "gpu-"
-_LOCK_MODE = 0o666
-"""Everybody may lock; the folders decide who may come near."""
-
-
 def shared_folder(folder: Path | None = None) -> Path | None:
-    """``folder`` (SHARED), made for everybody; None where it cannot be trusted: then locks are of this user only."""
+    """``folder`` (SHARED), made for everybody; None where it cannot be trusted: then locks are of
+    this user only."""
     folder = folder or SHARED
     with suppress(OSError):
         folder.mkdir(mode=0o700)
@@ -240,8 +268,8 @@ def shared_folder(folder: Path | None = None) -> Path | None:
 
 
 def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
-    """One folder per user, the same in every session; not below TMPDIR, which differs between jobs. Raises UsageError
-    when it belongs to another user, or others may write to it."""
+    """One folder per user, the same in every session; not below TMPDIR, which differs between jobs.
+    Raises UsageError when it belongs to another user, or others may write to it."""
     folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -266,7 +294,9 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
             said = f"`devices`: this process may not use core {min(missing)} of {piece}"
             raise UsageError(said, f"It may use {format_cores(allowed)}")
         if twice := cores & used:
-            raise UsageError(f"`devices`: core {min(twice)} is in two sets", "Each run needs cores of its own")
+            raise UsageError(
+                f"`devices`: core {min(twice)} is in two sets", "Each run needs cores of its own"
+            )
         used |= cores
         locks = tuple(f"core-{core}" for core in sorted(cores))
         made.append(Place(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1))
@@ -274,13 +304,21 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) -> str:
-    """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no such GPU."""
+    """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no
+    such GPU."""
     entries = visible if visible is not None else tuple(gpu.number for gpu in gpus)
     if visible is None and not gpus:
         return str(number)
     if number >= len(entries):
-        source = f"{VISIBLE} is {os.environ[VISIBLE]!r}" if visible is not None else "as listed by nvidia-smi"
-        raise UsageError(f"`devices`: GPU {number} does not exist; there are {len(entries)} ({source})", "Count from 0")
+        source = (
+            f"{VISIBLE} is {os.environ[VISIBLE]!r}"
+            if visible is not None
+            else "as listed by nvidia-smi"
+        )
+        raise UsageError(
+            f"`devices`: GPU {number} does not exist; there are {len(entries)} ({source})",
+            "Count from 0",
+        )
     return entries[number]
 
 
@@ -290,10 +328,13 @@ def _lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
 
 
 def _near(gpus: list[Gpu | None], root: Path) -> list[frozenset[int] | None]:
-    """Cores near each GPU; GPUs near the same cores split them. None where the kernel does not list them."""
+    """Cores near each GPU; GPUs near the same cores split them. None where the kernel does not
+    list them."""
     allowed = os.sched_getaffinity(0)
     cards = root / "sys/bus/pci/devices"
-    near = [_listed(cards / gpu.bus / "local_cpulist") & allowed if gpu else frozenset() for gpu in gpus]
+    near = [
+        _listed(cards / gpu.bus / "local_cpulist") & allowed if gpu else frozenset() for gpu in gpus
+    ]
     result: list[frozenset[int] | None] = [None] * len(gpus)
     for cores in {group for group in near if group}:
         at = [number for number, other in enumerate(near) if other == cores]

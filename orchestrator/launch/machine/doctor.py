@@ -1,4 +1,5 @@
-"""Examine this machine for ``perfctl doctor``: tools, permissions, and what each profiler can do here."""
+"""Examine this machine for ``perfctl doctor``: tools, permissions, and what each profiler can
+do here."""
 
 from __future__ import annotations
 
@@ -27,9 +28,37 @@ _OPTIONAL_PROGRAMS = (
     ("sbatch", "only needed to run sweeps as Slurm jobs"),
 )
 _OPTIONAL_PACKAGES = (
-    ("ncu_report", "ncu_report", "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'"),
-    ("pynvml", "nvidia-ml-py", "samples GPU memory and power during a run. pip install 'perfctl[nvml]'"),
+    (
+        "ncu_report",
+        "ncu_report",
+        "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'",
+    ),
+    (
+        "pynvml",
+        "nvidia-ml-py",
+        "samples GPU memory and power during a run. pip install 'perfctl[nvml]'",
+    ),
 )
+
+_COUNTERS = (
+    "ncu and nsys --gpu-metrics-devices work for root only, and you are not root. Type: echo "
+    "'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
+    "/etc/modprobe.d/nvidia-counters.conf, and reboot (Debian, Ubuntu: sudo update-initramfs -u "
+    "before it); in docker: --cap-add=SYS_ADMIN"
+)
+_LOCKS = (
+    "it is not a folder that all users may write to, so a second user of a GPU is not noticed. "
+    f"Type: sudo rm -rf {devices.SHARED}; sudo mkdir -m 1777 {devices.SHARED}"
+)
+_MOST_PARANOID = 2
+"""Highest kernel.perf_event_paranoid at which nsys can sample the CPU of a user's own processes."""
+_SAMPLING = (
+    "perfctl does not need it; for nsys --tool-args='--sample=process-tree' type: sudo sysctl "
+    "kernel.perf_event_paranoid=2"
+)
+
+_Answers = tuple[tuple[bool, str, str | None, str | None], ...]
+"""(whether it holds, state, value, detail): the first that holds counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +75,19 @@ class Finding:
 
 
 def examine() -> tuple[Finding, ...]:
-    """All findings that decide which profilers work here. Starts short programs and changes nothing."""
+    """All findings that decide which profilers work here. Starts short programs and
+    changes nothing."""
     findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
     return (*findings, *_what_works({finding.name: finding.state for finding in findings}))
 
 
 def host_facts() -> dict[str, str]:
     """Facts about the host for a run's environment. Never the process environment."""
-    facts = {"host": socket.gethostname(), "kernel": platform.release(), "python": platform.python_version()}
+    facts = {
+        "host": socket.gethostname(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
     if cpu := _value(Path("/proc/cpuinfo"), "model name"):
         facts["cpu"] = cpu
     return {**facts, "cpu_count": str(len(os.sched_getaffinity(0)))}
@@ -66,12 +100,22 @@ def _gpu() -> Iterator[Finding]:
         index, *rest = (cell.strip() for cell in line.split(","))
         if len(rest) == 4:
             name, capability, memory, driver = rest
-            yield Finding(f"GPU {index}", OK, name, f"compute capability {capability}, {memory}, driver {driver}")
+            yield Finding(
+                f"GPU {index}",
+                OK,
+                name,
+                f"compute capability {capability}, {memory}, driver {driver}",
+            )
     if not answer and tools.has_gpu_driver():
-        detail = "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus all"
+        detail = (
+            "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus "
+            "all"
+        )
         yield Finding("GPU", WARNING, None, detail)
     elif not answer:
-        yield Finding("GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work")
+        yield Finding(
+            "GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work"
+        )
 
 
 def _profiling_tools() -> Iterator[Finding]:
@@ -80,10 +124,15 @@ def _profiling_tools() -> Iterator[Finding]:
         there = nsys.state()
         detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}" if there is False else None
         if there is None:
-            yield Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
+            yield Finding(
+                "nsys importer", OK, "not checked", "this installation keeps it elsewhere"
+            )
         else:
             yield Finding("nsys importer", OK if there else MISSING, None, detail)
-    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)")
+    yield _program(
+        "ncu",
+        "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
+    )
     yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
     for name, use in _OPTIONAL_PROGRAMS:
         path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
@@ -106,18 +155,24 @@ def _permissions() -> Iterator[Finding]:
     elif allowed:
         yield Finding("GPU counters", OK, "for all")
     else:
-        yield Finding("GPU counters", OK if root else WARNING, "for root", None if root else _COUNTERS)
+        yield Finding(
+            "GPU counters", OK if root else WARNING, "for root", None if root else _COUNTERS
+        )
     if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
         yield from _device_files()
         yield _locks()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
-        detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
+        detail = (
+            "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
+        )
         yield Finding("DCGM", WARNING, "running", detail)
     else:
         yield Finding("DCGM", OK, "not running")
     lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
     if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
-        detail = "belongs to another user: perfctl gives ncu its own TMPDIR, but ncu by itself fails"
+        detail = (
+            "belongs to another user: perfctl gives ncu its own TMPDIR, but ncu by itself fails"
+        )
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
         yield Finding("ncu lock file", OK, "none of another user")
@@ -126,27 +181,20 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("CPU sampling", OK, "not allowed", _SAMPLING)
 
 
-_COUNTERS = (
-    "ncu and nsys --gpu-metrics-devices work for root only, and you are not root. Type: echo 'options nvidia "
-    "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-counters.conf, and reboot (Debian, Ubuntu: "
-    "sudo update-initramfs -u before it); in docker: --cap-add=SYS_ADMIN"
-)
-_LOCKS = (
-    "it is not a folder that all users may write to, so a second user of a GPU is not noticed. Type: sudo rm -rf "
-    f"{devices.SHARED}; sudo mkdir -m 1777 {devices.SHARED}"
-)
-_MOST_PARANOID = 2
-"""Highest kernel.perf_event_paranoid at which nsys can sample the CPU of a user's own processes."""
-_SAMPLING = "perfctl does not need it; for nsys --tool-args='--sample=process-tree' type: sudo sysctl kernel.perf_event_paranoid=2"
-
-
 def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
     """Whether this user may open the GPUs."""
-    files = [path for path in sorted(folder.glob("nvidia*")) if re.fullmatch(r"nvidia(?:ctl|-uvm|\d+)", path.name)]
+    files = [
+        path
+        for path in sorted(folder.glob("nvidia*"))
+        if re.fullmatch(r"nvidia(?:ctl|-uvm|\d+)", path.name)
+    ]
     closed = [path for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
         group = _group_of(closed[0])
-        detail = f"you may not open it: programs see no GPU. Type: sudo usermod -aG {group} $USER, and log in again"
+        detail = (
+            f"you may not open it: programs see no GPU. Type: sudo usermod -aG {group} $USER, and "
+            "log in again"
+        )
         yield Finding("GPU device files", WARNING, str(closed[0]), detail)
     elif files:
         yield Finding("GPU device files", OK, "readable and writable")
@@ -177,13 +225,20 @@ def _packages() -> Iterator[Finding]:
     if version is None:
         yield Finding("torch", MISSING, None, tools.TORCH.install)
     elif not _torch_has_cuda():
-        detail = "built without CUDA, so without NVTX: nsys cannot see layers, but perfctl torch works"
+        detail = (
+            "built without CUDA, so without NVTX: nsys cannot see layers, but perfctl torch works"
+        )
         yield Finding("torch", WARNING, version, detail)
     else:
         yield Finding("torch", OK, version, "CUDA build")
     for module, distribution, use in _OPTIONAL_PACKAGES:
         there = tools.has_package(module)
-        yield Finding(distribution, OK if there else MISSING, _package_version(distribution), None if there else use)
+        yield Finding(
+            distribution,
+            OK if there else MISSING,
+            _package_version(distribution),
+            None if there else use,
+        )
 
 
 def _torch_has_cuda() -> bool:
@@ -222,22 +277,35 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
         yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
-        for name, answers in (("perfctl nsys", _nsys_works(states, gpu)), ("perfctl ncu", _ncu_works(states, gpu))):
-            yield next(Finding(name, state, value, detail) for holds, state, value, detail in answers if holds)
+        for name, answers in (
+            ("perfctl nsys", _nsys_works(states, gpu)),
+            ("perfctl ncu", _ncu_works(states, gpu)),
+        ):
+            yield next(
+                Finding(name, state, value, detail)
+                for holds, state, value, detail in answers
+                if holds
+            )
         works = gpu and states["dlprof"] == OK
-        yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "use perfctl nsys instead")
+        yield Finding(
+            "perfctl dlprof",
+            OK if works else MISSING,
+            None,
+            None if works else "use perfctl nsys instead",
+        )
     yield Finding("perfctl replay", OK, "any recorded sweep")
-
-
-_Answers = tuple[tuple[bool, str, str | None, str | None], ...]
-"""(whether it holds, state, value, detail): the first that holds counts."""
 
 
 def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
     no_nvtx = "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
     return (
         (states["nsys"] == MISSING, MISSING, None, f"{NSYS.install}; or use perfctl torch instead"),
-        (states.get("nsys importer") == MISSING, MISSING, None, "its importer is missing; use perfctl torch instead"),
+        (
+            states.get("nsys importer") == MISSING,
+            MISSING,
+            None,
+            "its importer is missing; use perfctl torch instead",
+        ),
         (gpu, OK, "kernels and layers", None),
         (states["torch"] == WARNING, MISSING, None, no_nvtx),
         (True, OK, "CPU ranges only", "no GPU kernels without a GPU"),
@@ -249,7 +317,12 @@ def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
     forbidden = "you may not read the counters, see GPU counters; use perfctl nsys instead"
     return (
         (not gpu, MISSING, None, no_gpu),
-        (states["ncu"] == MISSING, MISSING, None, "install Nsight Compute; no other tool counts executed FLOPs"),
+        (
+            states["ncu"] == MISSING,
+            MISSING,
+            None,
+            "install Nsight Compute; no other tool counts executed FLOPs",
+        ),
         (states.get("GPU counters") == WARNING, MISSING, None, forbidden),
         (states.get("DCGM") == WARNING, WARNING, None, "DCGM may hold the counters, see DCGM"),
         (True, OK, "counters of every kernel", None),

@@ -28,7 +28,8 @@ def find(program: str) -> str | None:
 
 
 def version(program: str) -> str | None:
-    """The first version number in the output of ``PROGRAM --version``; None when it does not run."""
+    """The first version number in the output of ``PROGRAM --version``; None when it does
+    not run."""
     found = _VERSION.search(ask(program, "--version").replace("(R)", ""))
     return found.group() if found else None
 
@@ -41,10 +42,16 @@ def ask(program: str, *arguments: str) -> str:
 
 @cache
 def output(*argv: str) -> str:
-    """Output of a short command, including stderr; empty when it fails or takes too long. Cached."""
+    """Output of a short command, including stderr; empty when it fails or takes too
+    long. Cached."""
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20.0, check=False
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=20.0,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -54,9 +61,15 @@ def output(*argv: str) -> str:
 def run(
     argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, list[str], list[str]]:
-    """(exit code, non-empty lines of stdout, of stderr). Raises OSError or subprocess.SubprocessError."""
+    """(exit code, non-empty lines of stdout, of stderr). Raises OSError or
+    subprocess.SubprocessError."""
     done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, env=environment
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=limit_s,
+        check=False,
+        env=environment,
     )
     said = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
     out, err = ([text for line in lines if (text := line.strip())] for lines in said)
@@ -64,8 +77,8 @@ def run(
 
 
 def has_gpu_driver() -> bool:
-    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl proves nothing:
-    Debian's ncu 2022.3 creates it on a machine without a GPU."""
+    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl
+    proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU."""
     return Path("/proc/driver/nvidia/version").exists() or bool(ask("nvidia-smi", "--list-gpus"))
 
 

@@ -1,7 +1,8 @@
-"""Whether a run's files still change: how perfctl tells a profiler that works from one that waits for ever.
+"""Whether a run's files still change: how perfctl tells a profiler that works from one that waits
+for ever.
 
-A collective that ncu replays waits for peers that never come, and its process then uses a whole core: only output and files
-tell it from work.
+A collective that ncu replays waits for peers that never come, and its process then uses a whole
+core: only output and files tell it from work.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Movement:
                 for path in {Path(folder, name) for name in names}.difference(self.without):
                     with suppress(OSError):
                         facts = path.stat(follow_symlinks=False)
-                        files, total, newest = files + 1, total + facts.st_size, max(newest, facts.st_mtime_ns)
+                        files, total, newest = (
+                            files + 1,
+                            total + facts.st_size,
+                            max(newest, facts.st_mtime_ns),
+                        )
         return files, total, newest if self.by_date else 0
 
 
@@ -87,8 +92,8 @@ def _holds(log: Path, pattern: bytes) -> bool:
 
 
 def grace(argv: tuple[str, ...], written: int) -> float:
-    """Seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so far. A report of 1 GiB takes
-    nsys minutes: killed before its end, it leaves nothing."""
+    """Seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so far. A
+    report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
     if not any(map(_WRITERS.fullmatch, argv)):
         return PLAIN_S
     return min(BASE_S + written / BYTES_PER_S, LONGEST_S)

@@ -1,8 +1,9 @@
 """Run one process of a run, and end every process that it started.
 
-It has its own session, logs and TMPDIR. At the time limit, when nothing moves, on a signal, and for what remains after its
-end, it gets SIGTERM first, so that nsys and ncu can write their reports, then SIGKILL: the more they have recorded, the later,
-and not while their files still grow. The watchdog does this if perfctl is killed.
+It has its own session, logs and TMPDIR. At the time limit, when nothing moves, on a signal, and for
+what remains after its end, it gets SIGTERM first, so that nsys and ncu can write their reports,
+then SIGKILL: the more they have recorded, the later, and not while their files still grow. The
+watchdog does this if perfctl is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LINGER_S = 2.0
 GROWING_S = 5.0
 """A tool whose files changed within this time is still writing, and is not killed."""
 STARTED = ".perfctl-started"
-"""File in the scratch folder, touched when the first process starts: an older report belongs to another run."""
+"""File in the scratch folder, touched when the first process starts: an older report belongs to
+another run."""
 
 _TICK_S = 1.0
 _PAUSE_S = 0.1
@@ -43,9 +45,11 @@ _SAME_S = 0.3
 """Seconds within which a repeated signal counts once: Slurm and the batch script both send it."""
 _KILL_S = 2.0
 _QUIET_S = 0.05
-"""Time without any member before a run counts as ended: one scan misses a child forked during it (nsys 2022.4's agent)."""
+"""Time without any member before a run counts as ended: one scan misses a child forked during it
+(nsys 2022.4's agent)."""
 _LONGEST_TMPDIR = 60
-"""Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR (multiprocessing: 33)."""
+"""Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR
+(multiprocessing: 33)."""
 
 
 class Stopped(Interrupted):
@@ -57,7 +61,8 @@ class Stopped(Interrupted):
 
 
 _asked: list[list[int]] = []
-"""Signals that asked perfctl to stop, in order, of each block of the main thread that collects them: the innermost last."""
+"""Signals that asked perfctl to stop, in order, of each block of the main thread that collects
+them: the innermost last."""
 
 
 def run(
@@ -76,11 +81,12 @@ def run(
 ) -> Outcome:
     """Start ``command``, wait for it, and leave none of its processes running.
 
-    Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is ``scratch``, which the
-    caller removes, or a new folder below ``temporary``. ``on_tick`` gets the elapsed seconds about once a second;
-    ``sampling``: what to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds between
-    SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed when it cannot start, Stopped
-    after SIGINT, SIGTERM or SIGHUP.
+    Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is
+    ``scratch``, which the caller removes, or a new folder below ``temporary``. ``on_tick`` gets the
+    elapsed seconds about once a second; ``sampling``: what to sample meanwhile; ``stall``: when it
+    counts as stuck and is stopped. ``grace_s``: seconds between SIGTERM and SIGKILL; None for as
+    many as the tool needs. Raises ToolMissing or RunFailed when it cannot start, Stopped after
+    SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
@@ -102,7 +108,12 @@ def run(
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             reports = Movement(places, (stdout, stderr, *samples), by_date=False)
-            _end(child, members, signals, *_patience(command, grace_s, reports, running=ended is None))
+            _end(
+                child,
+                members,
+                signals,
+                *_patience(command, grace_s, reports, running=ended is None),
+            )
         finally:
             if child.poll() is None:
                 _signal_group(child, signal.SIGKILL)
@@ -111,10 +122,15 @@ def run(
     if end is not None or signals:
         ended = None
     outcome = Outcome(
-        exit_code=128 - ended if ended is not None and ended < 0 else ended,  # as in a shell: 128 + n for signal n
-        timed_out=end == _TIME_IS_UP, started_at=started_at.isoformat(timespec="milliseconds"), duration_ns=duration_ns,
-        stdout=stdout, stderr=stderr, stalled_s=stall.seconds if stall and end == _STUCK else None,
-    )  # fmt: skip
+        # as in a shell: 128 + n for signal n
+        exit_code=128 - ended if ended is not None and ended < 0 else ended,
+        timed_out=end == _TIME_IS_UP,
+        started_at=started_at.isoformat(timespec="milliseconds"),
+        duration_ns=duration_ns,
+        stdout=stdout,
+        stderr=stderr,
+        stalled_s=stall.seconds if stall and end == _STUCK else None,
+    )
     if signals:
         remedy = "Complete runs are kept: repeat the same command to continue"
         said = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
@@ -128,18 +144,29 @@ def _start(
     stdout.parent.mkdir(parents=True, exist_ok=True)
     stderr.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with stdout.open("ab") as out, stderr.open("ab") as err, watchdog_client.starting() as own_children:
+        with (
+            stdout.open("ab") as out,
+            stderr.open("ab") as err,
+            watchdog_client.starting() as own_children,
+        ):
             child = subprocess.Popen(
-                command.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment,
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=cwd,
+                env=environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             own_children.add(child.pid)
             return child
     except FileNotFoundError as error:
         remedy = "Install it or put it on PATH; perfctl doctor lists what is installed"
         raise ToolMissing(f"{error.filename or command.argv[0]} was not found", remedy) from error
     except OSError as error:
-        raise RunFailed(f"{command.argv[0]} could not be started: {error.strerror}", "See perfctl doctor") from error
+        raise RunFailed(
+            f"{command.argv[0]} could not be started: {error.strerror}", "See perfctl doctor"
+        ) from error
 
 
 def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
@@ -147,7 +174,11 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     outer = os.environ.get(watchdog.VARIABLE)
     own = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
-        own = images_run.passed_on() | images_run.image_environment(own) | images_run.tmpdir_binds(folder)
+        own = (
+            images_run.passed_on()
+            | images_run.image_environment(own)
+            | images_run.tmpdir_binds(folder)
+        )
     return {**os.environ, **command.environment, **own}
 
 
@@ -155,7 +186,8 @@ _TIME_IS_UP, _STUCK = "time is up", "stuck"
 
 
 def _stuck(stall: Stall | None, moved: Movement, logs: tuple[Path, Path]) -> Callable[[], bool]:
-    """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern first appears."""
+    """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern
+    first appears."""
     if stall is None:
         return lambda: False
     watch, armed = stall, False
@@ -222,8 +254,9 @@ def _end(
     linger_s: float,
     still_writing: Callable[[], bool],
 ) -> None:
-    """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they write; a second signal
-    ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu that it started is still writing (2022.3)."""
+    """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they
+    write; a second signal ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu
+    that it started is still writing (2022.3)."""
     members.alive()
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
@@ -245,8 +278,8 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored. Only the main thread
-    receives signals; other threads get what it collects meanwhile."""
+    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored.
+    Only the main thread receives signals; other threads get what it collects meanwhile."""
     if threading.current_thread() is not threading.main_thread():
         yield _asked[-1] if _asked else []
         return
@@ -274,15 +307,18 @@ def stop_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
-    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link. With ``below``, a
-    new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both."""
+    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short
+    link. With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file
+    system, for one clock dates both."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
     if below is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
         yield scratch.absolute()
         return
     parent = below.absolute() if below is not None else None
-    with tempfile.TemporaryDirectory(prefix="perfctl-", dir=parent, ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="perfctl-", dir=parent, ignore_cleanup_errors=True
+    ) as made:
         folder = Path(made)
         if below is None:
             folder = folder / "t"

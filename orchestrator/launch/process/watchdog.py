@@ -1,7 +1,8 @@
 """The watchdog: find and end every process of a run, even after perfctl itself was killed.
 
-They are found through /proc by the mark in their environment: nsys 2022.4 starts its target and its agent in sessions of
-their own. As a program (``python watchdog.py MARK TMPDIR``) this starts without site-packages: standard library only.
+They are found through /proc by the mark in their environment: nsys 2022.4 starts its target and its
+agent in sessions of their own. As a program (``python watchdog.py MARK TMPDIR``) this starts
+without site-packages: standard library only.
 """
 
 from __future__ import annotations
@@ -15,29 +16,36 @@ from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "PERFCTL_RUN_ID"
-"""Marks of the runs that a process belongs to, outermost first, separated by ':' (perfctl under perfctl)."""
+"""Marks of the runs that a process belongs to, outermost first, separated by ':' (perfctl
+under perfctl)."""
 
 _PAUSE_S = 0.02
 
 
 class Members:
-    """The processes of one run. A process once found stays a member, even when its parent is gone."""
+    """The processes of one run. A process once found stays a member, even when its parent
+    is gone."""
 
     def __init__(
-        self, mark: str, orphans: Callable[[], dict[int, int]] = dict, known: dict[int, int] | None = None
+        self,
+        mark: str,
+        orphans: Callable[[], dict[int, int]] = dict,
+        known: dict[int, int] | None = None,
     ) -> None:
-        """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time, which tells a later
-        process with the same id."""
+        """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time,
+        which tells a later process with the same id."""
         self._mark, self._orphans, self._known = mark, orphans, known or {}
 
     def alive(self) -> set[int]:
-        """Members that run now: marked, found before, or descended from one of these. Never this process."""
+        """Members that run now: marked, found before, or descended from one of these. Never
+        this process."""
         parents: dict[int, int] = {}
         starts: dict[int, int] = {}
         own: set[int] = set()
         orphans = self._orphans()
         self._known |= orphans
-        for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
+        # half the time of iterdir
+        for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
             if stat := parent_and_start(entry):
                 pid = int(entry)
                 parents[pid], starts[pid] = stat
@@ -45,13 +53,15 @@ class Members:
                     own.add(pid)
         while children := {pid for pid, parent in parents.items() if parent in own} - own:
             own |= children
-        self._known = {pid: starts[pid] for pid in own} | orphans  # one that just ended may have left a child
+        # one that just ended may have left a child
+        self._known = {pid: starts[pid] for pid in own} | orphans
         self._known.pop(os.getpid(), None)
         return set(self._known)
 
     def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
-        """SIGKILL members until none is left; returns those still alive after ``limit_s``. ``quiet_s``: seconds without
-        any member before it is done. Above 0 where one may be between fork and exec, and so not marked yet."""
+        """SIGKILL members until none is left; returns those still alive after ``limit_s``.
+        ``quiet_s``: seconds without any member before it is done. Above 0 where one may be between
+        fork and exec, and so not marked yet."""
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:
@@ -72,7 +82,8 @@ class Members:
 
 
 def parent_and_start(pid: str) -> tuple[int, int] | None:
-    """(parent's process id, start time in clock ticks); None for a process that is gone or a zombie."""
+    """(parent's process id, start time in clock ticks); None for a process that is gone or
+    a zombie."""
     try:
         stat = Path("/proc", pid, "stat").read_bytes()
     except OSError:
@@ -83,27 +94,36 @@ def parent_and_start(pid: str) -> tuple[int, int] | None:
 
 
 def is_marked(pid: str, mark: str) -> bool:
-    """Whether its initial environment holds the mark; False for another user's process, which cannot be read."""
+    """Whether its initial environment holds the mark; False for another user's process, which
+    cannot be read."""
     try:
         environment = Path("/proc", pid, "environ").read_bytes()
     except OSError:
         return False
     prefix = f"{VARIABLE}=".encode()
-    values = (entry[len(prefix) :] for entry in environment.split(b"\0") if entry.startswith(prefix))
+    values = (
+        entry[len(prefix) :] for entry in environment.split(b"\0") if entry.startswith(prefix)
+    )
     return any(mark.encode() in value.split(b":") for value in values)
 
 
 def main(mark: str, folder: Path) -> None:
-    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one.
+    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it
+    has one.
 
-    It closes however perfctl ends (SIGKILL too). Each line names a process by id and start time: first the one that perfctl
-    started, which leads its group, then unmarked ones. SIGTERM comes first: an nsys killed while it starts leaves a lock
-    in shared memory that blocks every nsys of the machine (2022.4).
+    It closes however perfctl ends (SIGKILL too). Each line names a process by id and start time:
+    first the one that perfctl started, which leads its group, then unmarked ones. SIGTERM comes
+    first: an nsys killed while it starts leaves a lock in shared memory that blocks every nsys of
+    the machine (2022.4).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    with open(0, "rb", closefd=False) as lines:  # a line without an end: perfctl died while writing it
-        named = {int(pid): int(start) for pid, start in (line.split() for line in lines if line.endswith(b"\n"))}
+    # a line without an end: perfctl died while writing it
+    with open(0, "rb", closefd=False) as lines:
+        named = {
+            int(pid): int(start)
+            for pid, start in (line.split() for line in lines if line.endswith(b"\n"))
+        }
     members = Members(mark, known=dict(named))
     first = next(iter(named), None)
     if first is not None and first in members.alive():

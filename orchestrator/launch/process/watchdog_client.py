@@ -22,7 +22,8 @@ _own: set[int] = set()
 
 @contextmanager
 def subreaper(mark: str) -> Iterator[None]:
-    """Receive the orphans of the run ``mark`` during the block, and reap those that ended after it."""
+    """Receive the orphans of the run ``mark`` during the block, and reap those that ended
+    after it."""
     with _lock:
         if not _runs:
             _own.clear()
@@ -41,14 +42,15 @@ def subreaper(mark: str) -> Iterator[None]:
 
 @contextmanager
 def starting() -> Iterator[set[int]]:
-    """Yields the set to which the process ids started in the block are added, so that they are not taken for orphans."""
+    """Yields the set to which the process ids started in the block are added, so that they are not
+    taken for orphans."""
     with _lock:
         yield _own
 
 
 def orphans(mark: str) -> dict[int, int]:
-    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped. An orphan without any
-    mark is assigned to the run only while no other run is under way."""
+    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
+    An orphan without any mark is assigned to the run only while no other run is under way."""
     with _lock:
         while True:
             found: dict[int, int] = {}
@@ -56,7 +58,8 @@ def orphans(mark: str) -> dict[int, int]:
             for pid in _children() - _own:
                 with suppress(ProcessLookupError, ChildProcessError):  # it is gone
                     if os.getsid(pid) == os.getsid(0):
-                        continue  # every run has its own sessions: another part of perfctl started this one
+                        # every run has its own sessions: another part of perfctl started this one
+                        continue
                     stat = guard.parent_and_start(str(pid))
                     if stat is None:
                         reaped |= os.waitpid(pid, os.WNOHANG)[0] == pid
@@ -67,7 +70,8 @@ def orphans(mark: str) -> dict[int, int]:
 
 
 def _children() -> set[int]:
-    """Children of this process; empty where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    """Children of this process; empty where the kernel does not list them
+    (CONFIG_PROC_CHILDREN)."""
     found: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
@@ -82,14 +86,19 @@ def _set_subreaper(wanted: bool) -> None:
 
 @contextmanager
 def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
-    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds open. Yields a function
-    that tells it of the run's orphans, and of its first process when called with that id."""
+    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds
+    open. Yields a function that tells it of the run's orphans, and of its first process when called
+    with that id."""
     with starting() as own_children:
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
             env={name: value for name, value in os.environ.items() if name != guard.VARIABLE},
-        )  # fmt: skip
+        )
         own_children.add(process.pid)
     known: set[int] = set()
 
@@ -97,7 +106,9 @@ def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
         found = orphans(mark)
         if first is not None and (stat := guard.parent_and_start(str(first))) is not None:
             found = {first: stat[1], **found}
-        lines = b"".join(b"%d %d\n" % (pid, start) for pid, start in found.items() if pid not in known)
+        lines = b"".join(
+            b"%d %d\n" % (pid, start) for pid, start in found.items() if pid not in known
+        )
         known.update(found)
         if lines and process.stdin is not None:
             with suppress(BrokenPipeError):  # somebody killed the watchdog

@@ -1,9 +1,11 @@
 """The interface of a profiler: its commands, its report, and its verdict on a run.
 
-A new one is one class that fits :class:`Profiler`, a line in RECORDERS of ``table``, and a command of the CLI.
+A new one is one class that fits :class:`Profiler`, a line in RECORDERS of ``table``, and a command
+of the CLI.
 
-Options that a user passes on to a profiler (``--tool-args``) are checked for what perfctl itself needs. An option
-that perfctl sets too, but does not need, is the user's to change: perfctl then leaves its own out.
+Options that a user passes on to a profiler (``--tool-args``) are checked for what perfctl itself
+needs. An option that perfctl sets too, but does not need, is the user's to change: perfctl then
+leaves its own out.
 """
 
 from __future__ import annotations
@@ -21,32 +23,42 @@ from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
 _SHORTEST = 4
-"""``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique beginnings of a name."""
+"""``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique
+beginnings of a name."""
 
 
 def split_tool_args(text: str | None) -> tuple[str, ...]:
-    """The words of ``text``, as a shell splits them. Raises UsageError for an open quotation mark."""
+    """The words of ``text``, as a shell splits them. Raises UsageError for an open
+    quotation mark."""
     try:
         return tuple(shlex.split(text or ""))
     except ValueError as error:
-        raise UsageError(f"`tool_args`: {text!r} cannot be split into words: {error}", "Close the quotation") from error
+        raise UsageError(
+            f"`tool_args`: {text!r} cannot be split into words: {error}", "Close the quotation"
+        ) from error
 
 
 def check(tool: str, words: tuple[str, ...], needed: Mapping[str, str]) -> None:
-    """Raises UsageError for an option that perfctl needs for itself. ``needed``: option, long or short -> why."""
+    """Raises UsageError for an option that perfctl needs for itself. ``needed``: option, long or
+    short -> why."""
     for word in words:
         name = word.partition("=")[0]
         option = next((known for known in needed if _means(name, known)), None)
         if option is not None:
-            said = f"`tool_args`: {tool} cannot get {word}" + (f" ({option})" if option != name else "")
+            said = f"`tool_args`: {tool} cannot get {word}" + (
+                f" ({option})" if option != name else ""
+            )
             raise UsageError(f"{said}: {needed[option]}", "Leave it out")
     if words and not words[0].startswith("-"):
-        problem = f"`tool_args`: {words[0]!r} is not an option; {tool} would take it for the program"
+        problem = (
+            f"`tool_args`: {words[0]!r} is not an option; {tool} would take it for the program"
+        )
         raise UsageError(problem, "Options begin with a dash")
 
 
 def _means(name: str, option: str) -> bool:
-    """Whether ``name`` is the option, an abbreviation of it, or a short option with its value attached (-ofile)."""
+    """Whether ``name`` is the option, an abbreviation of it, or a short option with its value
+    attached (-ofile)."""
     if name == option:
         return True
     if option.startswith("--"):
@@ -54,8 +66,11 @@ def _means(name: str, option: str) -> bool:
     return len(name) > 2 and name.startswith(option) and not name.startswith("--")
 
 
-def without(own: tuple[str, ...], words: tuple[str, ...], pairs: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """perfctl's ``own`` options, less those that the user's ``words`` set. ``pairs``: short name -> long name."""
+def without(
+    own: tuple[str, ...], words: tuple[str, ...], pairs: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """perfctl's ``own`` options, less those that the user's ``words`` set. ``pairs``: short name ->
+    long name."""
     said = {word.partition("=")[0] for word in words if word.startswith("-")}
     said |= {long for short, long in (pairs or {}).items() if short in said}
     kept: list[str] = []
@@ -105,29 +120,40 @@ class RunRequest:
         under: tuple[str, ...] = (),
         only_rank: int | None = None,
     ) -> tuple[str, ...]:
-        """The command line of the workload, with the words before it that start the profiler (``under``).
+        """The command line of the workload, with the words before it that start the profiler
+        (``under``).
 
-        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how the profiler learns of
-        the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
-        ``trace``) or "none". Every rank of a launcher starts itself ``under`` the profiler, with RANK in its files' names;
-        with ``only_rank``, that rank alone.
+        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how
+        the profiler learns of the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the
+        workload runs torch.profiler and writes ``trace``) or "none". Every rank of a launcher
+        starts itself ``under`` the profiler, with RANK in its files' names; with ``only_rank``,
+        that rank alone.
         """
         program = self.program
         return (
             *(() if self.has_ranks else under),
-            self.python, *(program.flags if program else ()),
+            self.python,
+            *(program.flags if program else ()),
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
-            "--batch", str(self.batch_size),
-            "--record", str(self.paths.workload_record),
-            "--annotate", annotate,
-            "--window", window,
+            "--batch",
+            str(self.batch_size),
+            "--record",
+            str(self.paths.workload_record),
+            "--annotate",
+            annotate,
+            "--window",
+            window,
             *self.workload_arguments,
             *(("--trace", str(trace)) if trace else ()),
             *(("--under", json.dumps(under)) if under and self.has_ranks else ()),
-            *(("--under-rank", str(only_rank)) if under and self.has_ranks and only_rank is not None else ()),
+            *(
+                ("--under-rank", str(only_rank))
+                if under and self.has_ranks and only_rank is not None
+                else ()
+            ),
             *(("--", *program.at(self.batch_size)) if program else ()),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +170,11 @@ class Command:
     in_image: bool = False
     """``argv`` starts a container, which must pass the environment on."""
     retry_on: bytes | None = None
-    """Pattern in the output of a tool that could not start, but may when tried again; None for no retry."""
+    """Pattern in the output of a tool that could not start, but may when tried again; None for
+    no retry."""
     clear: Callable[[], str | None] | None = None
-    """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
+    """Called before the retry to remove obstacles; returns a sentence about them, None when there
+    were none."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was chosen for this command and why, for the run's record: name -> value."""
     brings: Mapping[str, Path] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Run DLProf, which writes tables of layers, kernels and iterations. Last release: 1.8.0 (December 2021)."""
+"""Run DLProf, which writes tables of layers, kernels and iterations. Last release: 1.8.0
+(December 2021)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ TOOL = Tool(
     "perfctl nsys records the same kernels; perfctl ingest reads existing DLProf reports",
 )
 MODES = ("simple", "pytorch")
-REPORTS = ("summary", "detail", "iteration", "kernel", "op_type", "group_op", "tensor_core", "expert_systems")
+REPORTS = (
+    "summary",
+    "detail",
+    "iteration",
+    "kernel",
+    "op_type",
+    "group_op",
+    "tensor_core",
+    "expert_systems",
+)
 
 DEFAULT_REPORTS = {
     "simple": ("summary", "iteration", "kernel"),
@@ -28,7 +38,10 @@ DEFAULT_REPORTS = {
 
 
 _NEEDED = {
-    **dict.fromkeys(("--output_path", "--out_base_name", "--force", "-f"), "perfctl names the tables and reads them"),
+    **dict.fromkeys(
+        ("--output_path", "--out_base_name", "--force", "-f"),
+        "perfctl names the tables and reads them",
+    ),
     **dict.fromkeys(("--formats", "--reports"), "perfctl reads CSV, and must know which tables"),
     **dict.fromkeys(("--mode", "-m"), "perfctl has an option for it"),
     "--nsys_opts": "perfctl sets it",
@@ -43,7 +56,8 @@ class DLProf:
 
     name: ClassVar[str] = "dlprof"
     mode: str = "simple"
-    """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's NVTX plugin."""
+    """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's
+    NVTX plugin."""
     reports: tuple[str, ...] | None = None
     """None for DEFAULT_REPORTS of the mode."""
     iter_start: int | None = None
@@ -57,7 +71,10 @@ class DLProf:
         if self.mode not in MODES:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
-            raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
+            raise UsageError(
+                f"`reports`: DLProf has no report {', '.join(unknown)}",
+                f"Known: {', '.join(REPORTS)}",
+            )
         base.check("dlprof", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
@@ -66,7 +83,9 @@ class DLProf:
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
-            raise UsageError("DLProf needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
+            raise UsageError(
+                "DLProf needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU"
+            )
         argv = (
             "dlprof",
             f"--mode={self.mode}",
@@ -88,7 +107,9 @@ class DLProf:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         problem = self.artifact_problem(request, outcomes)
-        return outcome.verdict_of(request, outcomes[0], problem, "The tables cover the run up to then")
+        return outcome.verdict_of(
+            request, outcomes[0], problem, "The tables cover the run up to then"
+        )
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the tables cannot be read, with a remedy; None when they can."""
@@ -96,7 +117,13 @@ class DLProf:
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
             said = outcome.last_words(outcomes[0]) or "nothing"
-            return f"DLProf left no tables in {folder.name}; it said: {said}. See {outcomes[0].stdout.name}"
+            return (
+                f"DLProf left no tables in {folder.name}; it said: {said}. See "
+                f"{outcomes[0].stdout.name}"
+            )
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):
-            return f"the tables in {folder.name} are older than this run. Remove the folder and run again"
+            return (
+                f"the tables in {folder.name} are older than this run. Remove the folder and run "
+                "again"
+            )
         return None

@@ -1,6 +1,7 @@
 """Run Nsight Compute: counters of every kernel launch, in a .ncu-rep with NVTX ranges.
 
-A second command exports it as CSV, which needs no NVIDIA software to read: raw page, one row per launch.
+A second command exports it as CSV, which needs no NVIDIA software to read: raw page, one row
+per launch.
 """
 
 from __future__ import annotations
@@ -22,84 +23,36 @@ from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.workloads.spec import RANK
 
 COMMUNICATION = (
-    "nccl|rccl|nvshmem|msccl|deep_?ep|cross_device_reduce|quick_?reduce|all_?reduce|all_?gather|reduce_?scatter"
-    "|all_?to_?all|lamport|multimem|userbuffers|symm_mem|barrier_kernel|(?:put|wait)_signal_kernel"
+    "nccl|rccl|nvshmem|msccl|deep_?ep|cross_device_reduce|quick_?reduce|all_?reduce|all_?gather|"
+    "reduce_?scatter|all_?to_?all|lamport|multimem|userbuffers|symm_mem|barrier_kernel|(?:put|wait)"
+    "_signal_kernel"
 )
-"""Names of kernels that wait for another GPU: NCCL (ncclDevKernel_*, ncclKernel_*), NVSHMEM, MSCCL, DeepEP, the custom
-all-reduces of vLLM, SGLang (cross_device_reduce), TensorRT-LLM (oneShotAllReduceKernel, lamport), Transformer Engine
-(userbuffers) and torch's symmetric memory (multimem). ncu replays a kernel on its own GPU only: it would wait for ever."""
+"""Names of kernels that wait for another GPU: NCCL (ncclDevKernel_*, ncclKernel_*), NVSHMEM, MSCCL,
+DeepEP, the custom all-reduces of vLLM, SGLang (cross_device_reduce), TensorRT-LLM
+(oneShotAllReduceKernel, lamport), Transformer Engine (userbuffers) and torch's symmetric memory
+(multimem). ncu replays a kernel on its own GPU only: it would wait for ever."""
 _REGEX = "regex:"
 _APART = ("range", "app-range")
-"""Replay modes whose result is the whole window; filters by kernel do not apply, and collectives run as they would."""
+"""Replay modes whose result is the whole window; filters by kernel do not apply, and collectives
+run as they would."""
 REPLAY_MODES = ("kernel", "application", *_APART)
-
-
-def kernel_filter(asked: str | None) -> str:
-    """The value of --kernel-name: every kernel but those of COMMUNICATION, and of the rest those ``asked`` for, by name or
-    by ``regex:EXPRESSION``. ncu reads Perl expressions and searches in the name (2022.3 to 2024.1).
-    Raises UsageError for the name of a communication kernel."""
-    without = f"(?!.*(?i:{COMMUNICATION}))"
-    if asked is None:
-        return f"{_REGEX}^{without}"
-    if asked.startswith(_REGEX):
-        return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
-    if re.search(COMMUNICATION, asked, re.IGNORECASE):
-        problem = f"`kernel_name`: {asked} waits for other GPUs, and ncu would replay it on one: it never ends"
-        raise UsageError(problem, "perfctl nsys times it; `replay_mode` range measures the window with it")
-    return asked
-
 
 PROFILING = rb"^==PROF== Profiling "
 """ncu's line for each launch; it appears when the first replay begins."""
 STALL_S = 600.0
 """A launch whose replay takes longer than this is stuck."""
 
-
-def as_table(report: Path, table: Path) -> tuple[str, ...]:
-    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C. A second --nvtx
-    is an error (2022.3): the report has the ranges."""
-    options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
-    return ("ncu", "--import", str(report), *options)
-
-
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
-"""Endings of a layer's ranges. The optimizer updates all layers at once and has a separate range."""
-
-
-def check_ranges(layer: str) -> None:
-    """Raises UsageError for a name that cannot be turned into an expression."""
-    if not layer.strip() or layer.startswith(_REGEX):
-        remedy = "Use names as printed by perfctl show, for example conv2"
-        raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
-
-
-def includes(layer: str) -> tuple[str, ...]:
-    """The expressions for one layer: each of its directions, and a regular expression for longer names.
-
-    ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone. Everything but letters, digits
-    and dots becomes "some characters", which can only match too much. Raises UsageError like ``check_ranges``.
-    """
-    check_ranges(layer)
-    own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
-    pattern = re.sub(r"[^A-Za-z0-9_-]+", lambda found: "[.]" if found.group() == "." else ".+", layer)
-    return (*own, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
-
-
-def escaped(name: str) -> str:
-    """A range's name with a backslash before each character that ncu treats as special."""
-    return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
-
-
-def range_options(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """One ``--nvtx-include`` per expression; nothing without layers."""
-    return tuple(word for layer in layers for expression in includes(layer) for word in ("--nvtx-include", expression))
-
+"""Endings of a layer's ranges. The optimizer updates all layers at once and has a
+separate range."""
 
 TOOL = Tool(
     "ncu",
     "Nsight Compute counts the instructions that each kernel executed",
-    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
-    "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu counts executed FLOPs",
+    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: "
+    "scripts/setup/install_nsight_debian.sh)",
+    "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu counts executed "
+    "FLOPs",
 )
 DRIVER = Tool(
     "an NVIDIA driver",
@@ -116,16 +69,18 @@ _SIGNAL_CODES = {
 
 _CAUSES = {
     rb"ERR_NVGPUCTRPERM": (
-        "the driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM). Ask for the module option "
-        "NVreg_RestrictProfilingToAdminUsers=0 (RmProfilingAdminOnly: 0 in /proc/driver/nvidia/params), or run with "
-        "CAP_SYS_ADMIN"
+        "the driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM). Ask for the "
+        "module option NVreg_RestrictProfilingToAdminUsers=0 (RmProfilingAdminOnly: 0 in "
+        "/proc/driver/nvidia/params), or run with CAP_SYS_ADMIN"
     ),
     rb"(?i)driver resource was unavailable": (
-        "another program holds the GPU's counters, usually DCGM monitoring (driver resource was unavailable). Pause it with "
-        "dcgmi profile --pause and resume it with --resume, or ask the site (Slurm: --disable-dcgm)"
+        "another program holds the GPU's counters, usually DCGM monitoring (driver resource was "
+        "unavailable). Pause it with dcgmi profile --pause and resume it with --resume, or ask the "
+        "site (Slurm: --disable-dcgm)"
     ),
     rb"(?i)nsight-compute-lock|[^\r\n]*InterprocessLockFailed": (
-        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a folder of your own"
+        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a "
+        "folder of your own"
     ),
     rb"(?i)profiling is not supported on (?:this )?device|GPU architecture is not supported": (
         "this ncu does not support the GPU. Install a newer Nsight Compute"
@@ -133,40 +88,128 @@ _CAUSES = {
 }
 """Pattern in ncu's output -> cause and remedy."""
 
-
 FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 """Folder in a sweep's folder with what the plain step of each batch size launched."""
 LAUNCHES = "launches.json"
 """File of the first pass in the folder of a run: what the plain step launched."""
 
+_NEEDED = {
+    **dict.fromkeys(
+        ("--export", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"
+    ),
+    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of making one"),
+    **dict.fromkeys(
+        ("--log-file", "--quiet"), "perfctl reads ncu's messages to say what went wrong"
+    ),
+    **dict.fromkeys(("--csv", "--page"), "perfctl exports the table itself, from the report"),
+    "--metrics": "perfctl must know the counters; it has an option of that name",
+    **dict.fromkeys(
+        ("--kernel-name", "-k"),
+        "perfctl has an option of that name, which leaves communication kernels out",
+    ),
+    "--kernel-name-base": "perfctl leaves communication kernels out by their function names",
+    "--replay-mode": "perfctl has an option of that name, and reads the report accordingly",
+    **dict.fromkeys(
+        ("--profile-from-start", "--disable-profiler-start-stop"),
+        "the measured steps call cudaProfilerStart",
+    ),
+    **dict.fromkeys(
+        ("--mode", "--kill", "--config-file", "--config-file-path"),
+        "perfctl starts and ends the program",
+    ),
+    **dict.fromkeys(
+        (
+            "--query-metrics",
+            "--query-metrics-mode",
+            "--list-metrics",
+            "--list-sets",
+            "--list-sections",
+            "--list-chips",
+            "--list-rules",
+            "--help",
+            "-h",
+            "--version",
+            "-v",
+        ),
+        "it prints something and counts nothing",
+    ),
+}
+"""Option of ncu -> why ``extra`` cannot have it."""
+_SHORT = {"-c": "--launch-count", "-s": "--launch-skip"}
+
+
+def kernel_filter(asked: str | None) -> str:
+    """The value of --kernel-name: every kernel but those of COMMUNICATION, and of the rest those
+    ``asked`` for, by name or by ``regex:EXPRESSION``. ncu reads Perl expressions and searches in
+    the name (2022.3 to 2024.1).
+    Raises UsageError for the name of a communication kernel."""
+    without = f"(?!.*(?i:{COMMUNICATION}))"
+    if asked is None:
+        return f"{_REGEX}^{without}"
+    if asked.startswith(_REGEX):
+        return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
+    if re.search(COMMUNICATION, asked, re.IGNORECASE):
+        problem = (
+            f"`kernel_name`: {asked} waits for other GPUs, and ncu would replay it on one: it "
+            "never ends"
+        )
+        raise UsageError(
+            problem, "perfctl nsys times it; `replay_mode` range measures the window with it"
+        )
+    return asked
+
+
+def as_table(report: Path, table: Path) -> tuple[str, ...]:
+    """The command that exports a report's raw page, in base units, to a CSV file. Run it with
+    LC_ALL=C. A second --nvtx is an error (2022.3): the report has the ranges."""
+    options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
+    return ("ncu", "--import", str(report), *options)
+
+
+def check_ranges(layer: str) -> None:
+    """Raises UsageError for a name that cannot be turned into an expression."""
+    if not layer.strip() or layer.startswith(_REGEX):
+        remedy = "Use names as printed by perfctl show, for example conv2"
+        raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
+
+
+def includes(layer: str) -> tuple[str, ...]:
+    """The expressions for one layer: each of its directions, and a regular expression for
+    longer names.
+
+    ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone.
+    Everything but letters, digits and dots becomes "some characters", which can only match too
+    much. Raises UsageError like ``check_ranges``.
+    """
+    check_ranges(layer)
+    own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
+    pattern = re.sub(
+        r"[^A-Za-z0-9_-]+", lambda found: "[.]" if found.group() == "." else ".+", layer
+    )
+    return (*own, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
+
+
+def escaped(name: str) -> str:
+    """A range's name with a backslash before each character that ncu treats as special."""
+    return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
+
+
+def range_options(layers: tuple[str, ...]) -> tuple[str, ...]:
+    """One ``--nvtx-include`` per expression; nothing without layers."""
+    return tuple(
+        word
+        for layer in layers
+        for expression in includes(layer)
+        for word in ("--nvtx-include", expression)
+    )
+
 
 def left_out(path: Path) -> tuple[str, ...]:
-    """Options that leave out the layers that repeat another, from the file of the first pass. Only launches whose innermost
-    range it is: a layer's range encloses those of the layers inside it."""
+    """Options that leave out the layers that repeat another, from the file of the first pass. Only
+    launches whose innermost range it is: a layer's range encloses those of the layers inside it."""
     twins = (read_json(path) or {}).get("twins") or ()
     names = (f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins)
     return tuple(word for name in names for word in ("--nvtx-exclude", name))
-
-
-_NEEDED = {
-    **dict.fromkeys(("--export", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"),
-    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of making one"),
-    **dict.fromkeys(("--log-file", "--quiet"), "perfctl reads ncu's messages to say what went wrong"),
-    **dict.fromkeys(("--csv", "--page"), "perfctl exports the table itself, from the report"),
-    "--metrics": "perfctl must know the counters; it has an option of that name",
-    **dict.fromkeys(("--kernel-name", "-k"), "perfctl has an option of that name, which leaves communication kernels out"),
-    "--kernel-name-base": "perfctl leaves communication kernels out by their function names",
-    "--replay-mode": "perfctl has an option of that name, and reads the report accordingly",
-    **dict.fromkeys(("--profile-from-start", "--disable-profiler-start-stop"), "the measured steps call cudaProfilerStart"),
-    **dict.fromkeys(("--mode", "--kill", "--config-file", "--config-file-path"), "perfctl starts and ends the program"),
-    **dict.fromkeys(
-        ("--query-metrics", "--query-metrics-mode", "--list-metrics", "--list-sets", "--list-sections", "--list-chips",
-         "--list-rules", "--help", "-h", "--version", "-v"),
-        "it prints something and counts nothing",
-    ),
-}  # fmt: skip
-"""Option of ncu -> why ``extra`` cannot have it."""
-_SHORT = {"-c": "--launch-count", "-s": "--launch-skip"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +222,13 @@ class Ncu:
     metrics: str = "flops"
     """One of SETS, or metric names separated by commas."""
     clock_control: str = "base"
-    """base locks the clocks, which makes times comparable; none leaves them alone; boost (newer ncu) locks them higher."""
+    """base locks the clocks, which makes times comparable; none leaves them alone; boost (newer
+    ncu) locks them higher."""
     cache_control: str = "all"
     """all flushes the caches before each pass; none keeps them warm."""
     kernel_name: str | None = None
-    """Only kernels with this name, or regex:EXPRESSION; None for all but those that wait for other GPUs."""
+    """Only kernels with this name, or regex:EXPRESSION; None for all but those that wait for
+    other GPUs."""
     launch_skip: int | None = None
     """Matching launches to skip first."""
     launch_count: int | None = None
@@ -191,17 +236,18 @@ class Ncu:
     layers: tuple[str, ...] = ()
     """Only launches of these layers and their sublayers; empty for all."""
     replay_mode: str = "kernel"
-    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives included, but of hardware
-    counters only: ncu refuses SASS metrics there (2022.3 and 2024.1)."""
+    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives
+    included, but of hardware counters only: ncu refuses SASS metrics there (2022.3 and 2024.1)."""
     graph_profiling: str | None = None
-    """node or graph: each kernel of a CUDA graph, or the graph as one; None for ncu's default, node."""
+    """node or graph: each kernel of a CUDA graph, or the graph as one; None for ncu's
+    default, node."""
     section: tuple[str, ...] = ()
     """Sections of ncu to collect besides, for its own window: SpeedOfLight, ..."""
     section_set: str | None = None
     """A set of sections: basic, detailed, full, roofline."""
     launches: str = "all"
-    """all, or distinct: of layers with the same kernels, grids and shapes only the first is replayed; a plain step before
-    finds them."""
+    """all, or distinct: of layers with the same kernels, grids and shapes only the first is
+    replayed; a plain step before finds them."""
     first_pass: Path | None = None
     """Folder with b16.json and so on, which say what the plain step launched; None without one."""
     all_ranks: bool = False
@@ -222,21 +268,34 @@ class Ncu:
         }
         for field, known in words.items():
             if (value := getattr(self, field)) not in known:
-                raise UsageError(f"`{field}` must be {' or '.join(filter(None, known))}, got {value}")
+                raise UsageError(
+                    f"`{field}` must be {' or '.join(filter(None, known))}, got {value}"
+                )
         for field, least in (("launch_skip", 0), ("launch_count", 1)):
             if (number := getattr(self, field)) is not None and number < least:
                 raise UsageError(f"`{field}` must be at least {least}, got {number}")
         kernel_filter(self.kernel_name)
         if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
-            raise UsageError("`launches` distinct is for kernel replay and one rank", "Use `launches` all")
-        if self.replay_mode in _APART and (self.kernel_name or self.layers):
-            problem = f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer can be chosen"
-            raise UsageError(problem, "Leave `kernel_name` and `layers` out")
-        if self.replay_mode in _APART and (self.metrics in counters.SETS or "__sass_" in self.metrics):
-            problem = (
-                f"`replay_mode` {self.replay_mode} cannot count FADD, FMUL and FFMA: ncu refuses SASS metrics in ranges"
+            raise UsageError(
+                "`launches` distinct is for kernel replay and one rank", "Use `launches` all"
             )
-            remedy = "Name others in `metrics`, for example dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
+        if self.replay_mode in _APART and (self.kernel_name or self.layers):
+            problem = (
+                f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer "
+                "can be chosen"
+            )
+            raise UsageError(problem, "Leave `kernel_name` and `layers` out")
+        if self.replay_mode in _APART and (
+            self.metrics in counters.SETS or "__sass_" in self.metrics
+        ):
+            problem = (
+                f"`replay_mode` {self.replay_mode} cannot count FADD, FMUL and FFMA: ncu refuses "
+                "SASS metrics in ranges"
+            )
+            remedy = (
+                "Name others in `metrics`, for example "
+                "dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
+            )
             raise UsageError(problem, remedy)
         base.check("ncu", self.extra, _NEEDED)
 
@@ -245,9 +304,12 @@ class Ncu:
         return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing())
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does not support."""
+        """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does
+        not support."""
         if request.device != "cuda":
-            raise UsageError("ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
+            raise UsageError(
+                "ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU"
+            )
         report = request.paths.report(".ncu-rep")
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
         choice = counters.choose(self.metrics, request.visible, request.within)
@@ -255,14 +317,20 @@ class Ncu:
         plan = self.first_pass / f"b{request.batch_size}.json" if self.first_pass else None
         own = (
             "--force-overwrite",
-            "--export", str(report.with_name(name)).replace("%", "%%"),
+            "--export",
+            str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
-            "--target-processes", "all",
-            *(("--profile-from-start", "off") if by_kernel else ()),  # a range is what cudaProfilerStart and Stop enclose
-            "--clock-control", self.clock_control,
-            "--cache-control", self.cache_control,
+            "--target-processes",
+            "all",
+            # a range is what cudaProfilerStart and Stop enclose
+            *(("--profile-from-start", "off") if by_kernel else ()),
+            "--clock-control",
+            self.clock_control,
+            "--cache-control",
+            self.cache_control,
             *(() if self.replay_mode == "kernel" else ("--replay-mode", self.replay_mode)),
-            "--metrics", ",".join(choice.names),
+            "--metrics",
+            ",".join(choice.names),
             *range_options(self.layers),
             *(left_out(plan) if plan else ()),
             *(("--kernel-name", kernel_filter(self.kernel_name)) if by_kernel else ()),
@@ -271,10 +339,12 @@ class Ncu:
             *_given("--graph-profiling", self.graph_profiling),
             *_given("--set", self.section_set),
             *(word for section in self.section for word in ("--section", section)),
-        )  # fmt: skip
+        )
         profile = ("ncu", *base.without(own, self.extra, _SHORT), *self.extra)
         ranks = None if self.all_ranks else 0
-        argv = request.workload_command(annotate="nvtx", window="cuda", under=profile, only_rank=ranks)
+        argv = request.workload_command(
+            annotate="nvtx", window="cuda", under=profile, only_rank=ranks
+        )
         facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
@@ -285,7 +355,14 @@ class Ncu:
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
         note = None if choice.queried else f"counters: {choice.reason}"
         brings = {LAUNCHES: plan} if plan else {}
-        first = Command(argv, "profile", facts=facts, note=note, brings=brings, stall=Stall(STALL_S, after=PROFILING))
+        first = Command(
+            argv,
+            "profile",
+            facts=facts,
+            note=note,
+            brings=brings,
+            stall=Stall(STALL_S, after=PROFILING),
+        )
         return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
 
     def artifact(self, paths: RunPaths) -> Path:
@@ -303,8 +380,9 @@ class Ncu:
         if not _is_table(request.paths.report(".csv")):
             said = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
             why = (
-                f"the report is complete, but this ncu could not export it as CSV{f': {said}' if said else ''}. perfctl "
-                "reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
+                "the report is complete, but this ncu could not export it as "
+                f"CSV{f': {said}' if said else ''}. perfctl reads it with NVIDIA's reader (pip "
+                "install 'perfctl[ncu]')"
             )
             return Verdict("partial", why)
         if error := _error(first):
@@ -317,21 +395,28 @@ class Ncu:
         fresh = report.exists() and not evidence.is_older_than_run(report, request.paths)
         if fresh and evidence.starts_with(report, b"NVR\0"):
             return None
-        if not report.exists() and _is_table(table) and not evidence.is_older_than_run(table, request.paths):
+        if (
+            not report.exists()
+            and _is_table(table)
+            and not evidence.is_older_than_run(table, request.paths)
+        ):
             return None
         if report.exists():
             return f"{report.name} is damaged or older than this run. Remove it and run again"
         if self.kernel_name is not None:
-            none = f"ncu profiled no kernels: none in the measured steps matches `kernel_name` {self.kernel_name}"
+            none = (
+                "ncu profiled no kernels: none in the measured steps matches `kernel_name` "
+                f"{self.kernel_name}"
+            )
         elif self.layers:
             none = (
-                f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For the names of all "
-                "layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
+                f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For "
+                "the names of all layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
             )
         else:
             none = (
-                "ncu profiled no kernels: none was launched between cudaProfilerStart and cudaProfilerStop. Check the "
-                "driver with perfctl doctor"
+                "ncu profiled no kernels: none was launched between cudaProfilerStart and "
+                "cudaProfilerStop. Check the driver with perfctl doctor"
             )
         return _cause(outcomes[0]) or none
 
@@ -342,7 +427,8 @@ def _given(option: str, value: object) -> tuple[str, ...]:
 
 
 def _is_table(path: Path) -> bool:
-    """Whether it has the header of the raw page; ncu's log file may hold an error message instead."""
+    """Whether it has the header of the raw page; ncu's log file may hold an error
+    message instead."""
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -351,13 +437,20 @@ def _is_table(path: Path) -> bool:
 
 def _cause(outcome: Outcome) -> str | None:
     """Why ncu left no report, according to its output; None when it printed nothing."""
-    known = next((cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None)
+    known = next(
+        (cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None
+    )
     error = _error(outcome)
     return known or (f"ncu said: {error}" if error else None)
 
 
 def _error(outcome: Outcome) -> str | None:
-    """ncu's first error line that is not about the program's exit code: the program's output says more."""
-    lines = [line for log in (outcome.stdout, outcome.stderr) for line in evidence.find_lines(log, rb"==ERROR== ")]
+    """ncu's first error line that is not about the program's exit code: the program's output
+    says more."""
+    lines = [
+        line
+        for log in (outcome.stdout, outcome.stderr)
+        for line in evidence.find_lines(log, rb"==ERROR== ")
+    ]
     words = (line.partition("==ERROR== ")[2] for line in lines)
     return next((line for line in words if "application returned an error code" not in line), None)

@@ -1,4 +1,5 @@
-"""Run Nsight Systems: the times of every kernel, copy and range, exported to SQLite for perfctl to read."""
+"""Run Nsight Systems: the times of every kernel, copy and range, exported to SQLite for perfctl
+to read."""
 
 from __future__ import annotations
 
@@ -29,10 +30,72 @@ IMPORTER = Tool(
     "perfctl torch times layers and kernels with PyTorch alone",
 )
 
+FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared memory
+
+WINDOW = "perfctl:window"
+"""NVTX range around the measured steps; it starts and ends the recording where cudaProfilerStart
+does not exist."""
+
+SESSION = f"perfctl-%q{{{watchdog.VARIABLE}}}"
+"""nsys inserts the run's mark. Reusing a session name after a kill fails once ("Agent launcher
+failed", 2022.4)."""
+BUSY = (
+    b"(?m)sem_open|Agent launcher failed|Local Endpoint is not available|^(?:End of "
+    rb"file|Connection reset by peer)\s*$"
+)
+"""In nsys's message when another nsys is just starting on the machine, or was killed while it
+did (2022.4)."""
+
+TOOL = Tool(
+    "nsys",
+    "Nsight Systems records when each kernel ran",
+    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: "
+    "scripts/setup/install_nsight_debian.sh)",
+    "perfctl torch times layers and kernels with PyTorch alone",
+)
+
+_NEEDED = {
+    **dict.fromkeys(
+        ("--output", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"
+    ),
+    "--export": "perfctl exports the report itself, as SQLite",
+    **dict.fromkeys(
+        ("--session", "--session-new"), "perfctl finds nsys's processes by the name of the session"
+    ),
+    **dict.fromkeys(
+        ("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"),
+        "it marks the measured steps",
+    ),
+    **dict.fromkeys(
+        (
+            "--duration",
+            "-d",
+            "--delay",
+            "-y",
+            "--start-later",
+            "-Y",
+            "--stop-on-exit",
+            "-x",
+            "--kill",
+        ),
+        "the recording is as long as the measured steps",
+    ),
+    **dict.fromkeys(
+        ("--command-file", "--run-as", "--help", "-h"), "perfctl must know what nsys is told"
+    ),
+}
+"""Option of ``nsys profile`` -> why ``extra`` cannot have it."""
+_SHORT = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
+
+_EXPORT = "the export failed"
+_AGENT = "nsys could not start its agent"
+"""The exit code then says nothing of the program, which never started."""
+
 
 def state() -> bool | None:
-    """Whether the importer is where this nsys looks; None without nsys, or for an installation with another layout.
-    Debian's package puts it elsewhere (2022.4.2); NVIDIA's have target-linux-x64 and host-linux-x64 in one folder."""
+    """Whether the importer is where this nsys looks; None without nsys, or for an installation with
+    another layout. Debian's package puts it elsewhere (2022.4.2); NVIDIA's have target-linux-x64
+    and host-linux-x64 in one folder."""
     path = tools.find("nsys")
     if path is None:
         return None
@@ -43,12 +106,9 @@ def state() -> bool | None:
     return False if _DEBIAN.exists() or program.parent.name == "target-linux-x64" else None
 
 
-FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared memory
-
-
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
-    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running. A sentence about
-    what was removed; None for nothing."""
+    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
+    A sentence about what was removed; None for nothing."""
     if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
         return None
     removed = []
@@ -64,48 +124,16 @@ def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
 
 
 def _is_nsys(process: Path) -> bool:
-    """Whether it is an nsys that records, or may: not a zombie, and not one that only reads a report."""
+    """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
+    a report."""
     try:
-        name, stat, words = ((process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline"))
+        name, stat, words = (
+            (process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline")
+        )
     except OSError:
         return False
     reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(words.split("\0")[1:2])
     return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z" and not reads
-
-
-WINDOW = "perfctl:window"
-"""NVTX range around the measured steps; it starts and ends the recording where cudaProfilerStart does not exist."""
-
-SESSION = f"perfctl-%q{{{watchdog.VARIABLE}}}"
-"""nsys inserts the run's mark. Reusing a session name after a kill fails once ("Agent launcher failed", 2022.4)."""
-BUSY = (
-    rb"(?m)sem_open|Agent launcher failed|Local Endpoint is not available|^(?:End of file|Connection reset by peer)\s*$"
-)
-"""In nsys's message when another nsys is just starting on the machine, or was killed while it did (2022.4)."""
-
-TOOL = Tool(
-    "nsys",
-    "Nsight Systems records when each kernel ran",
-    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
-    "perfctl torch times layers and kernels with PyTorch alone",
-)
-
-
-_NEEDED = {
-    **dict.fromkeys(("--output", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"),
-    "--export": "perfctl exports the report itself, as SQLite",
-    **dict.fromkeys(("--session", "--session-new"), "perfctl finds nsys's processes by the name of the session"),
-    **dict.fromkeys(
-        ("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"), "it marks the measured steps"
-    ),
-    **dict.fromkeys(
-        ("--duration", "-d", "--delay", "-y", "--start-later", "-Y", "--stop-on-exit", "-x", "--kill"),
-        "the recording is as long as the measured steps",
-    ),
-    **dict.fromkeys(("--command-file", "--run-as", "--help", "-h"), "perfctl must know what nsys is told"),
-}
-"""Option of ``nsys profile`` -> why ``extra`` cannot have it."""
-_SHORT = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +146,13 @@ class Nsys:
     whole: bool = False
     """Record the whole program instead of the measured steps."""
     graph_nodes: bool | None = None
-    """Record the kernels inside CUDA graphs (--cuda-graph-trace=node); None: if this nsys has the option."""
+    """Record the kernels inside CUDA graphs (--cuda-graph-trace=node); None: if this nsys has
+    the option."""
     cuda_graph_trace: str | None = None
     """graph or node, in place of ``graph_nodes``; a newer nsys takes graph:host-and-device too."""
     gpu_metrics_devices: str | None = None
-    """GPUs whose metrics are sampled, as nsys takes them: 0,1 or all; needs the permission to read counters."""
+    """GPUs whose metrics are sampled, as nsys takes them: 0,1 or all; needs the permission to
+    read counters."""
     stats: bool = False
     """Let nsys print its own tables into stdout.log."""
     extra: tuple[str, ...] = ()
@@ -132,15 +162,18 @@ class Nsys:
         if self.cuda_graph_trace is not None and not re.fullmatch(
             r"(?:graph|node)(?::[a-z-]+)?", self.cuda_graph_trace
         ):
-            raise UsageError(f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}")
+            raise UsageError(
+                f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}"
+            )
         base.check("nsys", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Every rank of a launcher gets its own report: in a shared one, the first rank's end would stop the recording.
-        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse."""
+        """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
+        stop the recording. Raises UsageError for a path with a quotation mark, which nsys 2022.4
+        cannot parse."""
         paths = request.paths
         if '"' in str(paths.part):
             raise UsageError(
@@ -161,14 +194,21 @@ class Nsys:
             f"--session-new={SESSION}{mark}",
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
             *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
-        )  # fmt: skip
+        )
         profile = ("nsys", "profile", *base.without(own, self.extra, _SHORT), *self.extra)
-        argv = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none", under=profile)
+        argv = request.workload_command(
+            annotate="nvtx", window="cuda" if on_gpu else "none", under=profile
+        )
         report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
         export = (
-            "nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
-            f"--output={database}", str(report),
-        )  # fmt: skip
+            "nsys",
+            "export",
+            "--type=sqlite",
+            "--force-overwrite=true",
+            "--quiet=true",
+            f"--output={database}",
+            str(report),
+        )
         # 0: unregistered NVTX strings can start the recording too.
         environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
@@ -178,21 +218,33 @@ class Nsys:
         """The option's name lost its plural before 2024: --gpu-metrics-device (2022.4, 2023.4)."""
         if self.gpu_metrics_devices is None:
             return ()
-        name = "--gpu-metrics-devices" if knows("--gpu-metrics-devices", within) else "--gpu-metrics-device"
+        name = (
+            "--gpu-metrics-devices"
+            if knows("--gpu-metrics-devices", within)
+            else "--gpu-metrics-device"
+        )
         return (f"{name}={self.gpu_metrics_devices}",)
 
     def _capture(self, on_gpu: bool, within: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The options that limit the recording. The default end, stop-shutdown, would kill the program."""
+        """The options that limit the recording. The default end, stop-shutdown, would kill
+        the program."""
         nodes: tuple[str, ...] = ()
         if self.cuda_graph_trace is not None:
             nodes = (f"--cuda-graph-trace={self.cuda_graph_trace}",)
-        elif on_gpu and (knows("--cuda-graph-trace", within) if self.graph_nodes is None else self.graph_nodes):
+        elif on_gpu and (
+            knows("--cuda-graph-trace", within) if self.graph_nodes is None else self.graph_nodes
+        ):
             nodes = ("--cuda-graph-trace=node",)
         if self.whole:
             return nodes
         if on_gpu:
             return (*nodes, "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
-        return (*nodes, "--capture-range=nvtx", f"--nvtx-capture={WINDOW}", "--capture-range-end=stop")
+        return (
+            *nodes,
+            "--capture-range=nvtx",
+            f"--nvtx-capture={WINDOW}",
+            "--capture-range-end=stop",
+        )
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
@@ -212,23 +264,26 @@ class Nsys:
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
             wrong = evidence.sqlite_problem(database)
-            return f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}" if wrong else None
+            return (
+                f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}" if wrong else None
+            )
         if report.exists():
-            return f"{_EXPORT}: nsys wrote {report.name}, but no database. {_export_remedy(outcomes)}"
+            return (
+                f"{_EXPORT}: nsys wrote {report.name}, but no database. {_export_remedy(outcomes)}"
+            )
         return _no_report(request, outcomes[0])
 
 
-_EXPORT = "the export failed"
-_AGENT = "nsys could not start its agent"
-"""The exit code then says nothing of the program, which never started."""
-
-
 def knows(option: str, within: tuple[str, ...] = ()) -> bool:
-    """Whether the nsys that will run has an option of ``profile`` (no list of versions is published). True where none
-    answers. ``within``: words that run a command inside the image."""
+    """Whether the nsys that will run has an option of ``profile`` (no list of versions is
+    published). True where none answers. ``within``: words that run a command inside the image."""
     if not within and tools.find("nsys") is None:
         return True
-    said = tools.output(*within, "nsys", "profile", "--help") if within else tools.ask("nsys", "profile", "--help")
+    said = (
+        tools.output(*within, "nsys", "profile", "--help")
+        if within
+        else tools.ask("nsys", "profile", "--help")
+    )
     return not said or re.search(rf"{option}\b(?!-)", said) is not None
 
 
@@ -243,29 +298,41 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
         if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
             # The importer's own message comes last in a nested one, after classes and source files.
             texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
-            why = texts[0].partition("Value:")[2].strip(' "').rstrip(".") if texts else "no reason given"
+            why = (
+                texts[0].partition("Value:")[2].strip(' "').rstrip(".")
+                if texts
+                else "no reason given"
+            )
             return (
-                f"nsys recorded, but its importer failed and left only a .qdstrm: {why}. Import it with the same nsys on "
-                "a machine with a complete /proc and /sys: perfctl ingest report.qdstrm"
+                f"nsys recorded, but its importer failed and left only a .qdstrm: {why}. Import it "
+                "with the same nsys on a machine with a complete /proc and /sys: perfctl ingest "
+                "report.qdstrm"
             )
         return (
             "nsys recorded, but left only a .qdstrm because its importer is missing. On Debian run "
-            "scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all of Nsight Systems"
+            "scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all of "
+            "Nsight Systems"
         )
     if request.paths.report(".qdrep").exists():
-        return "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems 2021.4 or newer"
+        return (
+            "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "
+            "2021.4 or newer"
+        )
     dropped = evidence.find_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
     if dropped:
-        return f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder writable"
+        return (
+            f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder "
+            "writable"
+        )
     if evidence.says(outcome, rb"Agent launcher failed"):
         return (
-            "nsys could not start its agent. Run again; nsys sessions list shows other sessions. When no nsys is running, "
-            f"remove the lock of one that was killed: rm {FOLDER}/NSys-*"
+            "nsys could not start its agent. Run again; nsys sessions list shows other sessions. "
+            f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*"
         )
     if outcome.exit_code == 0:
         return (
-            "nsys recorded nothing: it saw no measured step. On a CPU it depends on torch.cuda.nvtx, which only CUDA builds "
-            "of torch have. perfctl torch needs neither"
+            "nsys recorded nothing: it saw no measured step. On a CPU it depends on "
+            "torch.cuda.nvtx, which only CUDA builds of torch have. perfctl torch needs neither"
         )
     said = evidence.last_words(outcome) or "no message"
     return f"nsys ended with exit code {outcome.exit_code} and left no report: {said}"
@@ -285,15 +352,20 @@ def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
 
 
 def _nothing_recorded(database: Path, device: str) -> str | None:
-    """What the recording lacks, with a remedy; None for nothing. nsys omits the tables of what it did not record."""
+    """What the recording lacks, with a remedy; None for nothing. nsys omits the tables of what it
+    did not record."""
     try:
         names = evidence.sqlite_tables(database)
     except sqlite3.DatabaseError:
         return None
     if device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
-        return "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys runs inside the container"
+        return (
+            "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys "
+            "runs inside the container"
+        )
     if "NVTX_EVENTS" not in names:
         return (
-            "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, which has torch.cuda.nvtx"
+            "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, which "
+            "has torch.cuda.nvtx"
         )
     return None

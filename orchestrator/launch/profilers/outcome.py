@@ -19,8 +19,9 @@ from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
 _OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
-    r"cudaErrorMemoryAllocation|Cannot allocate memory",
+    "out of memory|OutOfMemoryError|can't allocate "
+    "memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|cudaErrorMemoryAllocation|Cannot allocate "
+    "memory",
     re.MULTILINE,
 )
 _SIGNALS = {
@@ -41,7 +42,8 @@ def tail(path: Path) -> str:
 
 
 def last_line(path: Path) -> str | None:
-    """The last non-empty line of a log, without control characters, shortened; None when there is none."""
+    """The last non-empty line of a log, without control characters, shortened; None when there
+    is none."""
     return next(filter(None, map(_printable, reversed(re.split(r"[\r\n]+", tail(path))))), None)
 
 
@@ -56,7 +58,8 @@ def says(outcome: Outcome, pattern: bytes) -> bool:
 
 
 def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
-    """The first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match at lines."""
+    """The first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
+    at lines."""
     lines: list[str] = []
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
@@ -67,7 +70,11 @@ def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
                 start = whole.rfind(b"\n", 0, match.start()) + 1
                 end = whole.find(b"\n", match.end())
                 end = len(whole) if end < 0 else end
-                lines.append(_printable(whole[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")))
+                lines.append(
+                    _printable(
+                        whole[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")
+                    )
+                )
                 if len(lines) >= limit:
                     break
     except (OSError, ValueError):  # not there, or empty, which mmap refuses
@@ -80,39 +87,54 @@ def _printable(line: str) -> str:
     return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
 
 
-def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
-    """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``: exit codes to which the
-    profiler gives another meaning (ncu returns bare signal numbers)."""
+def program_failure(
+    request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
+) -> str | None:
+    """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``:
+    exit codes to which the profiler gives another meaning (ncu returns bare signal numbers)."""
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
-        return f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
+        return (
+            f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
+        )
     if outcome.stalled_s is not None:
         last = last_line(outcome.stdout) or last_line(outcome.stderr)
         ending = f" The last line was: {last}." if last else ""
         return (
-            f"stopped, because its output and files did not change for {outcome.stalled_s:.0f} s (`stall`).{ending} A kernel "
-            "that waits for other ranks can never be replayed: leave it out by name, or count with one rank"
+            f"stopped, because its output and files did not change for {outcome.stalled_s:.0f} s "
+            f"(`stall`).{ending} A kernel that waits for other ranks can never be replayed: leave "
+            "it out by name, or count with one rank"
         )
     record = read_json(request.paths.workload_record)
     status = record.get("status") if record else None
-    recorded = None if record is None or status in (None, "ok") else _printable(str(record.get("reason") or status))
+    recorded = (
+        None
+        if record is None or status in (None, "ok")
+        else _printable(str(record.get("reason") or status))
+    )
     if outcome.exit_code == 0 and recorded is None:
         if request.program is None or request.paths.workload_record.exists():
             return None
         return (
-            f"{request.workload} exited with code 0 but left no perfctl record: it called os._exit, or replaced itself "
-            "with another program"
+            f"{request.workload} exited with code 0 but left no perfctl record: it called "
+            "os._exit, or replaced itself with another program"
         )
     said = recorded or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(tail(outcome.stderr) if recorded is None else recorded):
-        return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
+        return (
+            f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
+        )
     if (
-        said and recorded is None and said.startswith("Executable not found in ") and request.python not in said
+        said
+        and recorded is None
+        and said.startswith("Executable not found in ")
+        and request.python not in said
     ):  # nsys 2023
         said = f"{said} ({request.python})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
-        return f"{sentence(recorded)} See {outcome.stderr.name}"  # names the script and how it ended
+        # names the script and how it ended
+        return f"{sentence(recorded)} See {outcome.stderr.name}"
     what = by_tool or _ending(outcome.exit_code)
     detail = f": {said}" if said else " without a message"
     return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
@@ -136,8 +158,13 @@ def is_older_than_run(artifact: Path, paths: RunPaths) -> bool:
 
 def sqlite_tables(path: Path) -> set[str]:
     """Names of the tables of an SQLite file. Raises sqlite3.DatabaseError for any other file."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    with closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    ) as connection:
+        return {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
 
 
 def sqlite_problem(path: Path) -> str | None:
@@ -178,8 +205,8 @@ def starts_with(path: Path, magic: bytes) -> bool:
 
 
 def verdict_of(request: RunRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
-    """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what the artifact of a
-    failed program still holds."""
+    """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what
+    the artifact of a failed program still holds."""
     program = program_failure(request, outcome)
     if artifact is not None:
         return Verdict("failed", program or artifact)

@@ -1,6 +1,8 @@
-"""Export the ncu reports of ranks above 0 as CSV, after the run: only then is the number of ranks known.
+"""Export the ncu reports of ranks above 0 as CSV, after the run: only then is the number of
+ranks known.
 
-``python -m perfctl.orchestrator.launch.profilers.rank_tables report.ncu-rep`` runs where ncu is installed.
+``python -m perfctl.orchestrator.launch.profilers.rank_tables report.ncu-rep`` runs where ncu
+is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from perfctl.orchestrator.launch.profilers.ncu import as_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; skip reports that ncu cannot export."""
+    """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; skip reports that ncu
+    cannot export."""
     (name,) = sys.argv[1:] if arguments is None else arguments
     first = Path(name)
     for report in sorted(first.parent.glob(f"{first.stem}.rank*{first.suffix}")):

@@ -1,4 +1,5 @@
-"""Replay a recorded run instead of running a profiler. Needs no GPU; the rest of perfctl treats it as any run."""
+"""Replay a recorded run instead of running a profiler. Needs no GPU; the rest of perfctl treats it
+as any run."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from typing import Any, Protocol, cast
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    Outcome,
+    Profiler,
+    RunRequest,
+    Tool,
+    Verdict,
+)
 from perfctl.orchestrator.launch.profilers.table import RECORDERS
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json
 
@@ -22,7 +30,9 @@ _COPY = "perfctl.orchestrator.launch.profilers.replay_copy"
 class _Recorded(Profiler, Protocol):
     """A profiler that can check a report without the outcome of a run."""
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None: ...
+    def artifact_problem(
+        self, request: RunRequest, outcomes: tuple[Outcome, ...]
+    ) -> str | None: ...
 
 
 REPLAYED: dict[str, Callable[..., _Recorded]] = {
@@ -52,7 +62,8 @@ class Replay:
         return tuple(sorted(int(name) for name in names if name.isdecimal()))
 
     def repeats(self, batches: tuple[int, ...]) -> int:
-        """Number of runs that every batch size has (b16, b16.2, b16.3, ...); 1 for one without a recording."""
+        """Number of runs that every batch size has (b16, b16.2, b16.3, ...); 1 for one without
+        a recording."""
         return max(min((len(attempts(self.folder, batch)) for batch in batches), default=1), 1)
 
     def workload(self) -> str:
@@ -77,12 +88,15 @@ class Replay:
         return ()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when it runs."""
+        """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when
+        it runs."""
         assert self.name in REPLAYED
         first = self.folder.absolute() / f"b{request.batch_size}"
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
-        return (Command((sys.executable, "-m", _COPY, str(source), str(request.paths.part)), "replay"),)
+        return (
+            Command((sys.executable, "-m", _COPY, str(source), str(request.paths.part)), "replay"),
+        )
 
     def artifact(self, paths: RunPaths) -> Path:
         usual = REPLAYED[self.name]().artifact(paths)
@@ -106,7 +120,12 @@ class Replay:
         recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
         problem = profiler.artifact_problem(request, outcomes)
-        if problem and (profiler.artifact(request.paths).exists() or self._renamed_artifact(request.paths) is None):
+        if problem and (
+            profiler.artifact(request.paths).exists()
+            or self._renamed_artifact(request.paths) is None
+        ):
             return Verdict("failed", reason or f"the recording is incomplete: {problem}")
         status = recorded.get("status", "ok")
-        return Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
+        return (
+            Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
+        )

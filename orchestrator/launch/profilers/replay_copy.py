@@ -1,4 +1,5 @@
-"""The process of a replayed run: ``python -m perfctl.orchestrator.launch.profilers.replay_copy FROM TO``.
+"""The process of a replayed run: ``python -m perfctl.orchestrator.launch.profilers.replay_copy
+FROM TO``.
 
 Copies one recorded run into a run's folder and prints the recorded output.
 """

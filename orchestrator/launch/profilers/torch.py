@@ -31,7 +31,9 @@ class TorchProfiler:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         problem = self.artifact_problem(request, outcomes)
-        return outcome.verdict_of(request, outcomes[0], problem, "The trace covers the run up to then")
+        return outcome.verdict_of(
+            request, outcomes[0], problem, "The trace covers the run up to then"
+        )
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the trace cannot be read, with a remedy; None when it can."""
@@ -61,5 +63,11 @@ class NoProfiler:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         record = read_json(request.paths.workload_record) or {}
-        problem = None if record.get("status") in ("ok", "partial") else "the program succeeded, but recorded no step"
-        return outcome.verdict_of(request, outcomes[0], problem, "The record covers the run up to then")
+        problem = (
+            None
+            if record.get("status") in ("ok", "partial")
+            else "the program succeeded, but recorded no step"
+        )
+        return outcome.verdict_of(
+            request, outcomes[0], problem, "The record covers the run up to then"
+        )

@@ -1,7 +1,8 @@
 """Sample the GPUs and processes of a run while it is under way, into ``samples.csv`` in its folder.
 
-A thread of perfctl takes the readings, on the monotonic clock as the steps. Costly readings become less frequent.
-NVIDIA's GPUs are read through the management library (nvidia-ml-py, the extra ``nvml``).
+A thread of perfctl takes the readings, on the monotonic clock as the steps. Costly readings become
+less frequent. NVIDIA's GPUs are read through the management library (nvidia-ml-py, the
+extra ``nvml``).
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ from perfctl.orchestrator.launch.process import watchdog, watchdog_client
 from perfctl.records import checksum
 
 REASONS = {
-    0x1: "idle", 0x2: "application_clocks", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
-    0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake", 0x100: "display_clocks",
-}  # fmt: skip
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
 """Bits of nvmlClocksEventReasons (nvml.h, driver 550)."""
 PROCESSES_EVERY = 10
 """Readings per query of the process list, which takes longer than everything else."""
@@ -41,9 +49,28 @@ SCAN_SHARE = 0.0015
 _CHECKS = 2
 """Of each process: one in the middle of exec has no environment to recognise it by."""
 
+FIELDS = (
+    "timestamp",
+    "index",
+    "name",
+    "utilization.gpu",
+    "memory.used",
+    "memory.total",
+    "power.draw",
+    "temperature.gpu",
+    "clocks.sm",
+    "clocks.mem",
+)
+"""In every nvidia-smi since 2016; an unknown field would make it print nothing else."""
+NVML_INTERVAL_MIN_S = 0.02
+END_S = 2.0
+
+FORMAT = "# perfctl samples 1"
+
 
 class GpuReading(NamedTuple):
-    """One GPU at one moment, with the fields of ``perfctl.records.report.Sample``; None where the driver has no value."""
+    """One GPU at one moment, with the fields of ``perfctl.records.report.Sample``; None where the
+    driver has no value."""
 
     device_index: int
     gpu_utilisation: float | None = None
@@ -59,19 +86,24 @@ class GpuReading(NamedTuple):
     process_utilisation: float | None = None
 
 
+COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
+
+
 class NvmlMissing(Exception):
     """NVML cannot be used; the text says why."""
 
 
 class Nvml:
-    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None. ``library`` is the
-    module pynvml, or one with the same functions. Raises NvmlMissing."""
+    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
+    ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing."""
 
     def __init__(self, visible: str | None, library: Any = None) -> None:
         try:
             self._library: Any = library or import_module("pynvml")
         except ImportError as error:
-            raise NvmlMissing("nvidia-ml-py is not installed (pip install 'perfctl[nvml]')") from error
+            raise NvmlMissing(
+                "nvidia-ml-py is not installed (pip install 'perfctl[nvml]')"
+            ) from error
         try:
             self._library.nvmlInit()
             self._handles = self._find(visible)
@@ -102,11 +134,15 @@ class Nvml:
         """All GPUs now; ``pids`` are the run's processes."""
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
-        return [self._read(place, gpu, pids if with_processes else None) for place, gpu in enumerate(self._handles)]
+        return [
+            self._read(place, gpu, pids if with_processes else None)
+            for place, gpu in enumerate(self._handles)
+        ]
 
     def _read(self, place: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
         nvml = self._library
-        newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)  # renamed in nvidia-ml-py 12.535
+        # renamed in nvidia-ml-py 12.535
+        newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         questions: dict[str, Callable[[], Any]] = {
             "gpu_utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
             "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
@@ -114,7 +150,9 @@ class Nvml:
             "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             "sm_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM) * 1_000_000,
             "memory_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY) * 1_000_000,
-            "throttle_reasons": lambda: words((newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)),
+            "throttle_reasons": lambda: words(
+                (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+            ),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP),
         }
         answers = {quantity: self._ask(quantity, call) for quantity, call in questions.items()}
@@ -129,23 +167,31 @@ class Nvml:
         )
 
     def _memory_of(self, handle: Any, pids: Collection[int]) -> int | None:
-        """Bytes; None when the driver lists no process of the run: inside containers process ids differ."""
+        """Bytes; None when the driver lists no process of the run: inside containers process
+        ids differ."""
         quantity = "process_memory_bytes"
-        listed = self._ask(quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle))
+        listed = self._ask(
+            quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle)
+        )
         own = [one.usedGpuMemory for one in listed or () if one.pid in pids]
         if listed and not own:
-            self.problems.setdefault(quantity, "the driver lists no process of the run under an id that is known here")
+            self.problems.setdefault(
+                quantity, "the driver lists no process of the run under an id that is known here"
+            )
         return sum(own) if own and None not in own else None
 
     def _utilisation_of(self, place: int, handle: Any, pids: Collection[int]) -> float | None:
         try:
             listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[place])
         except self._library.NVMLError as error:
-            if "not found" not in str(error).lower():  # no process used the GPU since: not a problem
+            # no process used the GPU since: not a problem
+            if "not found" not in str(error).lower():
                 self.problems.setdefault("process_utilisation", str(error))
             return None
         self._seen[place] = max([self._seen[place], *(one.timeStamp for one in listed)])
-        newest = {one.pid: one for one in sorted(listed, key=lambda one: one.timeStamp) if one.pid in pids}
+        newest = {
+            one.pid: one for one in sorted(listed, key=lambda one: one.timeStamp) if one.pid in pids
+        }
         return min(sum(one.smUtil for one in newest.values()) / 100, 1.0) if newest else None
 
     def _ask(self, quantity: str, call: Callable[[], Any]) -> Any:
@@ -188,24 +234,22 @@ def _place(entry: str, names: Sequence[str]) -> int | None:
     return next((place for place, name in enumerate(names) if name.startswith(entry)), None)
 
 
-FIELDS = (
-    "timestamp", "index", "name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu",
-    "clocks.sm", "clocks.mem",
-)  # fmt: skip
-"""In every nvidia-smi since 2016; an unknown field would make it print nothing else."""
-NVML_INTERVAL_MIN_S = 0.02
-END_S = 2.0
-
-
 def command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
     """The argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
     chosen = ("-i", visible) if visible else ()
     milliseconds = round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)
-    return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", f"--loop-ms={milliseconds}", *chosen)
+    return (
+        program,
+        f"--query-gpu={','.join(FIELDS)}",
+        "--format=csv",
+        f"--loop-ms={milliseconds}",
+        *chosen,
+    )
 
 
 class SmiLog:
-    """Runs until ``close``. If perfctl is killed, nvidia-smi ends at its next line, which nobody reads."""
+    """Runs until ``close``. If perfctl is killed, nvidia-smi ends at its next line, which
+    nobody reads."""
 
     def __init__(self, path: Path, every_s: float, visible: str | None, program: str) -> None:
         self.first_ns: int | None = None
@@ -213,9 +257,12 @@ class SmiLog:
         self._path = path
         with watchdog_client.starting() as own:
             self._process = subprocess.Popen(
-                command(program, every_s, visible), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                command(program, every_s, visible),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             own.add(self._process.pid)
         self._thread = threading.Thread(target=self._copy, name="perfctl-nvidia-smi", daemon=True)
         self._thread.start()
@@ -231,7 +278,8 @@ class SmiLog:
 
     def _copy(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as said, self._path.open("wb", buffering=0) as file:  # kept if perfctl is killed
+        # kept if perfctl is killed
+        with self._process.stdout as said, self._path.open("wb", buffering=0) as file:
             for number, line in enumerate(said):
                 if number == 1:  # the first is the header
                     self.first_ns = time.monotonic_ns()
@@ -239,7 +287,8 @@ class SmiLog:
 
 
 class HostLoad:
-    """The processes that carry ``mark`` and what descends from them; ``first`` is the one that was started."""
+    """The processes that carry ``mark`` and what descends from them; ``first`` is the one that
+    was started."""
 
     def __init__(self, mark: str, first: int) -> None:
         import psutil
@@ -254,7 +303,8 @@ class HostLoad:
         self._at = time.monotonic()
         self._next_scan = 0.0
         self.scan_s = 0.0
-        """CPU seconds that the last reading spent on scanning, which has its own limit (SCAN_SHARE)."""
+        """CPU seconds that the last reading spent on scanning, which has its own limit
+        (SCAN_SHARE)."""
         self._add(first)
         self.read()  # readings are rates: this one starts the first interval
 
@@ -263,8 +313,9 @@ class HostLoad:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores busy since the last reading, resident bytes); None when no process has memory any more. A new process
-        counts from the scan that found it; its CPU time before that is left out."""
+        """(cores busy since the last reading, resident bytes); None when no process has memory any
+        more. A new process counts from the scan that found it; its CPU time before that is
+        left out."""
         self.scan_s = 0.0
         self._scan()
         now = time.monotonic()
@@ -282,7 +333,8 @@ class HostLoad:
             self._spent[pid] = spent
             resident += memory.rss
         elapsed, self._at = now - self._at, now
-        return (busy / elapsed, resident) if resident and elapsed > 0 else None  # an ending process has no memory
+        # an ending process has no memory
+        return (busy / elapsed, resident) if resident and elapsed > 0 else None
 
     def _scan(self) -> None:
         if time.monotonic() < self._next_scan:
@@ -307,11 +359,10 @@ class HostLoad:
 
 
 def _all() -> set[int]:
-    return {int(entry) for entry in os.listdir("/proc") if entry.isdecimal()}  # noqa: PTH208 - half the time of iterdir
+    # half the time of iterdir
+    return {int(entry) for entry in os.listdir("/proc") if entry.isdecimal()}  # noqa: PTH208
 
 
-FORMAT = "# perfctl samples 1"
-COLUMNS = ("at_ns", *GpuReading._fields, "host_cpu", "host_memory_bytes")
 FILE, SMI_FILE = "samples.csv", "samples.nvidia-smi.csv"
 SHORTEST_S, LONGEST_S = 0.005, 3600.0
 SHARE = 0.005
@@ -331,7 +382,8 @@ class Sampling:
 
 
 def interval(text: str) -> float | None:
-    """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for anything else."""
+    """Seconds from text such as "50ms" or "0.1s"; None for "off". Raises UsageError for
+    anything else."""
     lower = text.strip().lower()
     if lower == "off":
         return None
@@ -343,14 +395,16 @@ def interval(text: str) -> float | None:
     if seconds is None:
         raise UsageError(f"`sample`: expected a time or off, got '{text}'", "For example 50ms")
     if not SHORTEST_S <= seconds <= LONGEST_S:
-        raise UsageError(f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off")
+        raise UsageError(
+            f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off"
+        )
     return seconds
 
 
 @contextmanager
 def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
-    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all its processes.
-    Problems are noted in the file and never affect the run."""
+    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all
+    its processes. Problems are noted in the file and never affect the run."""
     if wanted is None:
         yield
         return
@@ -367,7 +421,8 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
 
 def _work(wanted: Sampling, mark: str, first: int, ended: threading.Event) -> None:
     with suppress(OSError), (wanted.folder / FILE).open("w", newline="", encoding="utf-8") as file:
-        _sample(wanted, HostLoad(mark, first), ended, file)  # OSError: a full disk or a removed folder harms no run
+        # OSError: a full disk or a removed folder harms no run
+        _sample(wanted, HostLoad(mark, first), ended, file)
 
 
 def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:
@@ -383,14 +438,18 @@ def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[s
     notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
     notes |= {"rows": rows.count - 1, checksum.FIELD: rows.checksum}
     if gpus is not None:
-        notes |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in gpus.problems.items()}
+        notes |= {
+            f"missing {quantity}": " ".join(reason.split())
+            for quantity, reason in gpus.problems.items()
+        }
     if log is not None and log.first_ns is not None:
         notes["nvidia_smi_first_ns"] = log.first_ns
     file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
 class _Rows:
-    """Writes lines, counts them, and makes their checksum, by which a reader notices that some are missing or changed."""
+    """Writes lines, counts them, and makes their checksum, by which a reader notices that some are
+    missing or changed."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -405,7 +464,9 @@ class _Rows:
         self._file.flush()
 
 
-def _rounds(every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: _Rows) -> int:
+def _rounds(
+    every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: _Rows
+) -> int:
     """Number of readings written until the run ended."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -439,5 +500,7 @@ def _source(wanted: Sampling) -> tuple[Nvml | SmiLog | None, str]:
         program = tools.find("nvidia-smi")
         if program is None:
             return None, f"none, {error}, and there is no nvidia-smi"
-        return SmiLog(wanted.folder / SMI_FILE, wanted.every_s, wanted.visible, program), f"nvidia-smi, {error}"
+        return SmiLog(
+            wanted.folder / SMI_FILE, wanted.every_s, wanted.visible, program
+        ), f"nvidia-smi, {error}"
     return gpus, gpus.name

@@ -1,4 +1,5 @@
-"""Measure the points of a design one after the other, each in its own process, within a time budget."""
+"""Measure the points of a design one after the other, each in its own process, within a
+time budget."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 
 _HOPELESS = 3
-"""After so many failures in a row with one reason (no GPU, a broken torch), the other points are skipped."""
+"""After so many failures in a row with one reason (no GPU, a broken torch), the other points
+are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class Point:
 
 @dataclass(slots=True)
 class Budget:
-    """The time budget of a bench, with an estimate for the next point from those measured so far."""
+    """The time budget of a bench, with an estimate for the next point from those measured
+    so far."""
 
     seconds: float | None
     """None for no limit."""
@@ -51,7 +54,8 @@ class Budget:
         self._seen.append((flops, seconds))
 
     def expected(self, flops: float) -> float | None:
-        """Seconds for a point, from a line fitted to the measured ones, at least their minimum; None before the first."""
+        """Seconds for a point, from a line fitted to the measured ones, at least their minimum;
+        None before the first."""
         if not self._seen:
             return None
         work, took = zip(*self._seen, strict=True)
@@ -81,7 +85,8 @@ def run(
     listener: Listener,
     again: frozenset[tuple[str, int]] = frozenset(),
 ) -> Done:
-    """Measure every point that is not complete yet, within the budget; complete ones are reported to the listener too.
+    """Measure every point that is not complete yet, within the budget; complete ones are reported
+    to the listener too.
 
     ``again``: (model, batch) of complete points to measure once more.
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
@@ -106,7 +111,8 @@ def run(
             left += waiting[place:]
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
-        if budget.left is not None:  # a slow point cannot exceed the budget; loading torch alone takes seconds
+        # a slow point cannot exceed the budget; loading torch alone takes seconds
+        if budget.left is not None:
             most = max(budget.left, 20.0)
             request = replace(request, timeout_s=min(most, request.timeout_s or most))
         result = sweeps.run(request, listener)[0]

@@ -18,10 +18,22 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 
+RUN_RECORD_VERSION = 1
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(
+        ("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"),
+        str,
+    ),
+    **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
+    "commands": list,
+}
+"""Types of the record's fields, each of which may be missing."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """All files of one run. ``folder`` is its final folder, ``part`` the one while it is under way."""
+    """All files of one run. ``folder`` is its final folder, ``part`` the one while it is
+    under way."""
 
     sweep_folder: Path
     batch_size: int
@@ -30,7 +42,9 @@ class RunPaths:
 
     @property
     def folder(self) -> Path:
-        return self.sweep_folder / (f"b{self.batch_size}" + (f".{self.attempt}" if self.attempt > 1 else ""))
+        return self.sweep_folder / (
+            f"b{self.batch_size}" + (f".{self.attempt}" if self.attempt > 1 else "")
+        )
 
     @property
     def part(self) -> Path:
@@ -55,29 +69,25 @@ class RunPaths:
         return self.part / "stderr.log"
 
     def report(self, suffix: str) -> Path:
-        """The profiler's report while the run is under way: ``report`` + suffix (".sqlite", ".csv", ...)."""
+        """The profiler's report while the run is under way: ``report`` + suffix (".sqlite",
+        ".csv", ...)."""
         return self.part / f"report{suffix}"
 
 
 def attempts(folder: Path, batch_size: int) -> list[Path]:
-    """The folders of a batch size's runs in a sweep's folder, oldest first: b16, b16.2, b16.3, ..."""
-    return list(takewhile(Path.is_dir, (RunPaths(folder, batch_size, number).folder for number in count(1))))
+    """The folders of a batch size's runs in a sweep's folder, oldest first: b16, b16.2,
+    b16.3, ..."""
+    return list(
+        takewhile(Path.is_dir, (RunPaths(folder, batch_size, number).folder for number in count(1)))
+    )
 
 
 def file_name(name: str) -> str:
-    """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing is left."""
+    """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing
+    is left."""
     stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:60]
     return f"{safe or 'program'}{dot}{suffix}"
-
-
-RUN_RECORD_VERSION = 1
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"), str),
-    **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
-    "commands": list,
-}
-"""Types of the record's fields, each of which may be missing."""
 
 
 def is_whole(folder: Path) -> bool:
@@ -90,22 +100,31 @@ def is_whole(folder: Path) -> bool:
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
-    """run.json of a run's folder; None when it is missing, incomplete, or has fields of a wrong type."""
+    """run.json of a run's folder; None when it is missing, incomplete, or has fields of a
+    wrong type."""
     record = read_json(folder / "run.json") or {}
-    fits = all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record)
+    fits = all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(
+        record
+    )
     return record if fits and record.get("perfctl_run") == RUN_RECORD_VERSION else None
 
 
 def _fits(value: object, kind: type) -> bool:
-    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < 2**63))
+    return value is None or (
+        isinstance(value, kind) and (not isinstance(value, int) or abs(value) < 2**63)
+    )
 
 
 def _is_inside(record: dict[str, Any]) -> bool:
     """Whether the report is in the run's folder and every command is a list of words."""
     name = record.get("artifact")
     commands = record.get("commands") or []
-    words = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands)
-    return words and (name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name))
+    words = all(
+        isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands
+    )
+    return words and (
+        name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name)
+    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -149,12 +168,14 @@ def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
 
 @contextmanager
 def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
-    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends. Raises UsageError
-    when another perfctl holds it. Different batch sizes can be locked at the same time."""
+    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
+    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the
+    same time."""
 
     def busy(what: str) -> UsageError:
         return UsageError(
-            f"another perfctl is running {what} in {folder}", "Wait for it, or choose another folder for `out`"
+            f"another perfctl is running {what} in {folder}",
+            "Wait for it, or choose another folder for `out`",
         )
 
     kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
@@ -174,9 +195,12 @@ def _open_lock(path: str, mode: int) -> int:
 
 
 @contextmanager
-def locked(path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644) -> Iterator[int]:
-    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when another holds it.
-    Another user's file in a shared folder can be locked, but not written (fs.protected_regular)."""
+def locked(
+    path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644
+) -> Iterator[int]:
+    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
+    another holds it. Another user's file in a shared folder can be locked, but not written
+    (fs.protected_regular)."""
     handle = _open_lock(str(path), mode)
     try:
         try:
@@ -184,7 +208,8 @@ def locked(path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int
         except BlockingIOError as error:
             raise refuse(handle) from error
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # Lustre, some NFS: without a lock
+            # Lustre, some NFS: without a lock
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
         yield handle
     finally:

@@ -1,6 +1,8 @@
-"""Run one batch size per place at the same time; a free place takes the next batch size. Read the state of sweeps.
+"""Run one batch size per place at the same time; a free place takes the next batch size. Read the
+state of sweeps.
 
-One thread per place starts its processes. All calls to the caller, so all writing to the store, are in its own thread.
+One thread per place starts its processes. All calls to the caller, so all writing to the store, are
+in its own thread.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ Post = Callable[[Callable[[], None]], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+FRESH_S = 120.0
+"""Where locks are not visible, a run counts as under way if its folder changed within this time."""
+_RUN = re.compile(r"b(\d+)(?:\.(\d+|part))?\Z")
+
 
 def run(
     items: tuple[Item, ...],
@@ -35,8 +41,9 @@ def run(
     work: Callable[[Item, Place, Post], Result],
     tick: Callable[[float], None],
 ) -> list[Result]:
-    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds. The first error stops
-    everything and is raised when all threads have ended; a signal does the same, as Interrupted."""
+    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds.
+    The first error stops everything and is raised when all threads have ended; a signal does the
+    same, as Interrupted."""
     waiting = deque(enumerate(items))
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
@@ -58,7 +65,9 @@ def run(
                 signals.append(signal.SIGTERM)
 
     with process_run.stop_signals() as signals:
-        threads = [threading.Thread(target=partial(serve, place), name=place.label) for place in places]
+        threads = [
+            threading.Thread(target=partial(serve, place), name=place.label) for place in places
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -77,7 +86,9 @@ def run(
 
 
 def _listen(
-    threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]], tick: Callable[[float], None]
+    threads: list[threading.Thread],
+    calls: queue.SimpleQueue[Callable[[], None]],
+    tick: Callable[[float], None],
 ) -> None:
     """Make the calls that the threads post, until all threads have ended and no call is left."""
     started = last_tick = time.monotonic()
@@ -92,11 +103,6 @@ def _listen(
         if now - last_tick >= 1:
             last_tick = now
             tick(now - started)
-
-
-FRESH_S = 120.0
-"""Where locks are not visible, a run counts as under way if its folder changed within this time."""
-_RUN = re.compile(r"b(\d+)(?:\.(\d+|part))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +131,37 @@ class SweepState:
 
 
 def sweeps(folder: Path) -> list[SweepState]:
-    """The sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not follow links."""
-    parents = [parent for parent in (folder, folder / "perfctl-runs") if parent.is_dir() and not parent.is_symlink()]
+    """The sweeps in ``folder`` and in perfctl-runs below it, newest first. Does not
+    follow links."""
+    parents = [
+        parent
+        for parent in (folder, folder / "perfctl-runs")
+        if parent.is_dir() and not parent.is_symlink()
+    ]
     places = [place for parent in parents for place in parent.iterdir() if not place.is_symlink()]
-    found = [(record.stat().st_mtime_ns, place) for place in places if (record := place / "sweep.json").is_file()]
+    found = [
+        (record.stat().st_mtime_ns, place)
+        for place in places
+        if (record := place / "sweep.json").is_file()
+    ]
     return [_sweep(place) for _, place in sorted(found, key=lambda item: (-item[0], item[1].name))]
 
 
 def _sweep(folder: Path) -> SweepState:
     record = read_json(folder / "sweep.json") or {}
-    command, host = (text if isinstance(text := record.get(key), str) else None for key in ("command", "host"))
+    command, host = (
+        text if isinstance(text := record.get(key), str) else None for key in ("command", "host")
+    )
     held = _held(folder)
     runs = [run for place in folder.iterdir() if (run := _run(place, held)) is not None]
     runs.sort(key=lambda run: (run.batch_size, run.attempt))
-    return SweepState(folder.name, command, host, held or any(run.status == "running" for run in runs), tuple(runs))
+    return SweepState(
+        folder.name,
+        command,
+        host,
+        held or any(run.status == "running" for run in runs),
+        tuple(runs),
+    )
 
 
 def _run(place: Path, held: bool) -> RunState | None:
@@ -162,11 +185,16 @@ def _fresh(folder: Path) -> bool:
 
 
 def _held(folder: Path) -> bool:
-    """Whether a process of this machine holds a lock of the sweep. Read from /proc: taking the lock would stop others."""
+    """Whether a process of this machine holds a lock of the sweep. Read from /proc: taking the lock
+    would stop others."""
     try:
         numbers = {str(file.stat().st_ino) for file in folder.glob(".*lock")}
         lines = Path("/proc/locks").read_text().splitlines() if numbers else []
     except OSError:
         return False
-    held = (line.split()[5].rpartition(":")[2] for line in lines if " FLOCK " in line and "->" not in line)
+    held = (
+        line.split()[5].rpartition(":")[2]
+        for line in lines
+        if " FLOCK " in line and "->" not in line
+    )
     return any(number in numbers for number in held)

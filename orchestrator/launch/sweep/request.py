@@ -1,4 +1,5 @@
-"""The request for a sweep, the results of its runs, and the listener to its progress. With it, the revision of the user's code."""
+"""The request for a sweep, the results of its runs, and the listener to its progress. With it, the
+revision of the user's code."""
 
 from __future__ import annotations
 
@@ -30,17 +31,20 @@ QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksP
 
 
 def revision(folder: Path, script: Path | None = None) -> dict[str, str]:
-    """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes" or "no").
+    """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes"
+    or "no").
 
-    folder: where the code lies. script: a file of it that is run; one that git does not track is a change, too. Other
-    untracked files are not looked at. Empty without git, without a repository and without a commit; a fact that git does
-    not give in time is left out.
+    folder: where the code lies. script: a file of it that is run; one that git does not track is a
+    change, too. Other untracked files are not looked at. Empty without git, without a repository
+    and without a commit; a fact that git does not give in time is left out.
     """
     head = answer(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
     commit, _, moment = (head or "").strip().partition(" ")
     if not commit:
         return {}
-    changed = answer(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none")
+    changed = answer(
+        folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none"
+    )
     tracked = "" if script is None else answer(folder, "ls-files", "--", str(script.absolute()))
     found = {"commit": commit, "commit_time": moment}
     if changed is None or tracked is None:
@@ -85,7 +89,8 @@ class SweepRequest:
     program: Program | None = None
     """The user's program to run instead of a built-in workload; ``workload`` is then its name."""
     alongside: bool = False
-    """Other processes run other batch sizes of this sweep: write only own folders, and keep the rest of a stopped run."""
+    """Other processes run other batch sizes of this sweep: write only own folders, and keep the
+    rest of a stopped run."""
     given_name: str | None = None
     """Name of the sweep, where another perfctl (on another machine) has chosen it."""
     scratch: Path | None = None
@@ -93,7 +98,8 @@ class SweepRequest:
     grace_s: float | None = None
     """Time for a stopped profiler to write its report; None for as long as it needs."""
     stall_s: float | None = None
-    """Seconds without output or changed files after which a run is stopped; 0 for never, None for the profiler's own."""
+    """Seconds without output or changed files after which a run is stopped; 0 for never, None for
+    the profiler's own."""
     image: Image | None = None
     """The image to run in; None for none."""
     sample_s: float | None = None
@@ -103,13 +109,20 @@ class SweepRequest:
 
     @property
     def name(self) -> str:
-        """The same request always has the same name, so that it finds its existing runs; an edited script changes it."""
+        """The same request always has the same name, so that it finds its existing runs; an edited
+        script changes it."""
         if self.given_name is not None:
             return self.given_name
         asked: list[object] = [
-            self.profiler.name, self.profiler_options, self.workload, self.workload_arguments, self.device, self.origin,
-            *(self.program.identity() if self.program else ()), *(self.image.identity() if self.image else ()),
-        ]  # fmt: skip
+            self.profiler.name,
+            self.profiler_options,
+            self.workload,
+            self.workload_arguments,
+            self.device,
+            self.origin,
+            *(self.program.identity() if self.program else ()),
+            *(self.image.identity() if self.image else ()),
+        ]
         digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
         return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
 
@@ -123,15 +136,30 @@ class SweepRequest:
 
     def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
         paths = RunPaths(self.folder.absolute(), batch_size, attempt)
-        python = self.program.python if self.program else images_run.PYTHON if self.image else self.python
+        python = (
+            self.program.python
+            if self.program
+            else images_run.PYTHON
+            if self.image
+            else self.python
+        )
         return RunRequest(
-            self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program,
-            annotator=self.annotator, visible=self.visible, within=self.image.prefix() if self.image else (),
-        )  # fmt: skip
+            self.workload,
+            self.workload_arguments,
+            batch_size,
+            self.device,
+            paths,
+            python,
+            self.program,
+            annotator=self.annotator,
+            visible=self.visible,
+            within=self.image.prefix() if self.image else (),
+        )
 
     @property
     def annotator(self) -> Path | None:
-        """The file that runs inside a process of an interpreter other than perfctl's own; None where none is needed."""
+        """The file that runs inside a process of an interpreter other than perfctl's own; None
+        where none is needed."""
         if self.program is None or self.image is not None or self.program.python == sys.executable:
             return None
         return self.folder.absolute() / annotator.NAME
@@ -143,29 +171,35 @@ class SweepRequest:
         return own.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
 
     def stall(self, command: Command) -> Stall | None:
-        """When a run of ``command`` counts as stuck; None for never, as for exports, which may write at their end only."""
+        """When a run of ``command`` counts as stuck; None for never, as for exports, which may
+        write at their end only."""
         if self.stall_s is None or command.needs is not None:
             return command.stall
         return Stall(self.stall_s) if self.stall_s else None
 
     @property
     def other_folders(self) -> list[Path]:
-        """Folders that a run inside an image needs besides the working directory and the sweep's."""
+        """Folders that a run inside an image needs besides the working directory and
+        the sweep's."""
         script = self.program.script if self.program else None
         return [*([self.scratch] if self.scratch else []), *([script.parent] if script else [])]
 
     def commands(self, asked: RunRequest) -> tuple[Command, ...]:
-        """The commands of one run, inside the sweep's image, with the environment of its place if there is only one."""
+        """The commands of one run, inside the sweep's image, with the environment of its place if
+        there is only one."""
         made = self.profiler.commands(asked)
         if len(self.places) == 1:
             place = self.places[0].environment
             made = tuple(replace(one, environment={**one.environment, **place}) for one in made)
         if self.image is None:
             return made
-        return tuple(self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made)
+        return tuple(
+            self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made
+        )
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
-        """Facts for a run's record: its container, the commit of the program, its place, and what its commands chose."""
+        """Facts for a run's record: its container, the commit of the program, its place, and what
+        its commands chose."""
         runs_in = self.image or images_run.inside()
         found = runs_in.facts() if runs_in and self.origin == "measured" else {}
         if self.program is not None and self.origin == "measured":
@@ -184,7 +218,8 @@ class SweepRequest:
         return Sampling(self.sample_s, asked.paths.part, asked.device == "cuda", visible)
 
     def reserved(self) -> tuple[Place, ...]:
-        """The places to lock during the sweep: those requested, or the GPU that programs use by default."""
+        """The places to lock during the sweep: those requested, or the GPU that programs use
+        by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":
             return self.places
         first = devices.first_gpu()

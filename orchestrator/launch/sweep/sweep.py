@@ -38,10 +38,12 @@ PAUSE_S = (1.0, 3.0)
 
 
 def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
-    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage. The
-    outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between."""
+    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of
+    the stage. The outcome is that of the last call. The run's log notes a retry. Raises Stopped
+    when a signal arrives in between."""
     outcome = start(command.stage)
-    began = not outcome.exit_code or asked.paths.workload_record.exists()  # the program left a record
+    # the program left a record
+    began = not outcome.exit_code or asked.paths.workload_record.exists()
     if command.retry_on is None or began or not evidence.says(outcome, command.retry_on):
         return outcome
     cleared = command.clear() if command.clear is not None else None
@@ -59,13 +61,18 @@ def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outc
 
 
 def check_batches(batches: tuple[int, ...]) -> None:
-    """Raises UsageError unless there is at least one batch size, all are positive, and none is repeated."""
+    """Raises UsageError unless there is at least one batch size, all are positive, and none
+    is repeated."""
     if not batches:
         raise UsageError("`batches` is empty", "For example 16,32,64")
     if small := [batch for batch in batches if batch < 1]:
-        raise UsageError(f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64")
+        raise UsageError(
+            f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64"
+        )
     if len(set(batches)) < len(batches):
-        raise UsageError(f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once")
+        raise UsageError(
+            f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once"
+        )
 
 
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
@@ -77,10 +84,12 @@ def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
 
 
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
-    """Run every batch size that is not complete yet. A failure is recorded, and the others still run.
+    """Run every batch size that is not complete yet. A failure is recorded, and the others
+    still run.
 
-    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; what failed is not repeated.
-    Raises UsageError when another perfctl is running the same sweep or uses the same GPU, Interrupted after a signal.
+    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; what failed is
+    not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
+    GPU, Interrupted after a signal.
     """
     check_batches(request.batches)
     results: list[RunResult] = []
@@ -109,7 +118,9 @@ def _run_side_by_side(
 
     def work(batch: int, place: Place, post: parallel.Post) -> RunResult:
         posting = Listener(
-            started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
+            started=lambda batch, stage: post(
+                partial(listener.started, batch, f"{stage} on {place.label}")
+            ),
             noted=lambda text: post(partial(listener.noted, text)),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
@@ -120,8 +131,8 @@ def _run_side_by_side(
 
 
 def join(request: SweepRequest) -> None:
-    """Create the sweep's record, or join a sweep that has one. Raises UsageError when the script was edited since: the
-    sweep would mix two programs."""
+    """Create the sweep's record, or join a sweep that has one. Raises UsageError when the script
+    was edited since: the sweep would mix two programs."""
     record, path = _sweep_record(request), request.folder / "sweep.json"
     existing = read_json(path)
     if existing is None:
@@ -172,7 +183,8 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
         except process_run.Stopped as stopped:
             outcomes.append(stopped.outcome)
             stop = stop or stopped
-            if not request.alongside:  # only a job, which cannot be continued, exports what was cut off
+            # only a job, which cannot be continued, exports what was cut off
+            if not request.alongside:
                 break
     if stop is not None and not request.alongside:
         verdict = Verdict("partial", "interrupted before it was complete")
@@ -183,7 +195,9 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     if stop is None or request.alongside:
         put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
-    result = RunResult(asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent)
+    result = RunResult(
+        asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent
+    )
     if stop is not None:
         listener.stopped(result)
         raise stop
@@ -201,23 +215,43 @@ def _as_stopped(verdict: Verdict, stop: process_run.Stopped | None) -> Verdict:
 
 
 def _start(
-    command: Command, asked: RunRequest, request: SweepRequest, listener: Listener, number: int, stage: str
+    command: Command,
+    asked: RunRequest,
+    request: SweepRequest,
+    listener: Listener,
+    number: int,
+    stage: str,
 ) -> Outcome:
-    """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have their own logs."""
+    """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have
+    their own logs."""
     listener.started(asked.batch_size, stage)
     paths = asked.paths
     stdout, stderr = paths.stdout, paths.stderr
     if number:
-        stdout, stderr = (path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr))
+        stdout, stderr = (
+            path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr)
+        )
     return process_run.run(
-        command, cwd=Path.cwd(), stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, scratch=paths.scratch,
-        temporary=request.scratch, grace_s=request.grace_s, on_tick=listener.tick,
-        sampling=None if number else request.sampling(asked, command), stall=request.stall(command),
-    )  # fmt: skip
+        command,
+        cwd=Path.cwd(),
+        stdout=stdout,
+        stderr=stderr,
+        timeout_s=request.timeout_s,
+        scratch=paths.scratch,
+        temporary=request.scratch,
+        grace_s=request.grace_s,
+        on_tick=listener.tick,
+        sampling=None if number else request.sampling(asked, command),
+        stall=request.stall(command),
+    )
 
 
 def _write_record(
-    request: SweepRequest, asked: RunRequest, commands: tuple[Command, ...], outcomes: list[Outcome], verdict: Verdict
+    request: SweepRequest,
+    asked: RunRequest,
+    commands: tuple[Command, ...],
+    outcomes: list[Outcome],
+    verdict: Verdict,
 ) -> None:
     artifact = request.profiler.artifact(asked.paths)
     made = artifact.exists()
@@ -236,7 +270,10 @@ def _write_record(
             "device": asked.device,
             "status": verdict.status,
             "reason": verdict.reason,
-            **{fact: getattr(first, fact, None) for fact in ("exit_code", "started_at", "duration_ns")},
+            **{
+                fact: getattr(first, fact, None)
+                for fact in ("exit_code", "started_at", "duration_ns")
+            },
             "artifact": artifact.name if made else None,
             "artifact_bytes": size(artifact) if made else None,
             "commands": [command.argv for command in commands],

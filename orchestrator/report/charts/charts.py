@@ -1,7 +1,7 @@
 """Charts as SVG text, drawn with matplotlib.
 
-Colours are drawn as fixed stand-ins and then replaced by CSS variables, so that one drawing serves the
-light and the dark page. Text stays text. The same input gives the same bytes.
+Colours are drawn as fixed stand-ins and then replaced by CSS variables, so that one drawing serves
+the light and the dark page. Text stays text. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts import files as charts_files
-from perfctl.orchestrator.report.charts.files import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
+from perfctl.orchestrator.report.charts.files import (
+    INK,
+    MUTED,
+    ON_DEEP,
+    PAPER,
+    RULE,
+    SERIES,
+    Hit,
+    drawable,
+)
 from perfctl.orchestrator.report.numbers import percent
 
 if TYPE_CHECKING:
@@ -50,19 +59,36 @@ class Series:
 
 
 def against_batch(
-    name: str, description: str, lines: Sequence[Series], show: Callable[[float], str], *, log: bool = False,
-    decades: bool = False, up: str = "",
-) -> str:  # fmt: skip
-    """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up`` names the values' axis.
+    name: str,
+    description: str,
+    lines: Sequence[Series],
+    show: Callable[[float], str],
+    *,
+    log: bool = False,
+    decades: bool = False,
+    up: str = "",
+) -> str:
+    """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up``
+    names the values' axis.
 
-    With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper"; with ``decades`` on a log10 axis.
+    With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper"; with
+    ``decades`` on a log10 axis.
     """
     figure, axes = new_axes(y=up)
     for line in lines:
         colour = SERIES[line.colour % len(SERIES)]
         if line.lows:
-            axes.fill_between(line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(line.batches, line.values, "o" if log else "o-", color=colour, markersize=4.5, linewidth=1.6)
+            axes.fill_between(
+                line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0
+            )
+        axes.plot(
+            line.batches,
+            line.values,
+            "o" if log else "o-",
+            color=colour,
+            markersize=4.5,
+            linewidth=1.6,
+        )
     batches = sorted({batch for line in lines for batch in line.batches})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
@@ -89,16 +115,29 @@ def against_batch(
     hits = []
     for line in lines:
         for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):
-            spread = f" ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else ""
-            hits.append(Hit(f"{f'{line.label}, ' if named else ''}batch {batch}: {show(value)}{spread}", batch, value))
+            spread = (
+                f" ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else ""
+            )
+            hits.append(
+                Hit(
+                    f"{f'{line.label}, ' if named else ''}batch {batch}: {show(value)}{spread}",
+                    batch,
+                    value,
+                )
+            )
     return as_svg(figure, name, description, hits)
 
 
 def shares(
-    name: str, description: str, rows: Sequence[tuple[str, Mapping[str, float]]], colours: Mapping[str, int], *,
+    name: str,
+    description: str,
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    colours: Mapping[str, int],
+    *,
     what: str = "batch ",
-) -> str:  # fmt: skip
-    """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry their name.
+) -> str:
+    """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry
+    their name.
 
     ``what`` stands before a row's label in the text of a pointed part.
     """
@@ -113,10 +152,24 @@ def shares(
             said = f"{part}, {what}{label}: {percent(width / 100)}"
             hits.append(Hit(said, left, place - 0.36, left + width, place + 0.36))
             colour = SERIES[colours[part] % len(SERIES)]
-            axes.barh(place, width, left=left, height=0.72, color=colour, edgecolor=PAPER, linewidth=1, label=part)
+            axes.barh(
+                place,
+                width,
+                left=left,
+                height=0.72,
+                color=colour,
+                edgecolor=PAPER,
+                linewidth=1,
+                label=part,
+            )
             if width >= 5 + 1.35 * len(part):
                 ink = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
-                spot: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "parse_math": False}
+                spot: dict[str, Any] = {
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": 9,
+                    "parse_math": False,
+                }
                 axes.text(left + width / 2, place, drawable(part), color=ink, **spot)
             left += width
     axes.set_xlim(0, 100)
@@ -137,7 +190,8 @@ def new_axes(
     *,
     log: bool = False,
 ) -> tuple[Figure, Axes]:
-    """``x``, ``y``: titles of the axes; ``shows``: how values are written along x and y; ``log``: both are logarithmic."""
+    """``x``, ``y``: titles of the axes; ``shows``: how values are written along x and y; ``log``:
+    both are logarithmic."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -186,16 +240,30 @@ def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
     axes.set_yticks(ticks, [f"{tick:g}" if tick >= 2**-4 else f"1/{1 / tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.axhline(1, color=INK, linewidth=1)
-    axes.annotate("paper", (first_batch / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
+    axes.annotate(
+        "paper",
+        (first_batch / 1.25, 1),
+        xytext=(3, 3),
+        textcoords="offset points",
+        fontsize=9,
+        color=INK,
+    )
 
 
-def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False) -> None:
-    """A name at the last point of each line, moved apart where names would overlap, and kept beside the axes.
+def label_ends(
+    axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False
+) -> None:
+    """A name at the last point of each line, moved apart where names would overlap, and kept beside
+    the axes.
 
-    ``led``: where a name does not stand beside its last point, a thin line leads there, so that no mark stands at another value.
+    ``led``: where a name does not stand beside its last point, a thin line leads there, so that no
+    mark stands at another value.
     """
     low, high = (scale(end) for end in axes.get_ylim())
-    spots = sorted(((scale(line.values[-1]) - low) / (high - low), place) for place, line in enumerate(lines[:8]))
+    spots = sorted(
+        ((scale(line.values[-1]) - low) / (high - low), place)
+        for place, line in enumerate(lines[:8])
+    )
     places: list[float] = []
     for height, _ in spots:
         places.append(max(height, places[-1] + LABEL if places else -1.0))
@@ -205,8 +273,11 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
         above = places[at] - LABEL
     last = max(line.batches[-1] for line in lines)
     fixed: dict[str, Any] = {
-        "xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False,
-    }  # fmt: skip
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+        "va": "center",
+        "annotation_clip": False,
+    }
     for (height, number), place in zip(spots, places, strict=True):
         line = lines[number]
         colour = SERIES[line.colour % len(SERIES)]
@@ -225,7 +296,9 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
         else:
             axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=colour, **fixed)
         name = drawable(line.label)
-        axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
+        axes.annotate(
+            name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed
+        )
 
 
 def fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
@@ -235,22 +308,33 @@ def fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Two ticks or more from ``low`` to ``high`` on a log10 axis: decades, else also 3, or 2 and 5, else every digit.
+    """Two ticks or more from ``low`` to ``high`` on a log10 axis: decades, else also 3, or 2 and 5,
+    else every digit.
 
     On an axis that is shorter still, its round values as on a linear axis; at most about eight.
     """
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
     for digits in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
-        ticks = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
+        ticks = [
+            digit * 10.0**power
+            for power in powers
+            for digit in digits
+            if low <= digit * 10.0**power <= high
+        ]
         if len(ticks) >= (2 if digits == (1,) else 3):
             return ticks[:: -(-len(ticks) // MOST_TICKS)]
     from matplotlib.ticker import MaxNLocator
 
-    return [float(tick) for tick in MaxNLocator(nbins=4, min_n_ticks=2).tick_values(low, high) if low <= tick <= high]
+    return [
+        float(tick)
+        for tick in MaxNLocator(nbins=4, min_n_ticks=2).tick_values(low, high)
+        if low <= tick <= high
+    ]
 
 
 def _label_log_axes(axes: Axes) -> None:
-    """Give every axis in decades two labelled ticks or more; axes to base 2 have ticks of their own."""
+    """Give every axis in decades two labelled ticks or more; axes to base 2 have ticks of
+    their own."""
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         if axis.get_scale() == "log" and getattr(axis.get_transform(), "base", None) == 10:
             axis.set_ticks(log_ticks(low, high))

@@ -1,4 +1,5 @@
-"""Charts of one layer against batch size: FLOPs on paper, counted and derived; time by two clocks; and a training's course."""
+"""Charts of one layer against batch size: FLOPs on paper, counted and derived; time by two clocks;
+and a training's course."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Named = Sequence[tuple[str, Sequence[LayerPoint]]]
 LOOSE = "*"
 """Marks the name of a line of kernels that no layer claims."""
 WIDE = 100.0
-"""Values that differ by more than this factor stand on a logarithmic axis: on a straight one the small ones would be 0."""
+"""Values that differ by more than this factor stand on a logarithmic axis: on a straight one the
+small ones would be 0."""
 
 
 def host_run(profiler: str) -> str:
@@ -30,14 +32,18 @@ def host_run(profiler: str) -> str:
 def flops_chart(layer: str, networks: Named) -> Chart | None:
     """FLOPs of the layer's forward pass on paper, counted and derived. 1 multiply-add = 2 FLOPs."""
     ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
-        ("paper", lambda point: point.paper.value), ("counted", lambda point: point.counted.value),
-        ("derived", lambda point: point.derived.value), (f"collected{LOOSE}", lambda point: point.loose),
+        ("paper", lambda point: point.paper.value),
+        ("counted", lambda point: point.counted.value),
+        ("derived", lambda point: point.derived.value),
+        (f"collected{LOOSE}", lambda point: point.loose),
         (f"derived{LOOSE}", lambda point: point.loose_derived),
-    )  # fmt: skip
+    )
     lines = list(_lines(networks, ways))
     if not lines:
         return None
-    said = "; ".join(f"{line.label} {si(line.values[-1], 'FLOP')} at batch {line.batches[-1]}" for line in lines)
+    said = "; ".join(
+        f"{line.label} {si(line.values[-1], 'FLOP')} at batch {line.batches[-1]}" for line in lines
+    )
     values = [value for line in lines for value in line.values]
     wide = min(values) > 0 and max(values) > WIDE * min(values)
     svg = against_batch(
@@ -51,8 +57,14 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     shown = {line.label.partition(", ")[0] for line in lines}
     absent = [way for way in ("counted", "derived") if way not in shown]
     notes = ["logarithmic axis"] if wide else []
-    notes += [f"not in it: {' and '.join(absent)} FLOPs, which no run has" if absent else "counted by ncu"]
-    notes += ["*: of kernels that belong to no layer"] if any(way.endswith(LOOSE) for way in shown) else []
+    notes += [
+        f"not in it: {' and '.join(absent)} FLOPs, which no run has" if absent else "counted by ncu"
+    ]
+    notes += (
+        ["*: of kernels that belong to no layer"]
+        if any(way.endswith(LOOSE) for way in shown)
+        else []
+    )
     note = "; ".join(notes)
     return Chart(f"FLOPs of {layer} forward: paper against the hardware", svg, note)
 
@@ -64,19 +76,32 @@ def clocks_chart(layer: str, networks: Named) -> Chart | None:
         return spread.median / 1e9 if spread is not None else None
 
     ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
-        ("clock", lambda point: of(point.forward.synchronised)), ("profiler", lambda point: of(point.forward.profiled)),
-        *((f"host {host_run(tool)}", partial(_host, tool)) for tool in dict.fromkeys(
-            tool for _, points in networks for point in points for tool, _ in point.host
-        )),
-    )  # fmt: skip
+        ("clock", lambda point: of(point.forward.synchronised)),
+        ("profiler", lambda point: of(point.forward.profiled)),
+        *(
+            (f"host {host_run(tool)}", partial(_host, tool))
+            for tool in dict.fromkeys(
+                tool for _, points in networks for point in points for tool, _ in point.host
+            )
+        ),
+    )
     lines = list(_lines(networks, ways))
     if not lines:
         return None
-    said = "; ".join(f"{line.label} {_time(line.values[-1])} at batch {line.batches[-1]}" for line in lines)
-    svg = against_batch(
-        "time-clocks", f"Time of {layer} forward against batch size. {said}", lines, _time, up="time per step"
+    said = "; ".join(
+        f"{line.label} {_time(line.values[-1])} at batch {line.batches[-1]}" for line in lines
     )
-    note = "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's report"
+    svg = against_batch(
+        "time-clocks",
+        f"Time of {layer} forward against batch size. {said}",
+        lines,
+        _time,
+        up="time per step",
+    )
+    note = (
+        "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's "
+        "report"
+    )
     return Chart(f"Time of {layer} forward, by batch size", svg, note)
 
 
@@ -87,7 +112,7 @@ def _host(tool: str, point: LayerPoint) -> float | None:
 
 def _lines(
     networks: Named, ways: Sequence[tuple[str, Callable[[LayerPoint], float | None]]]
-) -> Iterator[Series]:  # fmt: skip
+) -> Iterator[Series]:
     colour = 0
     for network, points in networks:
         for way, of in ways:
@@ -112,20 +137,30 @@ def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
     accuracies: list[Course] = []
     for label, run in runs:
         for phase, what in (("epoch", "training"), ("test", "test")):
-            known = [(step.number + 1.0, step.loss) for step in run.report.steps if step.phase == phase]
+            known = [
+                (step.number + 1.0, step.loss) for step in run.report.steps if step.phase == phase
+            ]
             both = [(x, y) for x, y in known if y is not None]
             if both:
                 name = f"{label}: {what}" if label else what
                 losses.append(Course(name, *_columns(both), len(losses)))
-        right = [(step.number + 1.0, step.accuracy) for step in run.report.steps if step.phase == "test"]
+        right = [
+            (step.number + 1.0, step.accuracy) for step in run.report.steps if step.phase == "test"
+        ]
         scored = [(x, y) for x, y in right if y is not None]
         if scored:
             accuracies.append(Course(label or "accuracy", *_columns(scored), len(accuracies)))
     for name, title, lines, show in (
-        ("loss", "Loss", losses, significant), ("accuracy", "Accuracy on test data", accuracies, percent),
-    ):  # fmt: skip
+        ("loss", "Loss", losses, significant),
+        ("accuracy", "Accuracy on test data", accuracies, percent),
+    ):
         if lines:
-            drawing = plotted(f"training-{name}", lines, (epoch, show), (f"{title} by epoch", "epoch", title.lower()))
+            drawing = plotted(
+                f"training-{name}",
+                lines,
+                (epoch, show),
+                (f"{title} by epoch", "epoch", title.lower()),
+            )
             yield Chart(f"{title}, by epoch", drawing)
 
 
@@ -134,12 +169,19 @@ def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     lines: list[Course] = []
     for label, run in runs:
         steps = (step for step in run.report.steps if step.phase == "step")
-        known = [(float(place), step.loss) for place, step in enumerate(steps, 1) if step.loss is not None]
+        known = [
+            (float(place), step.loss)
+            for place, step in enumerate(steps, 1)
+            if step.loss is not None
+        ]
         if len(known) > 1:
             lines.append(Course(label, *_columns(known), len(lines)))
     if not lines:
         return None
-    return Chart("Loss, by step", plotted(name, lines, (epoch, significant), ("Loss by step", "measured step", "loss")))
+    return Chart(
+        "Loss, by step",
+        plotted(name, lines, (epoch, significant), ("Loss by step", "measured step", "loss")),
+    )
 
 
 def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -1,5 +1,6 @@
-"""Drawings of charts.py made part of the page (colours as CSS variables, labels under the pointer), or files for a paper:
-PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same input gives the same bytes.
+"""Drawings of charts.py made part of the page (colours as CSS variables, labels under the pointer),
+or files for a paper: PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same
+input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -66,19 +67,26 @@ def _svg(name: str, figure: Figure) -> str:
 
     out = io.StringIO()
     settings: Any = {
-        "svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans",
-        "figure.autolayout": False, "figure.constrained_layout.use": False,
-    }  # fmt: skip
+        "svg.hashsalt": name,
+        "svg.fonttype": "none",
+        "font.family": "DejaVu Sans",
+        "figure.autolayout": False,
+        "figure.constrained_layout.use": False,
+    }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that the measuring font lacks; the browser has its own
+        # a glyph that the measuring font lacks; the browser has its own
+        warnings.simplefilter("ignore", UserWarning)
         with _laid_out(figure):
-            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+            figure.savefig(
+                out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
+            )
     return out.getvalue()
 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Inside, everything has its place and keeps it: saving a figure that lays itself out draws it once more, for nothing."""
+    """Inside, everything has its place and keeps it: saving a figure that lays itself out draws it
+    once more, for nothing."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -101,7 +109,8 @@ def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
 
 
 class Picture:
-    """A chart in a notebook, which shows it where it is a cell's last value: the page's light colours on white."""
+    """A chart in a notebook, which shows it where it is a cell's last value: the page's light
+    colours on white."""
 
     def __init__(self, chart: Drawn) -> None:
         self._chart = chart
@@ -132,9 +141,15 @@ class Picture:
 
 
 def save(
-    chart: Drawn, out: Path | BinaryIO, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300
+    chart: Drawn,
+    out: Path | BinaryIO,
+    form: str,
+    width_mm: float,
+    height_mm: float | None = None,
+    dpi: int = 300,
 ) -> None:
-    """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
+    """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions
+    are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke
     from matplotlib.text import Text
@@ -148,7 +163,11 @@ def save(
     figure.patch.set_alpha(1)
     _colour(figure)
     _legend(figure, grow=height_mm is None)
-    ticks = {id(label) for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+    ticks = {
+        id(label)
+        for axes in figure.axes
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels())
+    }
     texts: list[Any] = [text for text in figure.findobj(Text) if id(text) not in ticks]
     for text in texts:
         text.set_fontsize(text.get_fontsize() * scale)
@@ -156,27 +175,43 @@ def save(
             text.set_path_effects([withStroke(linewidth=1.5, foreground="white")])
     for axes in figure.axes:
         axes.tick_params(labelsize=10 * scale)
-    fields = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",), "svg": ("Date", "Creator")}[form]
+    fields = {
+        "pdf": ("CreationDate", "Creator", "Producer"),
+        "png": ("Software",),
+        "svg": ("Date", "Creator"),
+    }[form]
     settings: Any = {
-        "svg.hashsalt": chart.name, "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
-    }  # fmt: skip
+        "svg.hashsalt": chart.name,
+        "svg.fonttype": "none",
+        "pdf.fonttype": 42,
+        "font.family": "DejaVu Sans",
+    }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that the font lacks is drawn as a box
+        # a glyph that the font lacks is drawn as a box
+        warnings.simplefilter("ignore", UserWarning)
         figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
     bars = [one for axes in figure.axes for one in axes.containers]
-    parts: dict[str, Any] = {str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")}
+    parts: dict[str, Any] = {
+        str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")
+    }
     if not parts:
         return
     if grow:
         wide, high = figure.get_size_inches()
         figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // 3))
     legend = figure.legend(
-        list(parts.values()), [drawable(name) for name in parts], loc="outside lower center", ncols=3,
-        frameon=False, fontsize=9, handlelength=0.8, columnspacing=1.2,
-    )  # fmt: skip
+        list(parts.values()),
+        [drawable(name) for name in parts],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+        handlelength=0.8,
+        columnspacing=1.2,
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
 
@@ -185,7 +220,9 @@ def _colour(figure: Figure) -> None:
     # the page's colours on white, from its style sheet
     sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
-    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {_key(PAPER): "#ffffff"}
+    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {
+        _key(PAPER): "#ffffff"
+    }
     for artist in figure.findobj():
         for name in _COLOURS:
             get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
@@ -193,7 +230,8 @@ def _colour(figure: Figure) -> None:
                 put(_translated(get(), real))
     muted, rule = real[_key(MUTED)], real[_key(RULE)]
     for axes in figure.axes:
-        axes.tick_params(colors=muted, labelcolor=muted, grid_color=rule)  # also of ticks that the new size adds
+        # also of ticks that the new size adds
+        axes.tick_params(colors=muted, labelcolor=muted, grid_color=rule)
 
 
 def _translated(value: Any, real: dict[tuple[float, ...], str]) -> Any:
@@ -202,7 +240,10 @@ def _translated(value: Any, real: dict[tuple[float, ...], str]) -> Any:
     if isinstance(value, str) and value in ("none", "auto"):
         return value
     colours = [tuple(float(part) for part in colour) for colour in to_rgba_array(value)]
-    new = [to_rgba(real[_key(colour)], colour[3]) if _key(colour) in real else colour for colour in colours]
+    new = [
+        to_rgba(real[_key(colour)], colour[3]) if _key(colour) in real else colour
+        for colour in colours
+    ]
     many = not isinstance(value, str) and len(value) > 0 and not isinstance(value[0], float | int)
     return new if many or not new else new[0]
 
@@ -215,7 +256,8 @@ def _key(colour: Any) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A text under the pointer and its area: a point, or a box from (x, y) to (right, top), in the data's units."""
+    """A text under the pointer and its area: a point, or a box from (x, y) to (right, top), in the
+    data's units."""
 
     text: str
     x: float
@@ -231,10 +273,14 @@ class Hit:
     """What it belongs to, to light up with; "" for nothing."""
 
 
-def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Sequence[float]], high: float) -> str:
-    """Unseen shapes over the points and bars, each with its label: shown on hover, with and without a script.
+def shapes(
+    hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Sequence[float]], high: float
+) -> str:
+    """Unseen shapes over the points and bars, each with its label: shown on hover, with and without
+    a script.
 
-    ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high the drawing is.
+    ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high
+    the drawing is.
     """
     found = []
     for hit in hits:
@@ -243,7 +289,10 @@ def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Seque
             shape, tag = f'cx="{x:.1f}" cy="{high - y:.1f}" r="7"', "circle"
         else:
             right, top = transform((hit.right, hit.top))
-            shape = f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
+            shape = (
+                f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
+                f'width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
+            )
             tag = "rect"
         said = escape(drawable(hit.text, 300))
         drawn = f'<{tag} class="hit" {shape}><title>{said}</title></{tag}>'
@@ -259,14 +308,19 @@ def _linked(hit: Hit, drawn: str, said: str) -> str:
 
 def drawable(label: str, most: int = 28) -> str:
     """Short enough for a place beside a line, and of characters that can be drawn."""
-    text = "".join(character if character.isprintable() else "\ufffd" for character in label[-most:])
+    text = "".join(
+        character if character.isprintable() else "\ufffd" for character in label[-most:]
+    )
     return text if len(label) <= most else "…" + text[1:]
 
 
 def tidy(text: str, description: str, shapes: str = "") -> str:
-    """Only the drawing: no prologue, metadata or style of its own; stand-ins become CSS variables."""
+    """Only the drawing: no prologue, metadata or style of its own; stand-ins become
+    CSS variables."""
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL
+    )
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
     role = "group" if "<a " in shapes else "img"  # what an image holds is not read aloud
@@ -281,4 +335,6 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
 
 
 def _font(found: re.Match[str]) -> str:
-    return "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"
+    return (
+        "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"
+    )

@@ -1,5 +1,5 @@
-"""Points of families of networks, a colour each, on two logarithmic axes: a quantity of a step against a size. And the
-charts of a bench: the time of a step against each figure of the networks.
+"""Points of families of networks, a colour each, on two logarithmic axes: a quantity of a step
+against a size. And the charts of a bench: the time of a step against each figure of the networks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.predict import bench
-from perfctl.orchestrator.analyse.predict.bench import ALL, FEW, Observation, Relation, correlation, figures
+from perfctl.orchestrator.analyse.predict.bench import (
+    ALL,
+    FEW,
+    Observation,
+    Relation,
+    correlation,
+    figures,
+)
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
@@ -22,6 +29,12 @@ ENOUGH = FEW
 PREFIX = "bench-"
 FEW_VALUES = 8
 """An axis with at most so many different values has them as its ticks."""
+QUANTITIES: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    bench.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
+    bench.MEMORY: ("memory of a step", size),
+    bench.FLOPS: ("FLOPs of a step", si),
+}
+NOTE = "Beside each family stands Spearman's coefficient (of ranks) of its points."
 
 
 def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
@@ -30,7 +43,10 @@ def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     with drawn(later=True) as found:
         for name in names:
             scatter(chart_name(name), name, points)
-    few = {chart_name(name): few_points([p for p in points if figures(p).get(name, 0) > 0]) for name in names}
+    few = {
+        chart_name(name): few_points([p for p in points if figures(p).get(name, 0) > 0])
+        for name in names
+    }
     return {chart.name: replace(chart, warning=few[chart.name]) for chart in found}
 
 
@@ -48,7 +64,9 @@ def chart_name(feature: str) -> str:
 def bench_label(feature: str) -> str:
     """ "flops:forward" in words: "FLOPs, forward"."""
     kind, _, part = feature.partition(":")
-    words = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}.get(kind, kind)
+    words = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}.get(
+        kind, kind
+    )
     return f"{words}, {part}" if part else words
 
 
@@ -58,15 +76,28 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
     if len({figures(point)[feature] for point in shown}) < 3:
         return None
     dots = [
-        Dot(point.family, f"{point.model}, batch {point.batch}", figures(point)[feature], float(point.step_ns[0]))
+        Dot(
+            point.family,
+            f"{point.model}, batch {point.batch}",
+            figures(point)[feature],
+            float(point.step_ns[0]),
+        )
         for point in shown
     ]
-    colours = {family: place for place, family in enumerate(dict.fromkeys(point.family for point in points))}
+    colours = {
+        family: place
+        for place, family in enumerate(dict.fromkeys(point.family for point in points))
+    }
     ranked = {
-        family: correlation(family, feature, [p for p in shown if p.family == family]).spearman for family in colours
+        family: correlation(family, feature, [p for p in shown if p.family == family]).spearman
+        for family in colours
     }
     found = correlation(ALL, feature, shown)
-    said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
+    said = (
+        f"Spearman, all: {found.spearman:.2f}"
+        if found.spearman is not None
+        else "no rank correlation"
+    )
     description = f"Time of a step against {bench_label(feature)}. {said} over {len(shown)} points"
     axis = Axis(bench_label(feature), si), Axis("time of a step", time)
     return by_family(name, description, dots, axis, colours, ranked, said)
@@ -77,14 +108,13 @@ def whole(value: float) -> str:
 
 
 SIZES: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "parameters": ("parameters", si), "depth": ("depth", whole), "width": ("width", whole),
-    "kernel": ("kernel size", whole), "input": ("input size (pixels a side)", whole), "batch": ("batch size", whole),
-}  # fmt: skip
-QUANTITIES: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    bench.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
-    bench.MEMORY: ("memory of a step", size), bench.FLOPS: ("FLOPs of a step", si),
-}  # fmt: skip
-NOTE = "Beside each family stands Spearman's coefficient (of ranks) of its points."
+    "parameters": ("parameters", si),
+    "depth": ("depth", whole),
+    "width": ("width", whole),
+    "kernel": ("kernel size", whole),
+    "input": ("input size (pixels a side)", whole),
+    "batch": ("batch size", whole),
+}
 
 
 class Axis(NamedTuple):
@@ -104,22 +134,44 @@ class Dot(NamedTuple):
 
 
 def by_family(
-    name: str, description: str, dots: Sequence[Dot], axis: tuple[Axis, Axis], colours: Mapping[str, int],
-    ranked: Mapping[str, float | None], said: str, *, equal: bool = False,
-) -> str:  # fmt: skip
+    name: str,
+    description: str,
+    dots: Sequence[Dot],
+    axis: tuple[Axis, Axis],
+    colours: Mapping[str, int],
+    ranked: Mapping[str, float | None],
+    said: str,
+    *,
+    equal: bool = False,
+) -> str:
     """ranked: what stands beside a family's name. said: in a corner. equal: a line where y is x."""
     shows = [lambda value, show=one.show: short(show(value)) for one in axis]
     figure, axes = style.new_axes(3.6, axis[0].title, axis[1].title, shows, log=True)
     hits = []
     for place, (family, colour) in enumerate(colours.items()):
         mine = [dot for dot in dots if dot.family == family]
-        axes.plot([dot.x for dot in mine], [dot.y for dot in mine], "o", color=SERIES[colour], markersize=4, alpha=0.8)
+        axes.plot(
+            [dot.x for dot in mine],
+            [dot.y for dot in mine],
+            "o",
+            color=SERIES[colour],
+            markersize=4,
+            alpha=0.8,
+        )
         its = ranked.get(family)
         axes.annotate(
-            f"● {family}" + (f" {its:.2f}" if its is not None else ""), (0.02, 0.97 - 0.075 * place),
-            xycoords="axes fraction", va="top", fontsize=9.5, color=SERIES[colour], parse_math=False,
-        )  # fmt: skip
-        hits += [Hit(f"{dot.label}: {axis[0].show(dot.x)}, {axis[1].show(dot.y)}", dot.x, dot.y) for dot in mine]
+            f"● {family}" + (f" {its:.2f}" if its is not None else ""),
+            (0.02, 0.97 - 0.075 * place),
+            xycoords="axes fraction",
+            va="top",
+            fontsize=9.5,
+            color=SERIES[colour],
+            parse_math=False,
+        )
+        hits += [
+            Hit(f"{dot.label}: {axis[0].show(dot.x)}, {axis[1].show(dot.y)}", dot.x, dot.y)
+            for dot in mine
+        ]
     for one in (axes.xaxis, axes.yaxis):
         one.set_minor_formatter(style.formatter(lambda value: ""))
     axes.tick_params(which="minor", length=0)
@@ -135,7 +187,9 @@ def by_family(
     return style.as_svg(figure, name, description, hits)
 
 
-def relation_chart(name: str, found: Sequence[Observation], rows: Sequence[Relation]) -> Chart | None:
+def relation_chart(
+    name: str, found: Sequence[Observation], rows: Sequence[Relation]
+) -> Chart | None:
     """One quantity against one size, all families; None with fewer than two values of either.
 
     rows: relations of this quantity and size, of each family and of all.
@@ -156,23 +210,30 @@ def relation_chart(name: str, found: Sequence[Observation], rows: Sequence[Relat
     said = f"Spearman, all: {ranked[ALL]:.2f}" if ALL in ranked else f"{len(dots)} points"
     title = f"{up[0].upper()}{up[1:]} against {across.partition(' (')[0]}"
     axis = (Axis(across, show_x), Axis(up, show_y))
-    drawing = by_family(name, f"{title}, {len(dots)} points. {said}", dots, axis, colours, ranked, said)
+    drawing = by_family(
+        name, f"{title}, {len(dots)} points. {said}", dots, axis, colours, ranked, said
+    )
     return Chart(title, drawing, f"{len(dots)} points. {NOTE}")
 
 
-def relation_charts(key: str, found: Sequence[Observation], rows: Iterable[Relation], quantity: str) -> list[Chart]:
+def relation_charts(
+    key: str, found: Sequence[Observation], rows: Iterable[Relation], quantity: str
+) -> list[Chart]:
     """Against every size that varies; names are KEY-time-against-depth."""
     mine = [row for row in rows if row.quantity == quantity]
     made = []
     for wanted in bench.SIZES:
         of_size = [row for row in mine if row.size == wanted]
-        if of_size and (chart := relation_chart(f"{key}-{quantity.lower()}-against-{wanted}", found, of_size)):
+        if of_size and (
+            chart := relation_chart(f"{key}-{quantity.lower()}-against-{wanted}", found, of_size)
+        ):
             made.append(chart)
     return made
 
 
 def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
-    """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a warning where families have few points."""
+    """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a warning where
+    families have few points."""
     rows = bench.relations(found)
     with drawn(later=True) as charts:
         for quantity in bench.QUANTITIES:
@@ -180,10 +241,17 @@ def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
     few: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         if row.few and row.ranked:
-            few[f"bench-{row.quantity.lower()}-against-{row.size}"].append(f"{row.family} ({row.points})")
+            few[f"bench-{row.quantity.lower()}-against-{row.size}"].append(
+                f"{row.family} ({row.points})"
+            )
     return {chart.name: replace(chart, warning=chance(few[chart.name])) for chart in charts}
 
 
 def chance(few: Sequence[str]) -> str | None:
-    """What to say of correlations from too few points. few: "vgg (4)", each family that has fewer; None without any."""
-    return f"correlations from fewer than {bench.FEW} points may be chance: {', '.join(few)}" if few else None
+    """What to say of correlations from too few points. few: "vgg (4)", each family that has fewer;
+    None without any."""
+    return (
+        f"correlations from fewer than {bench.FEW} points may be chance: {', '.join(few)}"
+        if few
+        else None
+    )

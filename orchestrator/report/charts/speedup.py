@@ -19,7 +19,12 @@ _MOST_BARS, _PIECES = 24, 7
 _REST = "all others"
 ON_TEST = "On test data, newest run."
 _METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("Training loss", "loss", significant, "Mean over the training data during the epoch, newest run."),
+    (
+        "Training loss",
+        "loss",
+        significant,
+        "Mean over the training data during the epoch, newest run.",
+    ),
     ("Test loss", "test_loss", significant, ON_TEST),
     ("Accuracy", "accuracy", percent, ON_TEST),
     ("Dice", "dice", percent, ON_TEST),
@@ -52,14 +57,24 @@ class Course(NamedTuple):
 
 
 def plotted(
-    name: str, lines: Sequence[Course], show: tuple[Callable[[float], str], Callable[[float], str]],
+    name: str,
+    lines: Sequence[Course],
+    show: tuple[Callable[[float], str], Callable[[float], str]],
     titles: tuple[str, str, str],
-) -> str:  # fmt: skip
-    """Lines with a dot at each value, named at their ends; ``show`` is for x and y, ``titles`` for all, x and y."""
+) -> str:
+    """Lines with a dot at each value, named at their ends; ``show`` is for x and y, ``titles`` for
+    all, x and y."""
     show_x, show_y = show
     figure, axes = style.new_axes(x=titles[1], y=titles[2], shows=show)
     for line in lines:
-        axes.plot(line.xs, line.ys, "o-", color=SERIES[line.colour % len(SERIES)], markersize=4.5, linewidth=1.6)
+        axes.plot(
+            line.xs,
+            line.ys,
+            "o-",
+            color=SERIES[line.colour % len(SERIES)],
+            markersize=4.5,
+            linewidth=1.6,
+        )
     axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
     axes.set_xlim(left=0)
     if show_x is epoch:
@@ -68,16 +83,25 @@ def plotted(
     else:
         axes.xaxis.set_major_locator(style.few_ticks())
     if len(lines) > 1:
-        style.label_ends(axes, [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines], float)
-    hits = [Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
-            for line in lines for x, y in zip(line.xs, line.ys, strict=True)]  # fmt: skip
+        style.label_ends(
+            axes, [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines], float
+        )
+    hits = [
+        Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
+        for line in lines
+        for x, y in zip(line.xs, line.ys, strict=True)
+    ]
     return style.as_svg(figure, name, titles[0], hits)
 
 
 def bars(
-    name: str, description: str, rows: Sequence[Bar], show: Callable[[float], str], title: str,
+    name: str,
+    description: str,
+    rows: Sequence[Bar],
+    show: Callable[[float], str],
+    title: str,
     line_at: float | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws the reference."""
     figure, axes = style.new_axes(0.5 + 0.27 * len(rows), title, shows=(show,))
     hits = []
@@ -85,16 +109,27 @@ def bars(
         axes.barh(place, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
         said = f"{bar.label}: {show(bar.value)}"
         if bar.low is not None and bar.high is not None:
-            axes.plot([bar.low, bar.high], [place, place], color=INK, linewidth=1.4, marker="|", markersize=6)
+            axes.plot(
+                [bar.low, bar.high],
+                [place, place],
+                color=INK,
+                linewidth=1.4,
+                marker="|",
+                markersize=6,
+            )
             said += f" ({show(bar.low)} to {show(bar.high)})"
         hits.append(Hit(said, 0, place - 0.33, max(bar.value, bar.high or 0), place + 0.33))
     if line_at is not None:
         axes.axvline(line_at, color=INK, linewidth=1)
     typical = max(bar.value for bar in rows)
-    axes.set_xlim(0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1)
+    axes.set_xlim(
+        0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1
+    )
     axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
     axes.invert_yaxis()
-    axes.xaxis.set_major_locator(style.few_ticks(5 if max(len(bar.label) for bar in rows) < _LONG else 3))
+    axes.xaxis.set_major_locator(
+        style.few_ticks(5 if max(len(bar.label) for bar in rows) < _LONG else 3)
+    )
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
@@ -102,31 +137,47 @@ def bars(
 
 
 def pies(
-    name: str, description: str, rows: Sequence[tuple[str, Mapping[str, float]]], colours: Mapping[str, int]
+    name: str,
+    description: str,
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    colours: Mapping[str, int],
 ) -> str:
-    """A pie a row side by side, parts (shares, 0..1) in the order of ``colours``; wide parts carry their share.
+    """A pie a row side by side, parts (shares, 0..1) in the order of ``colours``; wide parts carry
+    their share.
 
     Bars are the default: lengths are easier to compare than angles.
     """
     figure, first = style.new_axes(height=0.8 + 5.0 / max(len(rows), 2))
     figure.delaxes(first)
     seen: dict[str, Any] = {}
-    for axes, (label, parts) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
+    for axes, (label, parts) in zip(
+        figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True
+    ):
         kept = [(part, parts[part]) for part in colours if parts.get(part, 0.0) > 0]
         wedges = axes.pie(
             [share for _, share in kept],
             colors=[SERIES[colours[part] % len(SERIES)] for part, _ in kept],
             labels=[percent(share) if share >= _WIDE else "" for _, share in kept],
-            startangle=90, counterclock=False, wedgeprops={"edgecolor": PAPER, "linewidth": 1},
-            labeldistance=1.12, textprops={"color": INK, "fontsize": 9, "parse_math": False},
-        )[0]  # fmt: skip
+            startangle=90,
+            counterclock=False,
+            wedgeprops={"edgecolor": PAPER, "linewidth": 1},
+            labeldistance=1.12,
+            textprops={"color": INK, "fontsize": 9, "parse_math": False},
+        )[0]
         seen |= {part: wedge for (part, _), wedge in zip(kept, wedges, strict=True)}
         axes.set_title(drawable(label), color=INK, fontsize=10, parse_math=False)
     names = [part for part in colours if part in seen]
     legend = figure.legend(
-        [seen[part] for part in names], [drawable(part, 40) for part in names], loc="outside lower center",
-        ncols=2, frameon=False, fontsize=9, handlelength=0.8, columnspacing=1.2, labelcolor=INK,
-    )  # fmt: skip
+        [seen[part] for part in names],
+        [drawable(part, 40) for part in names],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        handlelength=0.8,
+        columnspacing=1.2,
+        labelcolor=INK,
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     return style.as_svg(figure, name, description)
@@ -151,13 +202,22 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
                 if gain is not None and one.batch is not None:
                     gains.setdefault(other.label, {})[one.batch] = gain
         lines = [
-            Series(label, tuple(at), tuple(gain.value for gain in at.values()), tuple(gain.low for gain in at.values()),
-                   tuple(gain.high for gain in at.values()), place)
+            Series(
+                label,
+                tuple(at),
+                tuple(gain.value for gain in at.values()),
+                tuple(gain.low for gain in at.values()),
+                tuple(gain.high for gain in at.values()),
+                place,
+            )
             for place, (label, at) in enumerate(gains.items(), 1)
-        ]  # fmt: skip
+        ]
         if any(len(line.batches) > 1 for line in lines):
             title = f"Times faster than {base} by {what}, by batch size"
-            said = "; ".join(f"{line.label} {ratio(line.values[0])} to {ratio(line.values[-1])}" for line in lines)
+            said = "; ".join(
+                f"{line.label} {ratio(line.values[0])} to {ratio(line.values[-1])}"
+                for line in lines
+            )
             svg = against_batch(f"all-{level}", f"{title}. {said}", lines, ratio, up="times faster")
             yield Chart(title, svg, f"{note}; shaded: 95 % interval")
 
@@ -166,7 +226,10 @@ def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
     for what, field, show, note in _METRICS:
         for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", _clock)):
             if lines := _courses(one, field, along):
-                name, title = f"{key}-{what.replace(' ', '-').lower()}-by-{along}", f"{what} by {by}"
+                name, title = (
+                    f"{key}-{what.replace(' ', '-').lower()}-by-{along}",
+                    f"{what} by {by}",
+                )
                 titles = (title, by, what if what == "Dice" else what.lower())
                 yield Chart(title, plotted(name, lines, (across, show), titles), note)
     if lines := _courses(one, "ns", "epoch"):
@@ -190,13 +253,24 @@ def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
 
 
 def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
-    """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory beside the bars."""
+    """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory
+    beside the bars."""
     worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
     if worked:
         name, said = f"{key}-work", "Kinds of work by share of the time in the trace"
-        legend = tuple((kind, _COLOURS[kind]) for kind in CATEGORIES if any(kind in parts for _, parts in worked))
-        drawing = pies(name, said, worked, _COLOURS) if pie else shares(name, said, worked, _COLOURS, what="")
-        yield Chart("Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend)
+        legend = tuple(
+            (kind, _COLOURS[kind])
+            for kind in CATEGORIES
+            if any(kind in parts for _, parts in worked)
+        )
+        drawing = (
+            pies(name, said, worked, _COLOURS)
+            if pie
+            else shares(name, said, worked, _COLOURS, what="")
+        )
+        yield Chart(
+            "Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend
+        )
     for place, arm in enumerate(one.arms):
         if arm.top:
             yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie)
@@ -207,7 +281,9 @@ def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
         if name.startswith("peak")
     ][:_MOST_BARS]
     if used and not pie:
-        drawing = bars(f"{key}-memory", "Peak memory", used, lambda value: short(size(value)), "peak memory")
+        drawing = bars(
+            f"{key}-memory", "Peak memory", used, lambda value: short(size(value)), "peak memory"
+        )
         yield Chart("Peak memory", drawing, "As the run recorded it.")
 
 
@@ -231,8 +307,12 @@ def _clock(value: float) -> str:
 def _courses(one: Speedup, field: str, along: str) -> list[Course]:
     found = []
     for place, arm in enumerate(one.arms):
-        known = [(item, getattr(item, field)) for item in arm.epochs if getattr(item, field) is not None]
+        known = [
+            (item, getattr(item, field)) for item in arm.epochs if getattr(item, field) is not None
+        ]
         if known:
-            xs = tuple(float(item.number + 1) if along == "epoch" else item.reached_ns for item, _ in known)
+            xs = tuple(
+                float(item.number + 1) if along == "epoch" else item.reached_ns for item, _ in known
+            )
             found.append(Course(arm.label, xs, tuple(float(value) for _, value in known), place))
     return found

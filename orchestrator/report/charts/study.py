@@ -29,7 +29,8 @@ PAPER = "multiply-adds, paper"
 
 
 def chart_views(key: str, found: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
-    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart.
+    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner
+    names apart.
 
     timed: with times and memory by batch size, which inference has in the part of all models.
     """
@@ -56,10 +57,18 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
         return []
     counts = sorted({step.count for _, step in timed})
     steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    note = f"{'; '.join(sorted({point.basis or '' for point, _ in timed}))}; median and range over {steps} steps"
-    said = "; ".join(f"batch {point.batch}: {time(point.per_sample)}" for point, _ in timed if point.per_sample)
+    note = (
+        f"{'; '.join(sorted({point.basis or '' for point, _ in timed}))}; median and range over "
+        f"{steps} steps"
+    )
+    said = "; ".join(
+        f"batch {point.batch}: {time(point.per_sample)}" for point, _ in timed if point.per_sample
+    )
     found = []
-    for what, description in (("sample", f"Time per sample. {said}"), ("step", "Time per step against batch size")):
+    for what, description in (
+        ("sample", f"Time per sample. {said}"),
+        ("step", "Time per step against batch size"),
+    ):
         seconds = {
             point.batch: [length / parts / 1e9 for length in (step.median, step.low, step.high)]
             for point, step in timed
@@ -69,7 +78,13 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
             continue
         middle, lows, highs = zip(*seconds.values(), strict=True)
         line = Series(what, tuple(seconds), middle, lows, highs)
-        svg = against_batch(f"{key}-{what}", description, [line], lambda s: short(time(s * 1e9)), up=f"time per {what}")
+        svg = against_batch(
+            f"{key}-{what}",
+            description,
+            [line],
+            lambda s: short(time(s * 1e9)),
+            up=f"time per {what}",
+        )
         found.append(Chart(f"Time per {what}, by batch size", svg, note))
     return found
 
@@ -77,12 +92,22 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
 def _memory(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     lines: list[Series] = []
     for quantity in dict.fromkeys(name for point in points for name in point.memory):
-        at = {point.batch: float(point.memory[quantity]) for point in points if quantity in point.memory}
+        at = {
+            point.batch: float(point.memory[quantity])
+            for point in points
+            if quantity in point.memory
+        }
         if len(at) >= 2:
             lines.append(Series(quantity, tuple(at), tuple(at.values()), colour=len(lines)))
     if not lines:
         return []
-    svg = against_batch(f"{key}-memory", "Memory against batch size", lines[:6], lambda b: short(size(b)), up="memory")
+    svg = against_batch(
+        f"{key}-memory",
+        "Memory against batch size",
+        lines[:6],
+        lambda b: short(size(b)),
+        up="memory",
+    )
     what = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     return [Chart(f"{what}, by batch size", svg, "figures the workload recorded about itself")]
 
@@ -97,21 +122,41 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
     legend = dict(colours) | {"other layers": 7, "not attributed": 8}
-    rows = [("" if batch is None else str(batch), parts[batch]) for batch in sorted(parts, key=lambda size: size or 0)]
+    rows = [
+        ("" if batch is None else str(batch), parts[batch])
+        for batch in sorted(parts, key=lambda size: size or 0)
+    ]
     svg = shares(f"{key}-shares", "Share of time by layer, one bar a batch size", rows, legend)
     seen = {part for found in parts.values() for part, share in found.items() if share > 0}
     by_batch = ", by batch size" if len(rows) > 1 else ""
     title = f"Share of the {timed[0].whole} by layer, all directions{by_batch}"
     note = "; ".join(sorted({row.basis for row in timed if row.basis}))
-    return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
+    return [
+        Chart(
+            title,
+            svg,
+            note,
+            tuple((part, colour) for part, colour in legend.items() if part in seen),
+        )
+    ]
 
 
 def _breakdown(key: str, found: Analysis) -> list[Chart]:
-    """What the GPU did with its time, a bar a batch size: of the run whose layer times are read, else of any."""
+    """What the GPU did with its time, a bar a batch size: of the run whose layer times are read,
+    else of any."""
     known: dict[int | None, Breakdown] = {}
-    groups = [(at.batch, (at.timing, *at.runs)) for at in found.prepared.batches] or [(None, found.prepared.runs)]
+    groups = [(at.batch, (at.timing, *at.runs)) for at in found.prepared.batches] or [
+        (None, found.prepared.runs)
+    ]
     for batch, runs in groups:
-        parts = next((one for item in runs if item is not None and (one := item.usage.breakdown) is not None), None)
+        parts = next(
+            (
+                one
+                for item in runs
+                if item is not None and (one := item.usage.breakdown) is not None
+            ),
+            None,
+        )
         if parts is not None:
             known[batch] = parts
     if not known:
@@ -119,18 +164,26 @@ def _breakdown(key: str, found: Analysis) -> list[Chart]:
     rows = [("" if batch is None else str(batch), one.shares) for batch, one in known.items()]
     what = "Step breakdown, by batch size" if len(rows) > 1 else "What the GPU did with the time"
     svg = shares(
-        f"{key}-breakdown", "Share of the time that the GPU computed, communicated, copied, idled", rows, DOING
+        f"{key}-breakdown",
+        "Share of the time that the GPU computed, communicated, copied, idled",
+        rows,
+        DOING,
     )
     spans = "; ".join(dict.fromkeys(one.window for one in known.values()))
     gpus = max(one.gpus for one in known.values())
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
     note = f"{spans}{over}; communication and copies only where no computation hides them"
     seen = {part for one in known.values() for part, share in one.shares.items() if share > 0}
-    return [Chart(what, svg, note, tuple((part, colour) for part, colour in DOING.items() if part in seen))]
+    return [
+        Chart(
+            what, svg, note, tuple((part, colour) for part, colour in DOING.items() if part in seen)
+        )
+    ]
 
 
 def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
-    """Times of the host's clock that a verdict calls flat, beside the least that the peak of the GPU allows."""
+    """Times of the host's clock that a verdict calls flat, beside the least that the peak of the
+    GPU allows."""
     if not any(item.rule == "time does not follow" for item in found.judgement.sweep):
         return ()
     read: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
@@ -146,22 +199,48 @@ def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
     place, at = max(read.items(), key=lambda pair: len(pair[1]), default=(("", ""), {}))
     if len(at) < 2:
         return ()
-    drawn_lines = [("host clock", at), *([("least by the peak", least[place])] if len(least[place]) > 1 else [])]
+    drawn_lines = [
+        ("host clock", at),
+        *([("least by the peak", least[place])] if len(least[place]) > 1 else []),
+    ]
     series = [
-        Series(name, tuple(sorted(values)), tuple(values[batch] / 1e9 for batch in sorted(values)), colour=colour)
+        Series(
+            name,
+            tuple(sorted(values)),
+            tuple(values[batch] / 1e9 for batch in sorted(values)),
+            colour=colour,
+        )
         for colour, (name, values) in enumerate(drawn_lines)
     ]
-    said = "; ".join(f"{line.label} {time(line.values[0] * 1e9)} to {time(line.values[-1] * 1e9)}" for line in series)
+    said = "; ".join(
+        f"{line.label} {time(line.values[0] * 1e9)} to {time(line.values[-1] * 1e9)}"
+        for line in series
+    )
     svg = against_batch(
-        f"{key}-clock", f"Time of {' '.join(place)}. {said}", series, lambda s: short(time(s * 1e9)), decades=True,
+        f"{key}-clock",
+        f"Time of {' '.join(place)}. {said}",
+        series,
+        lambda s: short(time(s * 1e9)),
+        decades=True,
         up="time, log axis",
-    )  # fmt: skip
-    note = "least: FLOPs on paper / peak of the fastest GPU that the records may mean" if len(series) > 1 else ""
-    return (Chart(f"Time of {' '.join(place)}, by the host's clock", svg, note or "as the report states it"),)
+    )
+    note = (
+        "least: FLOPs on paper / peak of the fastest GPU that the records may mean"
+        if len(series) > 1
+        else ""
+    )
+    return (
+        Chart(
+            f"Time of {' '.join(place)}, by the host's clock",
+            svg,
+            note or "as the report states it",
+        ),
+    )
 
 
 def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
-    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds of their layer.
+    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds
+    of their layer.
 
     Empty without such kernels, or where no layer fits them.
     """
@@ -185,18 +264,32 @@ def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
         return ()
     grows = max(paper.values()) / min(paper.values())
     drawn = [(PAPER, paper), *counted.items()]
-    series = [Series(name, tuple(at), tuple(at.values()), colour=place) for place, (name, at) in enumerate(drawn)]
-    said = "; ".join(f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series)
-    description = f"Multiply-adds of {layer} {direction} on paper, and what its kernels executed. {said}"
+    series = [
+        Series(name, tuple(at), tuple(at.values()), colour=place)
+        for place, (name, at) in enumerate(drawn)
+    ]
+    said = "; ".join(
+        f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series
+    )
+    description = (
+        f"Multiply-adds of {layer} {direction} on paper, and what its kernels executed. {said}"
+    )
     svg = against_batch(
-        f"{key}-counts", description, series, lambda n: short(si(n)), decades=True, up="number, log axis"
+        f"{key}-counts",
+        description,
+        series,
+        lambda n: short(si(n)),
+        decades=True,
+        up="number, log axis",
     )
     kernels = ", ".join(found.names.get(name, name) for name in window.kernels)
     note = f"multiply-adds of {layer} {direction} on paper; instructions of {kernels}"
     return (Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note),)
 
 
-def _executed(at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str) -> tuple[float, str]:
+def _executed(
+    at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str
+) -> tuple[float, str]:
     """(sum over the launches of these kernels in a step, counted or derived) of one instruction."""
     total, state = 0.0, "counted"
     for kernel, _ in counted.launches:
@@ -220,16 +313,25 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     news = [name for name in groups if off[name] > 0.02] or list(groups)
     far = sorted(news, key=lambda name: -off[name])[:6]
     lines = [
-        Series(name, tuple(row.size for row in rows), tuple(row.ratio or 1 for row in rows),
-               colour=colours.get(rows[0].place, 7))
-        for name, rows in groups.items() if name in far
-    ]  # fmt: skip
-    said = "; ".join(f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines)
+        Series(
+            name,
+            tuple(row.size for row in rows),
+            tuple(row.ratio or 1 for row in rows),
+            colour=colours.get(rows[0].place, 7),
+        )
+        for name, rows in groups.items()
+        if name in far
+    ]
+    said = "; ".join(
+        f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines
+    )
     description = f"Counted over paper FLOPs. {said}"
     svg = against_batch(f"{key}-ratio", description, lines, ratio, log=True, up="counted / paper")
     near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
     states = {row.counted.state for rows in groups.values() for row in rows}
-    source = "derived from kernel names, grids and shapes" if states == {"derived"} else "counted by ncu"
+    source = (
+        "derived from kernel names, grids and shapes" if states == {"derived"} else "counted by ncu"
+    )
     note = f"{source}{f'; {near} more within 2 % of 1' if near else ''}"
     if len(news) > len(far):
         note += f"; the {len(far)} furthest of {len(news)}"
@@ -238,7 +340,11 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
 
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Both drawings with all studies of ``runs`` in them."""
-    named = [(label(study), [RunUsage(run) for run in study.runs]) for study in studies(runs) if not study.foreign]
+    named = [
+        (label(study), [RunUsage(run) for run in study.runs])
+        for study in studies(runs)
+        if not study.foreign
+    ]
     found = (utilisation_chart("all-utilisation", named), memory_chart("all-memory", named))
     return tuple(chart for chart in found if chart is not None)
 
@@ -250,36 +356,59 @@ def label(study: Study) -> str:
 
 
 def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
-    """Busy share against batch size: a line a tool, and a line a model where there are several. On a CPU, cores busy."""
+    """Busy share against batch size: a line a tool, and a line a model where there are several. On
+    a CPU, cores busy."""
     lines: list[Line] = []
     for model, runs in studies:
         ways = [run.ways for run in runs]
-        shares = {"kernels": [way.kernels for way in ways], "NVML": [way.nvml for way in ways],
-                  "DLProf": [way.dlprof for way in ways]}  # fmt: skip
-        lines += [(model, tool, _points(runs, [one.value for one in found])) for tool, found in shares.items()]
-    note = "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its summary"
-    drawn = _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
+        shares = {
+            "kernels": [way.kernels for way in ways],
+            "NVML": [way.nvml for way in ways],
+            "DLProf": [way.dlprof for way in ways],
+        }
+        lines += [
+            (model, tool, _points(runs, [one.value for one in found]))
+            for tool, found in shares.items()
+        ]
+    note = (
+        "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its "
+        "summary"
+    )
+    drawn = _chart(
+        name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note
+    )
     if drawn is not None:
         return drawn
-    hosts = [(model, "host", _points(runs, [run.ways.host_cores for run in runs])) for model, runs in studies]
+    hosts = [
+        (model, "host", _points(runs, [run.ways.host_cores for run in runs]))
+        for model, runs in studies
+    ]
     note = "cores that the run's processes kept busy in its steps, mean over time"
     return _chart(name, "Host cores busy", hosts, lambda cores: f"{cores:.3g}", note)
 
 
 def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
-    """Memory against batch size, a line a model: by NVML where it was read, else the allocator's, else the host's."""
+    """Memory against batch size, a line a model: by NVML where it was read, else the allocator's,
+    else the host's."""
     lines: list[Line] = []
     for model, runs in studies:
         used = [run.memory for run in runs]
         read = {
-            "process, NVML": [item.process for item in used], "device in use": [item.device for item in used],
-            "reserved": [item.reserved for item in used], "host, all processes": [item.host_all for item in used],
+            "process, NVML": [item.process for item in used],
+            "device in use": [item.device for item in used],
+            "reserved": [item.reserved for item in used],
+            "host, all processes": [item.host_all for item in used],
             "host resident": [item.host for item in used],
-        }  # fmt: skip
-        known = ((model, what, points) for what, values in read.items() if (points := _points(runs, values)))
+        }
+        known = (
+            (model, what, points)
+            for what, values in read.items()
+            if (points := _points(runs, values))
+        )
         lines += islice(known, 1)
     note = (
-        "highest in each run: process or device by NVML, reserved by torch's allocator, or the host's resident memory"
+        "highest in each run: process or device by NVML, reserved by torch's allocator, or the "
+        "host's resident memory"
     )
     return _chart(name, "Memory", lines, lambda value: short(size(value)), note)
 
@@ -288,13 +417,17 @@ def _points(runs: Sequence[RunUsage], values: Sequence[float | None]) -> dict[in
     """batch size -> value, of the run that its profiler slows least."""
     order = {"none": 0, "nsys": 1, "torch": 2}
     points: dict[int, float] = {}
-    for item, value in sorted(zip(runs, values, strict=True), key=lambda pair: order.get(pair[0].run.profiler, 3)):
+    for item, value in sorted(
+        zip(runs, values, strict=True), key=lambda pair: order.get(pair[0].run.profiler, 3)
+    ):
         if item.run.batch_size is not None and value is not None:
             points.setdefault(item.run.batch_size, value)
     return points
 
 
-def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float], str], note: str) -> Chart | None:
+def _chart(
+    name: str, title: str, lines: Sequence[Line], show: Callable[[float], str], note: str
+) -> Chart | None:
     """A line is named after its model, and after its quantity where lines differ in it."""
     kept = [line for line in lines if len(line[2]) > 1]
     if not kept:
@@ -304,11 +437,18 @@ def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float],
         title += f" ({next(iter(kinds))})"
     series = []
     for number, (model, what, points) in enumerate(kept):
-        label = ", ".join(part for part in (model, what if len(kinds) > 1 or not model else "") if part)
+        label = ", ".join(
+            part for part in (model, what if len(kinds) > 1 or not model else "") if part
+        )
         batches = tuple(sorted(points))
-        series.append(Series(label, batches, tuple(points[batch] for batch in batches), colour=number))
-    said = "; ".join(f"{line.label} batch {batch}: {show(value)}" for line in series
-                     for batch, value in zip(line.batches, line.values, strict=True))  # fmt: skip
+        series.append(
+            Series(label, batches, tuple(points[batch] for batch in batches), colour=number)
+        )
+    said = "; ".join(
+        f"{line.label} batch {batch}: {show(value)}"
+        for line in series
+        for batch, value in zip(line.batches, line.values, strict=True)
+    )
     up = title.partition(" (")[0].lower()
     svg = against_batch(name, f"{title} against batch size. {said}", series, show, up=up)
     return Chart(f"{title}, by batch size", svg, note)

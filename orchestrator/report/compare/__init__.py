@@ -1,1 +1,2 @@
-"""A comparison of two sides: in sentences, as a page, and for the terminal, a pull request and programs."""
+"""A comparison of two sides: in sentences, as a page, and for the terminal, a pull request
+and programs."""

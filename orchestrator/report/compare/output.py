@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.compare.causes import Part as Alignment
 from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
-from perfctl.orchestrator.report.compare.page import SENTENCES, CompareTable, CompareView, compare_view, name_of
-from perfctl.orchestrator.report.compare.words import Explained, around, explained, findings, percent_change, quantity
+from perfctl.orchestrator.report.compare.page import (
+    SENTENCES,
+    CompareTable,
+    CompareView,
+    compare_view,
+    name_of,
+)
+from perfctl.orchestrator.report.compare.words import (
+    Explained,
+    around,
+    explained,
+    findings,
+    percent_change,
+    quantity,
+)
 from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Table
@@ -44,7 +57,10 @@ def terminal(found: Comparison) -> list[RenderableType]:
 
 def _table_of(view: CompareTable) -> Table:
     at = [column.label for column in view.columns].index("verdict")
-    rows = [(*line.cells[:at], replace(line.cells[at], style=line.style), *line.cells[at + 1 :]) for line in view.lines]
+    rows = [
+        (*line.cells[:at], replace(line.cells[at], style=line.style), *line.cells[at + 1 :])
+        for line in view.lines
+    ]
     return Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
 
 
@@ -63,19 +79,27 @@ def _aligned(view: CompareView) -> Iterable[RenderableType]:
 
 def _differing(view: CompareView) -> Iterable[RenderableType]:
     for _, one in view.differences:
-        yield from_view(replace(one, caption=f"Differences: {one.caption}"), ROWS, ELSEWHERE, left_out=("effect",))
+        yield from_view(
+            replace(one, caption=f"Differences: {one.caption}"),
+            ROWS,
+            ELSEWHERE,
+            left_out=("effect",),
+        )
 
 
 def markdown(found: Comparison) -> str:
-    """A summary for a pull request: the sentences of the page, and the rows that count as a table."""
+    """A summary for a pull request: the sentences of the page, and the rows that count as
+    a table."""
     said = findings(found)
     a, b = _escaped(found.a.label), _escaped(found.b.label)
     worse, better, news = (len(found.rows(group)) for group in (WORSE, BETTER, NEWS))
     lines = [
         f"### perfctl compare: {b} against {a}",
         "",
-        f"**{worse} worse, {better} better, {news} new, gone or different**; gate {found.gate * 100:g} %. "
-        f"A is {a}, B is {b}.",
+        (
+            f"**{worse} worse, {better} better, {news} new, gone or different**; gate "
+            f"{found.gate * 100:g} %. A is {a}, B is {b}."
+        ),
         "",
     ]
     if said.banner:
@@ -89,16 +113,36 @@ def markdown(found: Comparison) -> str:
     counted = [*found.regressions, *found.improvements, *found.news]
     for title, chosen in (("What counts", counted), ("Steps and memory", steps)):
         if chosen:
-            lines += ["", f"<details><summary>{title}</summary>", "", *_markdown_rows(chosen), "", "</details>"]
+            lines += [
+                "",
+                f"<details><summary>{title}</summary>",
+                "",
+                *_markdown_rows(chosen),
+                "",
+                "</details>",
+            ]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
-    lines = ["| batch | what | A | B | change | 95 % interval | verdict |", "|--:|---|--:|--:|--:|--:|---|"]
+    lines = [
+        "| batch | what | A | B | change | 95 % interval | verdict |",
+        "|--:|---|--:|--:|--:|--:|---|",
+    ]
     for pair, row in chosen[:MARKDOWN_ROWS]:
-        values = (DASH if side is None else quantity(row.key.quantity, side.median) for side in (row.a, row.b))
+        values = (
+            DASH if side is None else quantity(row.key.quantity, side.median)
+            for side in (row.a, row.b)
+        )
         change = DASH if row.change is None else percent_change(row.change)
-        cells = (pair.batch or DASH, name_of(row), *values, change, around(row.interval) or DASH, row.verdict)
+        cells = (
+            pair.batch or DASH,
+            name_of(row),
+            *values,
+            change,
+            around(row.interval) or DASH,
+            row.verdict,
+        )
         lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
     if len(chosen) > MARKDOWN_ROWS:
         lines.append(f"\nand {len(chosen) - MARKDOWN_ROWS} more")
@@ -117,49 +161,88 @@ def document(found: Comparison) -> list[Part]:
     banner = (view.banner,) if view.banner else ()
     sides = tuple(f"{side} is {label}: {runs}" for side, label, runs in view.sides)
     said = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
-    tables = [*view.why, *(_table_of(one) for one in view.tables), *(one for _, one in view.differences)]
+    tables = [
+        *view.why,
+        *(_table_of(one) for one in view.tables),
+        *(one for _, one in view.differences),
+    ]
     return [Part(view.title, said), *map(of_view, tables)]
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
-    """The whole comparison for programs. Times in ns, memory in bytes, FLOPs with 1 multiply-add = 2."""
+    """The whole comparison for programs. Times in ns, memory in bytes, FLOPs with 1
+    multiply-add = 2."""
     said = findings(found)
     return {
-        "a": {"label": found.a.label, "runs": [run.id for pair in found.pairs for run in pair.runs_a]},
-        "b": {"label": found.b.label, "runs": [run.id for pair in found.pairs for run in pair.runs_b]},
-        "gate": found.gate, "forced": found.forced, "regressions": len(found.regressions),
-        "improvements": len(found.improvements), "news": len(found.news), "not_comparable": len(found.not_comparable),
-        "findings": list(said.news), "warnings": list(said.warnings), "only_a": list(found.only_a),
-        "only_b": list(found.only_b), "failed_in_b": list(found.failed),
+        "a": {
+            "label": found.a.label,
+            "runs": [run.id for pair in found.pairs for run in pair.runs_a],
+        },
+        "b": {
+            "label": found.b.label,
+            "runs": [run.id for pair in found.pairs for run in pair.runs_b],
+        },
+        "gate": found.gate,
+        "forced": found.forced,
+        "regressions": len(found.regressions),
+        "improvements": len(found.improvements),
+        "news": len(found.news),
+        "not_comparable": len(found.not_comparable),
+        "findings": list(said.news),
+        "warnings": list(said.warnings),
+        "only_a": list(found.only_a),
+        "only_b": list(found.only_b),
+        "failed_in_b": list(found.failed),
         "pairs": [_pair_json(explained(pair)) for pair in found.pairs],
-    }  # fmt: skip
+    }
 
 
 def _pair_json(one: Explained) -> dict[str, Any]:
     pair = one.pair
     differences = [
-        {**asdict(said.difference), "as_cause": said.level, "as_cause_why": said.why} for said in one.suspects
+        {**asdict(said.difference), "as_cause": said.level, "as_cause_why": said.why}
+        for said in one.suspects
     ]
     return {
-        "heading": pair.heading, "batch_a": pair.batch_a, "batch_b": pair.batch_b, "comparable": not pair.blocked,
-        "differences": differences, "by_layer": one.why.by_layer, "aligned": [_part_json(part) for part in one.why.parts],
+        "heading": pair.heading,
+        "batch_a": pair.batch_a,
+        "batch_b": pair.batch_b,
+        "comparable": not pair.blocked,
+        "differences": differences,
+        "by_layer": one.why.by_layer,
+        "aligned": [_part_json(part) for part in one.why.parts],
         "rows": [_row_json(row) for row in pair.rows],
-    }  # fmt: skip
+    }
 
 
 def _part_json(part: Alignment) -> dict[str, Any]:
     """One place on both sides; ``ns`` a step."""
     sides = {
-        which: None if side is None
-        else {"algorithms": side.algorithms, "arithmetic": side.arithmetic, "launches": side.launches, "ns": side.ns,
-              "kernels": side.kernels}
+        which: None
+        if side is None
+        else {
+            "algorithms": side.algorithms,
+            "arithmetic": side.arithmetic,
+            "launches": side.launches,
+            "ns": side.ns,
+            "kernels": side.kernels,
+        }
         for which, side in (("a", part.a), ("b", part.b))
-    }  # fmt: skip
-    return {"layer": part.layer, "direction": part.direction, "behind_it": part.kind, "change_ns": part.change,
-            "flops_b_over_a": part.flops, **sides}  # fmt: skip
+    }
+    return {
+        "layer": part.layer,
+        "direction": part.direction,
+        "behind_it": part.kind,
+        "change_ns": part.change,
+        "flops_b_over_a": part.flops,
+        **sides,
+    }
 
 
 def _row_json(row: Row) -> dict[str, Any]:
     fields = ("name", "change", "interval", "p", "adjusted", "verdict", "why", "basis")
-    sides = {side: None if number is None else asdict(number) for side, number in (("a", row.a), ("b", row.b))}
+    sides = {
+        side: None if number is None else asdict(number)
+        for side, number in (("a", row.a), ("b", row.b))
+    }
     return {**row.key._asdict(), **{name: getattr(row, name) for name in fields}, **sides}

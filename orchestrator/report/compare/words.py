@@ -24,7 +24,13 @@ from perfctl.orchestrator.analyse.compare.causes import (
 )
 from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
-from perfctl.orchestrator.analyse.compare.suspects import LIKELY, NOT_RANKED, Suspect, between_kernels, suspects
+from perfctl.orchestrator.analyse.compare.suspects import (
+    LIKELY,
+    NOT_RANKED,
+    Suspect,
+    between_kernels,
+    suspects,
+)
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import ratio_too_wide
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
@@ -35,9 +41,26 @@ REPEATS = 5
 """Runs a side that are advised where no spread is known."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
-_WORDS = {"winograd": "Winograd", "gemm": "GEMM", "fft": "FFT", "gemv": "GEMV", "cudnn": "cuDNN", "cublas": "cuBLAS"}
+_WORDS = {
+    "winograd": "Winograd",
+    "gemm": "GEMM",
+    "fft": "FFT",
+    "gemv": "GEMV",
+    "cudnn": "cuDNN",
+    "cublas": "cuBLAS",
+}
 Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
+
+_CHANGED = (pairing.SLOWER, pairing.FASTER)
+
+ADD_UP = 0.25
+"""Changes of layers that miss the step's by a larger share of it are not called parts of it."""
+
+_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "The driver"}
+"""Facts at the beginning of a sentence."""
+
+ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +70,8 @@ class Said:
     banner: str | None
     """Above everything, where runs that are not comparable were compared by force."""
     findings: tuple[Finding, ...]
-    """How the step changed, then what changed it, then what differs between the sides, then every change, worst first."""
+    """How the step changed, then what changed it, then what differs between the sides, then every
+    change, worst first."""
     heads: int
     """How many of these are about the whole."""
     warnings: tuple[str, ...]
@@ -72,30 +96,54 @@ def explained(pair: Pair) -> Explained:
 
 
 def findings(found: Comparison) -> Said:
-    """How the step changed and why; regressions, improvements, new and gone; then everything that could not be compared."""
+    """How the step changed and why; regressions, improvements, new and gone; then everything that
+    could not be compared."""
     several = len({pair.heading for pair in found.pairs}) > 1
     pairs = [explained(pair) for pair in found.pairs]
     heads = list(_heads(found, several))
     parts = {"step": "steps", "layer": "layers"}
     rest = []
-    aligned = [(one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)]
+    aligned = [
+        (one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+    ]
     told = {(id(one.pair), part.layer, part.direction) for one, part in aligned if part.layer}
     news = [
-        item for item in found.news if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
+        item
+        for item in found.news
+        if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
     ]
     for group in _groups([*found.regressions, *found.improvements, *news]):
         key = group[0][1].key
         if (key.quantity, key.what) == ("time", "step") and len(found.pairs) == 1:
             continue  # the first sentence
-        evidence = key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
+        evidence = (
+            key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
+        )
         text = sentence(group, several)
-        moved = next((words for one, part in aligned if part.row is group[0][1] and (words := moved_to(part))), None)
+        moved = next(
+            (
+                words
+                for one, part in aligned
+                if part.row is group[0][1] and (words := moved_to(part))
+            ),
+            None,
+        )
         rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
     judged = (*pairing.WORSE, *pairing.BETTER)
-    free = [(one, part) for one, part in aligned if part.layer and (found.forced or not one.pair.blocked)]
-    rest += _realigned([item for item in free if item[1].row is None or item[1].row.verdict not in judged], several)
+    free = [
+        (one, part)
+        for one, part in aligned
+        if part.layer and (found.forced or not one.pair.blocked)
+    ]
+    rest += _realigned(
+        [item for item in free if item[1].row is None or item[1].row.verdict not in judged], several
+    )
     blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
-    banner = f"Not comparable, and compared by force: {'; '.join(blocked)}." if found.forced and blocked else None
+    banner = (
+        f"Not comparable, and compared by force: {'; '.join(blocked)}."
+        if found.forced and blocked
+        else None
+    )
     return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(found)))
 
 
@@ -103,12 +151,19 @@ def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
     measured = [(pair, row) for pair in found.pairs if (row := whole_of(pair)) is not None]
     if not measured:
         yield _untimed(found, several)
-    chosen = max(measured, key=lambda one: (one[1].verdict in _CHANGED, abs(one[1].change or 0.0)), default=None)
+    chosen = max(
+        measured,
+        key=lambda one: (one[1].verdict in _CHANGED, abs(one[1].change or 0.0)),
+        default=None,
+    )
     if chosen is not None:
         others = [_briefly(pair, row, several) for pair, row in measured if pair is not chosen[0]]
         text = how(*chosen, found, several)
         yield Finding(
-            f"{text} {'; '.join(others)[:1].upper()}{'; '.join(others)[1:]}.".strip() if others else text, "steps"
+            f"{text} {'; '.join(others)[:1].upper()}{'; '.join(others)[1:]}.".strip()
+            if others
+            else text,
+            "steps",
         )
     pair = chosen[0] if chosen else next((pair for pair in found.pairs if pair.rows), None)
     if pair is None:
@@ -132,25 +187,31 @@ def _realigned(aligned: Sequence[tuple[Explained, Part]], several: bool) -> Iter
         took = ""
         if part.a and part.b and part.a.ns and part.b.ns is not None:
             took = (
-                f", {percent_change(part.b.ns / part.a.ns - 1)} time ({time(part.a.ns)} in A, {time(part.b.ns)} in B)"
+                f", {percent_change(part.b.ns / part.a.ns - 1)} time ({time(part.a.ns)} in A, "
+                f"{time(part.b.ns)} in B)"
             )
-        yield Finding(f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}.", "why")
+        yield Finding(
+            f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}"
+            ".",
+            "why",
+        )
 
 
 def moved_to(part: Part) -> str:
     """ "Winograd F(2x2,3x3) → implicit GEMM"."""
     sides = [side for side in (part.a, part.b) if side is not None]
     if part.kind == OTHER_KERNELS:
-        return f"other kernels of {' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
+        return (
+            "other kernels of "
+            f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
+        )
     words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
     return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
 
 
-_CHANGED = (pairing.SLOWER, pairing.FASTER)
-
-
 def whole_of(pair: Pair) -> Row | None:
-    """The time of a step on both sides; where it was not timed, of its kernels. None without either."""
+    """The time of a step on both sides; where it was not timed, of its kernels. None
+    without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b)
     rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
@@ -160,53 +221,96 @@ def _untimed(found: Comparison, several: bool) -> Finding:
     """The time of whole reports, where their steps are not known; else what was counted."""
     for pair in found.pairs:
         whole = explain(pair.rows)
-        if whole.has_kernels and not whole.per_step and whole.total is not None and all(whole.total):
+        if (
+            whole.has_kernels
+            and not whole.per_step
+            and whole.total is not None
+            and all(whole.total)
+        ):
             a, b = whole.total
             return Finding(
-                f"All kernels of the report took {_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in B. "
-                "Not judged: how many steps these are is unknown.", "why",
-            )  # fmt: skip
-    every = (row for pair in found.pairs for row in pair.rows if row.key[:2] == ("layer", "flops") and row.a and row.b)
+                "All kernels of the report took "
+                f"{_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in "
+                "B. Not judged: how many steps these are is unknown.",
+                "why",
+            )
+    every = (
+        row
+        for pair in found.pairs
+        for row in pair.rows
+        if row.key[:2] == ("layer", "flops") and row.a and row.b
+    )
     rows = [row for row in every if row.key.layer != UNATTRIBUTED]
     if not rows:
-        return Finding("Nothing was compared." if not any(pair.rows for pair in found.pairs) else "No step was timed on both sides.",
-                       "differences")  # fmt: skip
+        return Finding(
+            "Nothing was compared."
+            if not any(pair.rows for pair in found.pairs)
+            else "No step was timed on both sides.",
+            "differences",
+        )
     other = sum(row.verdict == pairing.DIFFERS for row in rows)
     equal = sum(row.verdict == pairing.EQUAL for row in rows)
-    said = f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
-    return Finding(f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops")
+    said = (
+        f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
+    )
+    return Finding(
+        f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops"
+    )
 
 
 def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
-    """How the step changed, in one sentence of at most 140 characters, and why nothing more is said."""
+    """How the step changed, in one sentence of at most 140 characters, and why nothing more
+    is said."""
     assert row.a is not None and row.b is not None
     what = "The step" if row.key.what == "step" else "The kernels of a step"
     have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
     at, both = _places_of([pair], several), f"{time(row.a.median)} in A, {time(row.b.median)} in B"
     gate = f"{found.gate * 100:g} %"
     if row.verdict in _CHANGED:
-        return f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval {around(row.interval)})."
+        return (
+            f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval "
+            f"{around(row.interval)})."
+        )
     if row.verdict == pairing.WITHIN:
-        return f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of {gate}: {both}."
+        return (
+            f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of "
+            f"{gate}: {both}."
+        )
     if row.verdict == pairing.NOT_SHOWN and row.interval is not None:
         if max(-row.interval[0], row.interval[1]) <= found.gate:
-            return f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
+            return (
+                f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
+            )
         count = repeats_for(row, found.gate)
-        advice = "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
+        advice = (
+            "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
+        )
         if count is not None and count > MOST_REPEATS:
             advice = f"even {MOST_REPEATS} repeats a side would not do"
-        return f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
+        return (
+            f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
+        )
     if row.change is None:
         return f"{what} {took} {both}{at}; {row.why}."
     moved = _longer(row.change)
     if not found.forced and pair.blocked:
         first, *rest = pair.blocked
         short = not rest and len(first.a + first.b) < 40
-        facts = f"{first.fact} {first.a} in A, {first.b} in B" if short else _named([one.fact for one in pair.blocked])
+        facts = (
+            f"{first.fact} {first.a} in A, {first.b} in B"
+            if short
+            else _named([one.fact for one in pair.blocked])
+        )
         reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
-        return f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. {_sentence(reasons)} --force judges all the same."
+        return (
+            f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. "
+            f"{_sentence(reasons)} --force judges all the same."
+        )
     if row.why.startswith("one run each"):
-        return f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side would do."
+        return (
+            f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
+            "would do."
+        )
     return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.why)}"
 
 
@@ -235,8 +339,15 @@ def _sentence(words: str) -> str:
 
 
 def repeats_for(row: Row, gate: float) -> int | None:
-    """Runs a side until a change as large as the gate would show, at the spread seen; None where that is not known."""
-    if row.ratio is None or row.a is None or row.b is None or not gate or row.ratio.high <= row.ratio.low:
+    """Runs a side until a change as large as the gate would show, at the spread seen; None where
+    that is not known."""
+    if (
+        row.ratio is None
+        or row.a is None
+        or row.b is None
+        or not gate
+        or row.ratio.high <= row.ratio.low
+    ):
         return None
     runs = min(row.a.of_runs, row.b.of_runs)
     if runs < 2:
@@ -276,10 +387,6 @@ def because(found: Why) -> str | None:
     return _cause(told, found)
 
 
-ADD_UP = 0.25
-"""Changes of layers that miss the step's by a larger share of it are not called parts of it."""
-
-
 def of_the_change(change: float, found: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
     if not found.timed:
@@ -290,8 +397,12 @@ def of_the_change(change: float, found: Why) -> str:
     if abs(change - whole) < 0.005 * abs(whole):
         return f"{_signed(change)}, all of the change {of}"
     layers = sum(part.change or 0.0 for part in found.parts)
-    if not found.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):  # each is a median of its own
-        return f"{_signed(change)}, the step {_signed(whole)}; medians of layers do not add up to the step's"
+    # each is a median of its own
+    if not found.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
+        return (
+            f"{_signed(change)}, the step {_signed(whole)}; medians of layers do not add up to the "
+            "step's"
+        )
     return f"{_signed(change)} of the {_signed(whole)} {of}"
 
 
@@ -302,7 +413,9 @@ def _cause(cause: Cause, found: Why) -> str:
     if cause.flops is not None and cause.kind == ALGORITHM:
         much = f"{significant(cause.flops)} times the FLOPs, {much}"
     if cause.kind in (ALGORITHM, ARITHMETIC):
-        before, after = (" + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after))
+        before, after = (
+            " + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after)
+        )
         who = next(iter(cause.libraries)) if len(cause.libraries) == 1 else ""
         who = {"cudnn": "cuDNN ", "cublas": "cuBLAS "}.get(who, "")
         if before and after:
@@ -312,15 +425,27 @@ def _cause(cause: Cause, found: Why) -> str:
     part = cause.parts[0]
     if cause.kind == LAUNCHES:
         sides = [
-            [side.launches or 0.0 for one in cause.parts if (side := getattr(one, which)) is not None] for which in "ab"
+            [
+                side.launches or 0.0
+                for one in cause.parts
+                if (side := getattr(one, which)) is not None
+            ]
+            for which in "ab"
         ]
         a, b = map(sum, sides)
         word = "More" if b > a else "Fewer" if b < a else "Other"
-        return f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
+        return (
+            f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, "
+            f"{b:,.5g} in B: {much}"
+        )
     if cause.kind in (ONLY_A, ONLY_B):
         return f"{where} ran in {cause.kind[-1]} only: {much}"
-    words = {OTHER_KERNELS: "runs other kernels of the same algorithm", GRIDS: "runs the same kernels on other grids",
-             SAME: "runs the same kernels as often", TIMED: "changed most"}  # fmt: skip
+    words = {
+        OTHER_KERNELS: "runs other kernels of the same algorithm",
+        GRIDS: "runs the same kernels on other grids",
+        SAME: "runs the same kernels as often",
+        TIMED: "changed most",
+    }
     if cause.kind in (TIMED, SAME):
         change = part.change or 0.0
         tail = "" if cause.kind == TIMED else ", with the same kernels"
@@ -346,7 +471,11 @@ def _where(cause: Cause) -> str:
 
 def _launches(found: Why) -> str:
     counts = found.launches
-    return f" ({counts[0]:,.6g} launches{' a step' if found.per_step else ''})" if counts is not None else ""
+    return (
+        f" ({counts[0]:,.6g} launches{' a step' if found.per_step else ''})"
+        if counts is not None
+        else ""
+    )
 
 
 def algorithm_words(method: str) -> str:
@@ -361,31 +490,38 @@ def _facts(found: Sequence[Suspect]) -> str:
 
 
 def environment(one: Explained) -> str | None:
-    """The differences that are likely causes; None where the sides do not differ, or nothing was compared."""
+    """The differences that are likely causes; None where the sides do not differ, or nothing
+    was compared."""
     if all(found.level == NOT_RANKED for found in one.suspects):
         return None
     software = [found for found in one.pair.differences if found.software]
     likely = [found for found in one.suspects if found.level == LIKELY]
     if not likely:
-        unknown = [found for found in one.suspects if NOT_RECORDED in (found.difference.a, found.difference.b)]
+        unknown = [
+            found
+            for found in one.suspects
+            if NOT_RECORDED in (found.difference.a, found.difference.b)
+        ]
         differ = [found for found in one.suspects if found not in unknown]
         facts = f"; {_facts(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
         facts += (
-            f"; {_facts(unknown)} {'was' if len(unknown) == 1 else 'were'} recorded on one side only" if unknown else ""
+            f"; {_facts(unknown)} {'was' if len(unknown) == 1 else 'were'} recorded on one side "
+            "only"
+            if unknown
+            else ""
         )
         return f"No difference between the sides is a likely cause{facts}."
     first = likely[0].difference
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)
-        return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {_sentence(likely[0].why)}"
+        return (
+            f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. "
+            f"{_sentence(likely[0].why)}"
+        )
     change = f"{first.fact} {first.a} in A, {first.b} in B"
     others = [found.difference.fact for found in likely[1:]]
     tail = f"; also {', '.join(others)}" if others else ""
     return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
-
-
-_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "The driver"}
-"""Facts at the beginning of a sentence."""
 
 
 def _signed(ns: float) -> str:
@@ -393,8 +529,11 @@ def _signed(ns: float) -> str:
 
 
 def _groups(counted: list[Counts]) -> list[list[Counts]]:
-    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the same verdict."""
-    said = {(id(pair), row.key[3:5], row.verdict) for pair, row in counted if row.key.level == "layer"}
+    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
+    same verdict."""
+    said = {
+        (id(pair), row.key[3:5], row.verdict) for pair, row in counted if row.key.level == "layer"
+    }
     groups: dict[tuple[object, ...], list[Counts]] = {}
     for pair, row in counted:
         if row.key.level != "kernel" or (id(pair), row.key[3:5], row.verdict) not in said:
@@ -405,7 +544,8 @@ def _groups(counted: list[Counts]) -> list[list[Counts]]:
 def sentence(group: list[Counts], several: bool = False) -> str:
     """The change of one thing at one or several batch sizes, the weightiest in full.
 
-    "conv2 forward is 20.1 % slower at batch 64 (95 % interval +18.9 % to +21.2 %; 4.12 ms in A, 4.95 ms in B)."
+    "conv2 forward is 20.1 % slower at batch 64 (95 % interval +18.9 % to +21.2 %; 4.12 ms in A,
+    4.95 ms in B)."
     """
     pair, row = group[0]
     places = _places_of([pair for pair, _ in group], several)
@@ -422,8 +562,12 @@ def sentence(group: list[Counts], several: bool = False) -> str:
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
-    name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(row.key.what, f"{row.name} is")
-    return f"{name} {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
+    name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
+        row.key.what, f"{row.name} is"
+    )
+    return (
+        f"{name} {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
+    )
 
 
 def _much(row: Row) -> str:
@@ -439,9 +583,15 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
 def _warnings(found: Comparison) -> list[str]:
     blocks = list(_blocked(found))
     told = len(blocks) == 1 and any(map(whole_of, found.not_comparable))  # by the first sentence
-    said = [f"Not comparable: {reason}. --force judges all the same." for reason in blocks if not told]
+    said = [
+        f"Not comparable: {reason}. --force judges all the same." for reason in blocks if not told
+    ]
     said += [f"Failed in B: {text}." for text in found.failed]
-    said += [f"In {side} only: {'; '.join(only)}." for side, only in (("A", found.only_a), ("B", found.only_b)) if only]
+    said += [
+        f"In {side} only: {'; '.join(only)}."
+        for side, only in (("A", found.only_a), ("B", found.only_b))
+        if only
+    ]
     said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
     free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
     reasons = Counter(row.why for row in free if row.verdict == pairing.NOT_JUDGED)
@@ -459,9 +609,11 @@ def _hidden(found: Comparison) -> list[str]:
         (pair, row)
         for pair in found.pairs
         for row in pair.rows
-        if row.key.quantity == "time" and row.verdict == pairing.NOT_SHOWN and row.interval is not None
+        if row.key.quantity == "time"
+        and row.verdict == pairing.NOT_SHOWN
+        and row.interval is not None
         and max(-row.interval[0], row.interval[1]) > found.gate
-    ]  # fmt: skip
+    ]
     return [
         f"A change beyond the gate may hide in the spread of {len(wide)} of {found.judged} times: "
         f"{row.name}{_places_of([pair])} changed by {around(row.interval)}. More repeats narrow it."
@@ -472,7 +624,9 @@ def _hidden(found: Comparison) -> list[str]:
 def _blocked(found: Comparison) -> Iterator[str]:
     groups: dict[tuple[str, ...], list[Pair]] = {}
     for pair in found.not_comparable:
-        groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(pair)
+        groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(
+            pair
+        )
     for reasons, pairs in groups.items():
         batches = ", ".join(pair.batch for pair in pairs if pair.batch)
         yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {'; '.join(reasons)}"
@@ -487,9 +641,6 @@ def quantity(kind: str, value: float) -> str:
     if kind in ENERGY_UNITS:
         return f"{value:.3g} {ENERGY_UNITS[kind]}"
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
-
-
-ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
 def amount_of(row: Row, value: float) -> str:

@@ -1,7 +1,8 @@
-"""Results as Markdown and as LaTeX: headings, sentences and whole tables, for ``--format md`` and ``--format tex``.
+"""Results as Markdown and as LaTeX: headings, sentences and whole tables, for ``--format md`` and
+``--format tex``.
 
-A LaTeX document stands alone and compiles with pdflatex, lualatex or xelatex; its tables use booktabs and longtable, and can
-be copied out of it.
+A LaTeX document stands alone and compiles with pdflatex, lualatex or xelatex; its tables use
+booktabs and longtable, and can be copied out of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,41 @@ if TYPE_CHECKING:
 
 LONG = 28
 """Characters from which on a column of words wraps in LaTeX."""
+
+_BLANKS = str.maketrans({"\u2007": None, "\u2008": None, "\u202f": " ", "\u00a0": " "})
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "|": "&#124;", "#": "&#35;"}
+
+_LATEX = str.maketrans(
+    {
+        "\\": "\\textbackslash{}",
+        "~": "\\textasciitilde{}",
+        "^": "\\textasciicircum{}",
+        "<": "\\textless{}",
+        ">": "\\textgreater{}",
+        "|": "\\textbar{}",
+        '"': "\\textquotedbl{}",
+        **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+        "\u2212": "$-$",
+        "\u2192": "$\\to$",
+        "\u00d7": "$\\times$",
+        "\u00b1": "$\\pm$",
+        "\u2264": "$\\leq$",
+        "\u2265": "$\\geq$",
+        "\u00b5": "\\textmu{}",
+        "\u03bc": "\\textmu{}",
+        "\u2026": "\\ldots{}",
+        "\u2013": "--",
+        "\u2014": "---",
+        "\u00b7": "$\\cdot$",
+        "\u2007": None,
+        "\u2008": None,
+        "\u202f": "~",
+        "\u00a0": "~",
+    }
+)
+_LAST_LETTER = 0x17F
+"""The last letter of Latin Extended-A, which T1 fonts mostly have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +70,19 @@ class Part:
 
 
 def of_view(view: Table, left_out: Collection[str] = ()) -> Part:
-    """A table of the page, with every row that it holds. Columns of dashes alone are left out; a note says why."""
+    """A table of the page, with every row that it holds. Columns of dashes alone are left out; a
+    note says why."""
     kept = [at for at, column in enumerate(view.columns) if column.label not in left_out]
     heads = tuple(head_text(view.columns[at]) for at in kept)
     rows = tuple(tuple(cell_text(row[at]) for at in kept) for row in view.rows)
     more = (f"{view.hidden:,} more rows are not shown.",) if view.hidden else ()
     return Part(
-        view.caption, (), heads, rows, tuple(view.columns[at].style == "num" for at in kept), (*view.notes, *more)
+        view.caption,
+        (),
+        heads,
+        rows,
+        tuple(view.columns[at].style == "num" for at in kept),
+        (*view.notes, *more),
     )
 
 
@@ -53,9 +95,6 @@ def cell_text(cell: Cell) -> str:
     """ "24.7 ms": a cell with its unit, without the blanks that line its number up on a screen."""
     shown = cell.text.translate(_BLANKS).strip()
     return f"{shown} {cell.unit}".strip() if cell.unit else shown
-
-
-_BLANKS = str.maketrans({"\u2007": None, "\u2008": None, "\u202f": " ", "\u00a0": " "})
 
 
 def markdown(parts: Iterable[Part]) -> str:
@@ -78,9 +117,6 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(map(markdown_text, cells)) + " |"
 
 
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "|": "&#124;", "#": "&#35;"}
-
-
 def markdown_text(words: str) -> str:
     """Names from reports as text: no HTML, no Markdown, no mention of anybody, one line."""
     shown = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in words)
@@ -90,14 +126,19 @@ def markdown_text(words: str) -> str:
 def tex(parts: Iterable[Part]) -> str:
     """A document of LaTeX, on pages in landscape."""
     return latex_page(
-        [(part.title or "", (part.sentences, _longtable(part) if part.rows else ""), part.notes) for part in parts],
+        [
+            (part.title or "", (part.sentences, _longtable(part) if part.rows else ""), part.notes)
+            for part in parts
+        ],
         landscape=True,
     )
 
 
 def _longtable(part: Part) -> str:
     texts = [max(map(len, column)) > LONG for column in zip(*part.rows, strict=True)]
-    wide = 0.6 / max(sum(long and not number for long, number in zip(texts, part.numbers, strict=True)), 1)
+    wide = 0.6 / max(
+        sum(long and not number for long, number in zip(texts, part.numbers, strict=True)), 1
+    )
     kinds = (
         "r" if number else f"p{{{wide:.2f}\\textwidth}}" if long else "l"
         for long, number in zip(texts, part.numbers, strict=True)
@@ -105,32 +146,53 @@ def _longtable(part: Part) -> str:
     return _table("".join(kinds), part.heads, part.rows)
 
 
-def latex_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int, last_is_total: bool = False) -> str:
-    """A table that may run over several pages; the first ``left`` columns hold words, the others numbers."""
+def latex_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], left: int, last_is_total: bool = False
+) -> str:
+    """A table that may run over several pages; the first ``left`` columns hold words, the
+    others numbers."""
     # Sizes and formulas may be wider than the page allows, so words get a column that wraps.
     kinds = "l" * left if last_is_total else "p{0.2\\textwidth}p{0.27\\textwidth}p{0.27\\textwidth}"
     return _table(kinds + "r" * (len(heads) - left), heads, rows, last_is_total)
 
 
-def _table(kinds: str, heads: Sequence[str], rows: Sequence[Sequence[str]], last_is_total: bool = False) -> str:
+def _table(
+    kinds: str, heads: Sequence[str], rows: Sequence[Sequence[str]], last_is_total: bool = False
+) -> str:
     # A row that begins with [ would be read as an argument of the \\\\ before it.
     lines = [f"{{}}{' & '.join(map(latex, row))} \\\\" for row in (heads, *rows)]
     if last_is_total:
         lines.insert(-1, "\\midrule")
     start = f"\\begin{{longtable}}{{{kinds}}}"
     return "\n".join(
-        (start, "\\toprule", lines[0], "\\midrule", "\\endhead", *lines[1:], "\\bottomrule", "\\end{longtable}")
+        (
+            start,
+            "\\toprule",
+            lines[0],
+            "\\midrule",
+            "\\endhead",
+            *lines[1:],
+            "\\bottomrule",
+            "\\end{longtable}",
+        )
     )
 
 
 def latex_page(
-    parts: Sequence[tuple[str, str | tuple[Sequence[str], str], Sequence[str]]], landscape: bool = False
+    parts: Sequence[tuple[str, str | tuple[Sequence[str], str], Sequence[str]]],
+    landscape: bool = False,
 ) -> str:
     """Sections: a title, a table in LaTeX (or sentences and a table), sentences below it."""
     options = "a4paper,margin=15mm" + (",landscape" if landscape else "")
-    out = ["\\documentclass{article}", "\\usepackage[T1]{fontenc}", "\\usepackage{textcomp}",
-           "\\usepackage{booktabs,longtable}", f"\\usepackage[{options}]{{geometry}}", "\\begin{document}",
-           "\\scriptsize"]  # fmt: skip
+    out = [
+        "\\documentclass{article}",
+        "\\usepackage[T1]{fontenc}",
+        "\\usepackage{textcomp}",
+        "\\usepackage{booktabs,longtable}",
+        f"\\usepackage[{options}]{{geometry}}",
+        "\\begin{document}",
+        "\\scriptsize",
+    ]
     for title, body, notes in parts:
         above, table = body if isinstance(body, tuple) else ((), body)
         out += [f"\\section*{{{latex(title)}}}"] if title else []
@@ -144,21 +206,12 @@ def _items(sentences: Sequence[str]) -> list[str]:
     return ["\\begin{itemize}", *items, "\\end{itemize}"] if sentences else []
 
 
-_LATEX = str.maketrans({
-    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}",
-    ">": "\\textgreater{}", "|": "\\textbar{}", '"': "\\textquotedbl{}", **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    "\u2212": "$-$", "\u2192": "$\\to$", "\u00d7": "$\\times$", "\u00b1": "$\\pm$", "\u2264": "$\\leq$",
-    "\u2265": "$\\geq$", "\u00b5": "\\textmu{}", "\u03bc": "\\textmu{}", "\u2026": "\\ldots{}", "\u2013": "--",
-    "\u2014": "---", "\u00b7": "$\\cdot$", "\u2007": None, "\u2008": None, "\u202f": "~", "\u00a0": "~",
-})  # fmt: skip
-_LAST_LETTER = 0x17F
-"""The last letter of Latin Extended-A, which T1 fonts mostly have."""
-
-
 def latex(text: str) -> str:
-    """With every character that LaTeX takes for a command made a plain one; line ends become spaces.
+    """With every character that LaTeX takes for a command made a plain one; line ends
+    become spaces.
 
-    Letters that T1 fonts lack are named by their number, "(U+4E2D)", so that every engine takes the text.
+    Letters that T1 fonts lack are named by their number, "(U+4E2D)", so that every engine takes
+    the text.
     """
     shown = "".join(
         c if ord(c) <= _LAST_LETTER or ord(c) in _LATEX else f"(U+{ord(c):04X})"

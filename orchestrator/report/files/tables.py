@@ -1,7 +1,7 @@
 """Tables as files for other programs: CSV, JSON, Parquet, Excel. Rows are written as they come.
 
-NULL stays empty (CSV, Excel) or null (JSON, Parquet). What each column means, in which unit, and what NULL means in it
-is in a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
+NULL stays empty (CSV, Excel) or null (JSON, Parquet). What each column means, in which unit, and
+what NULL means in it is in a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff2
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 SHORTEST = 14
-"""Characters that a column of text keeps at least; where they do not fit, each row is shown as a list."""
+"""Characters that a column of text keeps at least; where they do not fit, each row is shown as
+a list."""
 AT_ONCE = 50_000
 SHEET_ROWS = 1_048_576
 """What an Excel sheet holds, its head counted."""
@@ -38,8 +39,18 @@ CELL_CHARACTERS = 32_767
 EXACT = 10**15
 """Spreadsheets keep 15 digits: larger whole numbers go in as text, so that none is changed."""
 
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
-def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False) -> Iterator[str]:
+SPOOLED = 16 << 20
+"""Bytes of a ledger's rows that are held; more go to a temporary file."""
+
+Lines = tuple[Sequence[str], Sequence[tuple[Sequence[str], Sequence[str]]]]
+"""Rows as JSON, one a text; and which columns they have, each time with the types of the values."""
+
+
+def lines(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False
+) -> Iterator[str]:
     """The head, then one text a row, each with its line feed."""
     yield ",".join(cell(name, raw=raw) for name in names) + "\n"
     for row in rows:
@@ -47,7 +58,8 @@ def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = Fa
 
 
 def _quick(value: Any, raw: bool) -> str:
-    """``cell``, with the kinds that millions of cells are first, and the same few names over and over kept."""
+    """``cell``, with the kinds that millions of cells are first, and the same few names over and
+    over kept."""
     if value is None:
         return ""
     kind = type(value)
@@ -78,9 +90,6 @@ def cell(value: Any, *, raw: bool = False) -> str:
 def guarded(text: str) -> str:
     """``text`` in a form that no spreadsheet runs."""
     return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
-
-
-_AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def as_text(value: Any) -> str:
@@ -114,19 +123,36 @@ def json_value(value: Any) -> Any:
 
 
 def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
-    """Rows below their column names; rows of more columns than fit one below the other, each as a list."""
-    texts = [[DASH if value is None else value.hex() if isinstance(value, bytes) else str(value) for value in row]
-             for row in rows]  # fmt: skip
-    words = {name for place, name in enumerate(names) if any(isinstance(row[place], (str, bytes)) for row in rows)}
+    """Rows below their column names; rows of more columns than fit one below the other, each as
+    a list."""
+    texts = [
+        [
+            DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
+            for value in row
+        ]
+        for row in rows
+    ]
+    words = {
+        name
+        for place, name in enumerate(names)
+        if any(isinstance(row[place], (str, bytes)) for row in rows)
+    }
     needed = 2 * len(names)
     for place, name in enumerate(names):
         longest = max([len(name), *(len(row[place]) for row in texts)])
         needed += min(longest, SHORTEST) if name in words else longest
     if needed > width:
-        rows = [[(f"row {number}", ""), *((f"  {name}", value) for name, value in zip(names, row, strict=True))]
-                for number, row in enumerate(texts, 1)]  # fmt: skip
+        rows = [
+            [
+                (f"row {number}", ""),
+                *((f"  {name}", value) for name, value in zip(names, row, strict=True)),
+            ]
+            for number, row in enumerate(texts, 1)
+        ]
         table = grid(("", "left"), ("", "left"), heads=False)
-        return add_rows(table, [(text(name, "dim"), value) for name, value in chain.from_iterable(rows)])
+        return add_rows(
+            table, [(text(name, "dim"), value) for name, value in chain.from_iterable(rows)]
+        )
     sides = ((name, "left" if name in words else "right") for name in names)
     return add_rows(grid(*sides, whole=set(names) - words), texts)
 
@@ -159,7 +185,9 @@ class Table:
 def described(tables: Iterable[Table]) -> Table:
     """The table ``columns``: the meaning of every column of ``tables``."""
     heads = ("table", "column", "meaning", "unit", "null_means")
-    rows = [(table.name, c.name, c.meaning, c.unit, c.null) for table in tables for c in table.columns]
+    rows = [
+        (table.name, c.name, c.meaning, c.unit, c.null) for table in tables for c in table.columns
+    ]
     return Table("columns", tuple(Column(head, "TEXT", "", "-", "") for head in heads), rows)
 
 
@@ -177,17 +205,30 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
             for place, row in enumerate(table.rows):
                 record = dict(zip(table.names, map(json_value, row), strict=True))
-                file.write(f"{',' if place else ''}\n{json.dumps(record, ensure_ascii=False, allow_nan=False)}")
+                file.write(
+                    f"{',' if place else ''}\n"
+                    f"{json.dumps(record, ensure_ascii=False, allow_nan=False)}"
+                )
             file.write("\n]")
         file.write("\n}}\n")
 
 
 def write_parquet(path: Path, table: Table) -> int:
-    """One table; how many rows it has. Needs pyarrow; a column that holds whole numbers and others (NUMERIC) becomes float64."""
+    """One table; how many rows it has. Needs pyarrow; a column that holds whole numbers and others
+    (NUMERIC) becomes float64."""
     arrow, parquet = _import("pyarrow"), _import("pyarrow.parquet")
-    types = {"INTEGER": arrow.int64(), "BOOLEAN": arrow.bool_(), "REAL": arrow.float64(), "NUMERIC": arrow.float64()}
+    types = {
+        "INTEGER": arrow.int64(),
+        "BOOLEAN": arrow.bool_(),
+        "REAL": arrow.float64(),
+        "NUMERIC": arrow.float64(),
+    }
     fields = [
-        arrow.field(c.name, types.get(c.kind, arrow.string()), metadata={"meaning": c.meaning, "unit": c.unit})
+        arrow.field(
+            c.name,
+            types.get(c.kind, arrow.string()),
+            metadata={"meaning": c.meaning, "unit": c.unit},
+        )
         for c in table.columns
     ]
     schema = arrow.schema(fields)
@@ -200,13 +241,15 @@ def write_parquet(path: Path, table: Table) -> int:
             total += len(part)
     for name, count in unfit.items():
         warnings.warn(
-            Lost(f"{table.name}.{name}: {count:,} values are not of its type, so they are empty"), stacklevel=2
+            Lost(f"{table.name}.{name}: {count:,} values are not of its type, so they are empty"),
+            stacklevel=2,
         )
     return total
 
 
 def _array(arrow: Any, field: Any, kind: str, values: Sequence[Any], unfit: Counter[str]) -> Any:
-    """A column's values; what is of another type (a text among numbers, in a store that somebody changed) is NULL and counted."""
+    """A column's values; what is of another type (a text among numbers, in a store that somebody
+    changed) is NULL and counted."""
 
     def made(some: Sequence[Any]) -> Any:
         return arrow.array(_converted(kind, some), type=field.type)
@@ -252,7 +295,9 @@ def _cell(sheet: Any, value: Any) -> Any:
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
-    text = ILLEGAL_CHARACTERS_RE.sub("\ufffd", repr(value) if isinstance(value, (int, float)) else as_text(value))
+    text = ILLEGAL_CHARACTERS_RE.sub(
+        "\ufffd", repr(value) if isinstance(value, (int, float)) else as_text(value)
+    )
     if len(text) > CELL_CHARACTERS:
         text = text[: CELL_CHARACTERS - 4] + " ..."
     cell = WriteOnlyCell(sheet, value="")
@@ -267,7 +312,12 @@ def need(form: str) -> None:
         _import(library)
 
 
-_CASTS: dict[str, Callable[[Any], Any]] = {"TEXT": as_text, "JSON": as_text, "REAL": float, "NUMERIC": float}
+_CASTS: dict[str, Callable[[Any], Any]] = {
+    "TEXT": as_text,
+    "JSON": as_text,
+    "REAL": float,
+    "NUMERIC": float,
+}
 
 
 def _import(name: str) -> Any:
@@ -278,16 +328,9 @@ def _import(name: str) -> Any:
     except ImportError as error:
         library = name.partition(".")[0]
         raise ToolMissing(
-            f"this format needs {library}, which is not installed", "pip install 'perfctl[export]', or --format csv"
+            f"this format needs {library}, which is not installed",
+            "pip install 'perfctl[export]', or --format csv",
         ) from error
-
-
-SPOOLED = 16 << 20
-"""Bytes of a ledger's rows that are held; more go to a temporary file."""
-
-
-Lines = tuple[Sequence[str], Sequence[tuple[Sequence[str], Sequence[str]]]]
-"""Rows as JSON, one a text; and which columns they have, each time with the types of the values."""
 
 
 def ledger_lines(rows: Iterable[dict[str, Any]]) -> Lines:
@@ -337,5 +380,10 @@ def _kind(types: set[str]) -> str:
     found = types - {"NoneType"}
     if not found:
         return "TEXT"
-    kinds = (("INTEGER", {"int"}), ("REAL", {"int", "float"}), ("BOOLEAN", {"bool"}), ("TEXT", {"str"}))
+    kinds = (
+        ("INTEGER", {"int"}),
+        ("REAL", {"int", "float"}),
+        ("BOOLEAN", {"bool"}),
+        ("TEXT", {"str"}),
+    )
     return next((kind for kind, types in kinds if found <= types), "JSON")

@@ -1,4 +1,5 @@
-"""Keys of trails, which stand in the page's address; apart from the trails, so that charts and tables can name them too."""
+"""Keys of trails, which stand in the page's address; apart from the trails, so that charts and
+tables can name them too."""
 
 from __future__ import annotations
 

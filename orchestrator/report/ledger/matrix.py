@@ -13,7 +13,15 @@ from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.ledger.page import ratio_cell
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
-from perfctl.orchestrator.report.tables import Cell, mark, nothing, share_cell, style_of, time_cell, why
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    mark,
+    nothing,
+    share_cell,
+    style_of,
+    time_cell,
+    why,
+)
 
 FAR = 2.0
 """log2 of the ratio with the fullest colour: a quarter, or four times."""
@@ -41,12 +49,14 @@ class MatrixRow:
     layer: str
     direction: str
     cells: tuple[tuple[str, tuple[Tile, ...]] | None, ...]
-    """A batch size each: (key of its trail, a tile for each measure); None where there is no such row."""
+    """A batch size each: (key of its trail, a tile for each measure); None where there is no
+    such row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What the rows of one batch size add up to: a cell for each measure, and in words what is in them."""
+    """What the rows of one batch size add up to: a cell for each measure, and in words what is
+    in them."""
 
     cells: tuple[Cell, ...]
 
@@ -59,7 +69,8 @@ class Matrix:
     measures: tuple[tuple[str, str], ...]
     rows: tuple[MatrixRow, ...]
     hidden: int = 0
-    """Layers and directions without multiply-adds, hardly any time, and no reason: they are in the table only."""
+    """Layers and directions without multiply-adds, hardly any time, and no reason: they are in the
+    table only."""
     totals: tuple[Total, ...] = ()
     """One a batch size, over all rows of the ledger."""
     total_note: str = ""
@@ -74,23 +85,41 @@ def matrix(found: Analysis, minor: frozenset[tuple[str, str]] = frozenset()) -> 
     rows = found.ledger.rows
     measures = []
     if any(row.ratio is not None for row in rows):
-        state = "derived" if all(row.counted.state == "derived" for row in rows if row.ratio is not None) else "counted"
+        state = (
+            "derived"
+            if all(row.counted.state == "derived" for row in rows if row.ratio is not None)
+            else "counted"
+        )
         measures.append(("ratio", f"{state} / paper"))
     if any(row.share is not None for row in rows):
         measures.append(("share", f"share of the {next(row.whole for row in rows if row.whole)}"))
     if not measures:
         return None
     batches = sorted({row.batch for row in rows}, key=lambda batch: batch or 0)
-    groups = [(key, list(same)) for key, same in groupby(rows, key=lambda row: (row.place, row.direction))]
+    groups = [
+        (key, list(same)) for key, same in groupby(rows, key=lambda row: (row.place, row.direction))
+    ]
     kept = [(key, same) for key, same in groups if key not in minor]
     lines = tuple(_line(same, batches, [name for name, _ in measures]) for _, same in kept)
     heads = tuple("as recorded" if batch is None else str(batch) for batch in batches)
     of_batch = {batch: [row for row in rows if row.batch == batch] for batch in batches}
     totals = tuple(
-        Total(tuple(_ratio_total(mine) if name == "ratio" else _time_total(found, batch) for name, _ in measures))
+        Total(
+            tuple(
+                _ratio_total(mine) if name == "ratio" else _time_total(found, batch)
+                for name, _ in measures
+            )
+        )
         for batch, mine in of_batch.items()
     )
-    return Matrix(heads, tuple(measures), lines, len(groups) - len(kept), totals, _total_note(rows, dict(measures)))
+    return Matrix(
+        heads,
+        tuple(measures),
+        lines,
+        len(groups) - len(kept),
+        totals,
+        _total_note(rows, dict(measures)),
+    )
 
 
 def _with_work(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -103,10 +132,19 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     known = [row for row in rows if row.ratio is not None]
     if not known:
         return nothing("no layer has both a count and a whole paper figure")
-    counted, paper = total_of(row.counted for row in known), sum(row.paper.value or 0 for row in known)
+    counted, paper = (
+        total_of(row.counted for row in known),
+        sum(row.paper.value or 0 for row in known),
+    )
     value = (counted.value or 0) / paper
-    over, named = len(_with_work(rows)), ", ".join(row.name for row in _with_work(rows) if row.ratio is None)
-    title = f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {over} layers and directions"
+    over, named = (
+        len(_with_work(rows)),
+        ", ".join(row.name for row in _with_work(rows) if row.ratio is None),
+    )
+    title = (
+        f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {over} layers and "
+        "directions"
+    )
     title += f"; not in it: {named}" if named else ""
     title += f"; {why(counted)}" if counted.state != "counted" or counted.lower_bound else ""
     return Cell(mark(counted) + ratio(value), title, style_of(counted), rounded(value))
@@ -118,7 +156,13 @@ def _time_total(found: Analysis, batch: int | None) -> Cell:
     if times is None:
         return nothing("not timed")
     took = times.total
-    statistic = f"median of {took.count}" if took.count > 1 else f"mean of {took.over}" if took.over > 1 else "one step"
+    statistic = (
+        f"median of {took.count}"
+        if took.count > 1
+        else f"mean of {took.over}"
+        if took.over > 1
+        else "one step"
+    )
     cell = time_cell(took.median, note=f"{statistic}; {times.basis}")
     return cell if times.trusted else replace(cell, style="est")
 
@@ -129,24 +173,35 @@ def _total_note(rows: Sequence[LedgerRow], measures: Mapping[str, str]) -> str:
     if "ratio" in measures:
         work = _with_work(rows)
         missing = dict.fromkeys(row.name for row in work if row.ratio is None)
-        least = dict.fromkeys(row.name for row in work if row.ratio is not None and row.counted.lower_bound)
+        least = dict.fromkeys(
+            row.name for row in work if row.ratio is not None and row.counted.lower_bound
+        )
         text = "Total, counted / paper: sums over the layers and directions that have both"
         text += f"; without {_some(missing)}" if missing else ""
-        said.append(text + (f"; at least, for the counts of {_some(least)} are lower bounds" if least else "") + ".")
+        said.append(
+            text
+            + (f"; at least, for the counts of {_some(least)} are lower bounds" if least else "")
+            + "."
+        )
     if "share" in measures:
         whole = next((row.whole for row in rows if row.whole), "")
         said.append(
-            f"Total of the shares: {whole.replace('of all steps', 'of a step').replace('all steps', 'time of a step')}."
+            "Total of the shares: "
+            f"{whole.replace('of all steps', 'of a step').replace('all steps', 'time of a step')}."
         )
     return " ".join(said)
 
 
 def _some(names: Iterable[str]) -> str:
     every = list(names)
-    return ", ".join(every[:NAMED]) + (f" and {len(every) - NAMED} more" if len(every) > NAMED else "")
+    return ", ".join(every[:NAMED]) + (
+        f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    )
 
 
-def _line(rows: Sequence[LedgerRow], batches: Sequence[int | None], measures: Sequence[str]) -> MatrixRow:
+def _line(
+    rows: Sequence[LedgerRow], batches: Sequence[int | None], measures: Sequence[str]
+) -> MatrixRow:
     at = {row.batch: row for row in rows}
     cells = tuple(_cell(at[batch], measures) if batch in at else None for batch in batches)
     first = rows[0]
@@ -168,4 +223,8 @@ def _ratio(row: LedgerRow) -> Tile:
 
 def _share(row: LedgerRow) -> Tile:
     cell = share_cell(row.share, row.time_reason or "not timed")
-    return Tile(cell, "part", round(min(1.0, (row.share or 0) / FULL_SHARE) * 100)) if row.share else Tile(cell)
+    return (
+        Tile(cell, "part", round(min(1.0, (row.share or 0) / FULL_SHARE) * 100))
+        if row.share
+        else Tile(cell)
+    )

@@ -9,7 +9,13 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
-from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed, causes
+from perfctl.orchestrator.analyse.ledger.ledger import (
+    KernelUse,
+    Ledger,
+    LedgerRow,
+    Unattributed,
+    causes,
+)
 from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
@@ -34,15 +40,23 @@ from perfctl.orchestrator.report.tables import (
 )
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
-"""Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
+"""Groups without multiply-adds below this share are folded; fewer groups than the second are not
+worth it."""
 SHARE_AT, RATIO = 5, "counted / paper"
 
 
 def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
-    """(which, worked text): one batch size worked out where the rest follows by the rule of three, else every one."""
-    each = {divmod(row.paper.value, row.batch) if row.paper.value is not None and row.batch else None for row in rows}
-    (first, *others) = each  # (FLOPs a sample, rest), the same at every batch size where the rule holds
-    shown = rows[:1] if len(rows) > 1 and not others and first is not None and first[1] == 0 else rows
+    """(which, worked text): one batch size worked out where the rest follows by the rule of three,
+    else every one."""
+    each = {
+        divmod(row.paper.value, row.batch) if row.paper.value is not None and row.batch else None
+        for row in rows
+    }
+    # (FLOPs a sample, rest), the same at every batch size where the rule holds
+    (first, *others) = each
+    shown = (
+        rows[:1] if len(rows) > 1 and not others and first is not None and first[1] == 0 else rows
+    )
     found = []
     for row in shown:
         for call in row.calls[:8]:
@@ -53,7 +67,9 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
     if found and len(shown) < len(rows):
         value = rows[0].paper.value
         least = "at least " if rows[0].paper.lower_bound else ""
-        every = f"in proportion, {least}{full(value // rows[0].size)} a sample" if value else "the same"
+        every = (
+            f"in proportion, {least}{full(value // rows[0].size)} a sample" if value else "the same"
+        )
         found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
     return tuple(found)
 
@@ -83,7 +99,8 @@ class Reason:
     rule: str
     sentence: str
     numbers: str
-    """ "predicts 3.60 of paper, explains 98.2 % of the gap"; "" for a rule without a number of that kind."""
+    """ "predicts 3.60 of paper, explains 98.2 % of the gap"; "" for a rule without a number of
+    that kind."""
     todo: str
     kernels: tuple[str, ...]
     elsewhere: str
@@ -110,20 +127,32 @@ def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
     if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
         elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
     numbers = [f"predicts {ratio(first.factor)} of paper"] if first.factor is not None else []
-    numbers += [f"explains {percent(first.explained)} of the gap"] if first.explained is not None else []
+    numbers += (
+        [f"explains {percent(first.explained)} of the gap"] if first.explained is not None else []
+    )
     return Reason(
-        first.rule, first.sentence, ", ".join(numbers), first.todo, first.kernels, elsewhere, first.confidence
+        first.rule,
+        first.sentence,
+        ", ".join(numbers),
+        first.todo,
+        first.kernels,
+        elsewhere,
+        first.confidence,
     )
 
 
 def gap(row: LedgerRow) -> float:
-    """How far counted lies from paper, on a scale where half and double are as far; 0 without a ratio."""
+    """How far counted lies from paper, on a scale where half and double are as far; 0 without
+    a ratio."""
     return abs(log(row.ratio)) if row.ratio else 0.0
 
 
 def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
-    """The part of the gap that no verdict explains, over the batch sizes; None where nothing is judged."""
-    judged = {row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
+    """The part of the gap that no verdict explains, over the batch sizes; None where nothing
+    is judged."""
+    judged = {
+        row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows
+    }
     shares = {batch: share for batch, share in judged.items() if share is not None}
     if not shares or max(shares.values()) < 0.0005:
         return None
@@ -140,7 +169,8 @@ class Line:
 
     cells: tuple[Cell, ...]
     bar: tuple[float, float] | None
-    """Left edge and width in percent of the ratio's bar, which starts at 1 in the middle; None without a ratio."""
+    """Left edge and width in percent of the ratio's bar, which starts at 1 in the middle; None
+    without a ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +187,8 @@ class Group:
     note: str | None = None
     reasons: tuple[Reason, ...] = ()
     open: str | None = None
-    """The unexplained part of the gap in a sentence; None when nothing is left or nothing was judged."""
+    """The unexplained part of the gap in a sentence; None when nothing is left or nothing
+    was judged."""
     minor: bool = False
     """No multiply-adds and hardly any time: folded away until asked for."""
 
@@ -176,7 +207,8 @@ class LedgerView:
 
 
 def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
-    """Columns without any value are left out; the notes give the reasons. ``details``: groups have formulas and kernels."""
+    """Columns without any value are left out; the notes give the reasons. ``details``: groups have
+    formulas and kernels."""
     ledger = found.ledger
     if not ledger.rows:
         return None
@@ -192,9 +224,12 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
     whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
     untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
-    below = f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+    below = (
+        f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+    )
     fold = (
-        f"{len(minor)} layers and directions without multiply-adds, {below if whole else 'not timed'}"
+        f"{len(minor)} layers and directions without multiply-adds, "
+        f"{below if whole else 'not timed'}"
         if minor
         else None
     )
@@ -203,9 +238,12 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     rows = iter(one_unit_each([line.cells for line in lines]))
     kept = with_values([line.cells for line in lines])
     groups = [
-        replace(group, lines=tuple(_narrowed(line, next(rows), kept) for line in group.lines)) for group in groups
+        replace(group, lines=tuple(_narrowed(line, next(rows), kept) for line in group.lines))
+        for group in groups
     ]
-    columns = tuple(with_carried(columns[place], (line.cells[place] for line in lines)) for place in kept)
+    columns = tuple(
+        with_carried(columns[place], (line.cells[place] for line in lines)) for place in kept
+    )
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
     ratio_at = next((place for place, column in enumerate(columns) if column.label == RATIO), -1)
     return LedgerView(columns, tuple(groups), ratio_at, notes, sweep, fold)
@@ -216,7 +254,8 @@ def _narrowed(line: Line, cells: Sequence[Cell], kept: Sequence[int]) -> Line:
 
 
 def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The columns, and the notes below the table. ``whole``: the total of the shares; "" when nothing is timed."""
+    """The columns, and the notes below the table. ``whole``: the total of the shares; "" when
+    nothing is timed."""
     ledger = found.ledger
     bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
@@ -224,39 +263,55 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     what = "for the whole capture, in which no steps are known" if whole_capture else "per step"
     notes = [f"FLOPs and times are {what}. 1 multiply-add = 2 FLOPs."]
     means = max((row.time.over for row in ledger.rows if row.time), default=1)
-    statistic = "median over the measured steps" if means == 1 else f"mean over {means} steps: no launch says its step"
+    statistic = (
+        "median over the measured steps"
+        if means == 1
+        else f"mean over {means} steps: no launch says its step"
+    )
     over = "" if whole_capture else f" Time is the {statistic}; shares are of all steps together."
     if bases:
         notes.append(f"Time: {bases}.{over}")
-    if any(run.batch_size is None for run in found.study.runs) and any(row.calls for row in ledger.rows):
+    if any(run.batch_size is None for run in found.study.runs) and any(
+        row.calls for row in ledger.rows
+    ):
         notes.append(
-            "Paper FLOPs come from the operators' shapes in the report; a row without a module is named by its operator."
+            "Paper FLOPs come from the operators' shapes in the report; a row without a module is "
+            "named by its operator."
         )
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
     else:
-        rules = (row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None)
+        rules = (
+            row.counted.rule
+            for row in ledger.rows
+            if row.counted.rule and row.counted.value is not None
+        )
         if parts := dict.fromkeys(part for rule in rules for part in rule.split("; ")):
             notes.append(f"Counted by these rules: {'; '.join(parts)}.")
     if any(row.shared for row in ledger.rows):
         notes.append(f"~ marks estimates: {SHARED_OUT}.")
     if unknown:
         notes.append(f"Bound unknown: {unknown}.")
-    paper = "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
+    paper = (
+        "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
+    )
     counted = None if lacking else "executed, from SASS counters (ncu), per step"
     compared = None if lacking else "1 means that the hardware executed what the formula says"
     achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
     timed = "whole capture" if whole_capture else statistic
-    bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
+    bound = (
+        None if unknown else "compute, memory or launch, and the share of what is attainable there"
+    )
     return (
-        Column("batch"), Column("paper", "FLOP", note=paper),
+        Column("batch"),
+        Column("paper", "FLOP", note=paper),
         Column("counted", "FLOP", note=counted),
         Column(RATIO, note=compared),
         Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
         Column("share", note=f"of the {whole or ALL_STEPS}"),
         Column("achieved", "FLOP/s", note=achieved),
         Column("bound", style="text", note=bound),
-    ), tuple(notes)  # fmt: skip
+    ), tuple(notes)
 
 
 def _not_counted(ledger: Ledger) -> str | None:
@@ -271,26 +326,40 @@ def _not_counted(ledger: Ledger) -> str | None:
 def _group(rows: Sequence[LedgerRow], found: Analysis, details: bool) -> Group:
     first, causes = rows[0], reasons(rows, found.judgement)
     notes = ["no formula: this module only calls others"] if not first.calls and first.layer else []
-    if unknown := dict.fromkeys(call.formula or call.kind for row in rows for call in row.calls if call.flops is None):
+    if unknown := dict.fromkeys(
+        call.formula or call.kind for row in rows for call in row.calls if call.flops is None
+    ):
         least = "paper is a lower bound: " if first.paper.lower_bound else ""
         notes.append(f"{least}{'; '.join(unknown)}")
     if guessed := max(row.guessed for row in rows):
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
     if shared := max(row.shared for row in rows):
         notes.append(
-            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: estimated"
+            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their "
+            "operations: estimated"
         )
     worked, ran = (formulas(rows), kernels(rows, found.names)) if details else ((), ())
-    small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
+    small = all(
+        row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE
+        for row in rows
+    )
     return Group(
-        first.place, "" if first.place == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), worked, ran, "; ".join(notes) or None,
-        causes, still_open(rows, found.judgement), small and not causes,
-    )  # fmt: skip
+        first.place,
+        "" if first.place == first.direction else first.direction,
+        first.kind,
+        tuple(_line(row, found) for row in rows),
+        worked,
+        ran,
+        "; ".join(notes) or None,
+        causes,
+        still_open(rows, found.judgement),
+        small and not causes,
+    )
 
 
 def _once(groups: Sequence[Group]) -> list[Group]:
-    """A rule without a number that holds in many groups is explained in the first and named in the others."""
+    """A rule without a number that holds in many groups is explained in the first and named in
+    the others."""
     first: dict[str, str] = {}
     found = []
     for group in groups:
@@ -298,7 +367,11 @@ def _once(groups: Sequence[Group]) -> list[Group]:
         shown = []
         for item in group.reasons:
             home = first.setdefault(item.rule, name)
-            shown.append(item if item.numbers or home == name else replace(item, sentence=f"As {home}.", todo=""))
+            shown.append(
+                item
+                if item.numbers or home == name
+                else replace(item, sentence=f"As {home}.", todo="")
+            )
         found.append(replace(group, reasons=tuple(shown)))
     return found
 
@@ -319,17 +392,26 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         unrated = row.time_reason or "not timed"
     elif not row.trusted:
         unrated = "the only time is under ncu, at locked clocks"
-    paper, extra = figure_cell(row.paper, "FLOP"), sum(call.elementwise_flops or 0 for call in row.calls)
+    paper, extra = (
+        figure_cell(row.paper, "FLOP"),
+        sum(call.elementwise_flops or 0 for call in row.calls),
+    )
     if row.paper.value is not None and extra:
         paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        _batch_cell(row.batch), paper, _counted_cell(row), ratio_cell(row), took, share,
+        _batch_cell(row.batch),
+        paper,
+        _counted_cell(row),
+        ratio_cell(row),
+        took,
+        share,
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
-    )  # fmt: skip
+    )
     if row.ratio is None or row.ratio <= 0:
         return Line(cells, None)
-    reach = max(-2.0, min(2.0, log2(row.ratio))) * 25  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
+    # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
+    reach = max(-2.0, min(2.0, log2(row.ratio))) * 25
     return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
 
 
@@ -341,7 +423,11 @@ def _statistic(row: LedgerRow) -> str:
         return "whole capture"
     if took.over > 1:
         return f"mean of {took.over} steps"
-    return "one step" if took.count == 1 else f"{time(took.low)} to {time(took.high)} over {took.count} steps"
+    return (
+        "one step"
+        if took.count == 1
+        else f"{time(took.low)} to {time(took.high)} over {took.count} steps"
+    )
 
 
 def _batch_cell(batch: int | None) -> Cell:
@@ -351,9 +437,16 @@ def _batch_cell(batch: int | None) -> Cell:
 def _counted_cell(row: LedgerRow) -> Cell:
     """What was executed; beside a count, what its kernels' rules say."""
     cell, derived = figure_cell(row.counted, "FLOP"), row.derived
-    if derived is None or derived.value is None or row.counted.state == "derived" or not row.counted.value:
+    if (
+        derived is None
+        or derived.value is None
+        or row.counted.state == "derived"
+        or not row.counted.value
+    ):
         return cell
-    off = "" if derived.lower_bound else f", {derived.value / row.counted.value - 1:+.1%} of counted"
+    off = (
+        "" if derived.lower_bound else f", {derived.value / row.counted.value - 1:+.1%} of counted"
+    )
     said = f"derived {mark(derived)}{full(derived.value, 'FLOP')}{off}: {why(derived)}"
     return replace(cell, title="; ".join(filter(None, (cell.title, said))))
 
@@ -361,16 +454,26 @@ def _counted_cell(row: LedgerRow) -> Cell:
 def ratio_cell(row: LedgerRow) -> Cell:
     if row.ratio is not None:
         text = mark(row.counted) + ratio(row.ratio)
-        title = f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = {significant(row.ratio, 5)}"
+        title = (
+            f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = "
+            f"{significant(row.ratio, 5)}"
+        )
         return Cell(text, title, style_of(row.counted), rounded(row.ratio))
     if row.counted.value is None:
         return nothing(row.counted.reason or "not counted")
     if (most := row.ratio_at_most) is not None:
-        title = f"{full(row.counted.value)} / at least {full(row.paper.value or 0)} = at most {significant(most, 5)}"
+        title = (
+            f"{full(row.counted.value)} / at least {full(row.paper.value or 0)} = at most "
+            f"{significant(most, 5)}"
+        )
         return Cell(f"≤ {ratio(most)}", f"{title}; {why(row.paper)}", "est", rounded(most))
     if row.paper.lower_bound:
         return nothing("counted and paper are lower bounds: there is no ratio")
-    return nothing("nothing on paper to compare with" if row.paper.value is None else "0 on paper: there is no ratio")
+    return nothing(
+        "nothing on paper to compare with"
+        if row.paper.value is None
+        else "0 on paper: there is no ratio"
+    )
 
 
 def _distrusted(cell: Cell) -> Cell:
@@ -384,25 +487,41 @@ def _left_over(found: Analysis) -> list[Group]:
         return []
     none = nothing("not a layer")
     lines = tuple(
-        Line((
-            _batch_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
-            time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share), none, none,
-        ), None)
+        Line(
+            (
+                _batch_cell(item.batch),
+                none,
+                figure_cell(item.counted, "FLOP"),
+                none,
+                time_cell(item.time.median, note=item.basis),
+                Cell(percent(item.share), value=item.share),
+                none,
+                none,
+            ),
+            None,
+        )
         for item in rest
-    )  # fmt: skip
-    note = f"the part of the {rest[0].whole} that no layer explains{''.join(_causes_at(item, found) for item in rest)}"
+    )
+    note = (
+        f"the part of the {rest[0].whole} that no layer "
+        f"explains{''.join(_causes_at(item, found) for item in rest)}"
+    )
     return [Group("not attributed", "", None, lines, (), (), note)]
 
 
 def _causes_at(item: Unattributed, found: Analysis) -> str:
-    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause is known."""
+    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause
+    is known."""
     run = found.prepared.at(item.batch).timing
     said = [
-        f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}" for one in (causes(run) if run else ())
+        f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}"
+        for one in (causes(run) if run else ())
     ]
     at = "" if item.batch is None else f"batch {item.batch}: "
     return f"; {at}{', '.join(said)}" if said else ""
 
 
 def _often(launches: int | None) -> str:
-    return "" if launches is None else f" in {launches:,} launches" if launches > 1 else " in 1 launch"
+    return (
+        "" if launches is None else f" in {launches:,} launches" if launches > 1 else " in 1 launch"
+    )

@@ -1,4 +1,5 @@
-"""The parts of one study side by side: which GPU each ran on, what its variants have, and times of the host's clock."""
+"""The parts of one study side by side: which GPU each ran on, what its variants have, and times of
+the host's clock."""
 
 from __future__ import annotations
 
@@ -36,18 +37,28 @@ def parts_table(parts: Sequence[Study]) -> Table | None:
     if len({device_text(study) for study in parts}) < 2:
         return None
     columns = [
-        Column("part", style="text"), Column("device", style="text"), Column("memory of the GPU", "MiB"),
-        Column("tools", style="text"), Column("batch", style="text"),
-    ]  # fmt: skip
+        Column("part", style="text"),
+        Column("device", style="text"),
+        Column("memory of the GPU", "MiB"),
+        Column("tools", style="text"),
+        Column("batch", style="text"),
+    ]
     rows = []
     for study in parts:
         gpu = _gpu(study)
         memory = gpu.memory_bytes if gpu else None
-        named = next((device.name for run in study.runs for device in run.devices if device.name), None)
-        rows.append([
-            text_cell(_part(study)), text_cell(named) if named else nothing("no record names it"),
-            count(memory // MIB if memory else None, NOT_SAID), tools(study.runs), " ".join(map(str, study.batches)),
-        ])  # fmt: skip
+        named = next(
+            (device.name for run in study.runs for device in run.devices if device.name), None
+        )
+        rows.append(
+            [
+                text_cell(_part(study)),
+                text_cell(named) if named else nothing("no record names it"),
+                count(memory // MIB if memory else None, NOT_SAID),
+                tools(study.runs),
+                " ".join(map(str, study.batches)),
+            ]
+        )
     return listing("Parts, each with its device", columns, rows, drop_run=False, tools=False)
 
 
@@ -60,39 +71,61 @@ def _part(study: Study) -> str:
 
 
 def variants_table(found: Analysis) -> Table | None:
-    """Parameters, multiply-adds, accuracy and times of up to four variants of one network, a column each.
+    """Parameters, multiply-adds, accuracy and times of up to four variants of one network, a
+    column each.
 
-    Each variant's figures are those of its runs at the batch size that all of them have. None for one variant, for
-    networks of many or of different layers, and without such a batch size.
+    Each variant's figures are those of its runs at the batch size that all of them have. None for
+    one variant, for networks of many or of different layers, and without such a batch size.
     """
     by_variant: dict[str | None, list[Run]] = {}
     for study in found.parts:
         by_variant.setdefault(study.variant, []).extend(study.runs)
     if not 2 <= len(by_variant) <= MOST_VARIANTS:
         return None
-    common = set.intersection(*({run.batch_size for run in runs if run.layer_calls} for runs in by_variant.values()))
+    common = set.intersection(
+        *({run.batch_size for run in runs if run.layer_calls} for runs in by_variant.values())
+    )
     batch = min((size for size in common if size is not None), default=None)
     if batch is None:
         return None
-    runs = {variant: [run for run in every if run.batch_size == batch] for variant, every in by_variant.items()}
-    calls = {variant: _forward(next(run for run in same if run.layer_calls)) for variant, same in runs.items()}
-    layers = [tuple(call.layer for call in forward if call.parameters) for forward in calls.values()]
+    runs = {
+        variant: [run for run in every if run.batch_size == batch]
+        for variant, every in by_variant.items()
+    }
+    calls = {
+        variant: _forward(next(run for run in same if run.layer_calls))
+        for variant, same in runs.items()
+    }
+    layers = [
+        tuple(call.layer for call in forward if call.parameters) for forward in calls.values()
+    ]
     if len(set(layers)) > 1 or not 0 < len(layers[0]) <= MOST_LAYERS:
         return None
-    columns = [Column("figure", style="text"), *(Column(variant or "by default") for variant in runs)]
+    columns = [
+        Column("figure", style="text"),
+        *(Column(variant or "by default") for variant in runs),
+    ]
     weights = _weights(layers[0], runs)
     refused = any(item.rule == "more work in less time" for item in found.judgement.sweep)
     rows = [*weights, *_on_paper(layers[0], calls), *_results(runs, refused)]
-    made = listing(f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False)
+    made = listing(
+        f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False
+    )
     if made is None:
         return None
     said = ["MAC: multiply-adds of the batch."]
-    said += ["Time: by the host's clock."] if any(any(host_times(same)) for same in runs.values()) else []
+    said += (
+        ["Time: by the host's clock."]
+        if any(any(host_times(same)) for same in runs.values())
+        else []
+    )
     said += ["Refused: the times cannot be compared; the findings say why."] if refused else []
     return replace(made, notes=(*made.notes, *said))
 
 
-def _weights(layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]) -> Iterator[list[Cell]]:
+def _weights(
+    layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]
+) -> Iterator[list[Cell]]:
     """Shapes of the weights, of layers whose weights are not the same in every variant."""
     for layer in layers:
         shapes = [_weight(layer, found) for found in runs.values()]
@@ -102,7 +135,12 @@ def _weights(layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]) ->
 
 def _weight(layer: str, runs: Sequence[Run]) -> str | None:
     """ "64 x 32 x 3 x 3" of a convolution."""
-    ops = (op for run in runs for op in run.report.ops if op.layer == layer and op.op == "aten.convolution")
+    ops = (
+        op
+        for run in runs
+        for op in run.report.ops
+        if op.layer == layer and op.op == "aten.convolution"
+    )
     shapes = (op.inputs[1] for op in ops if len(op.inputs) > 1)
     return next((" x ".join(map(str, shape)) for shape in shapes if shape), None)
 
@@ -111,7 +149,9 @@ def _forward(run: Run) -> tuple[LayerCall, ...]:
     return tuple(call for call in run.layer_calls if call.direction == "forward")
 
 
-def _on_paper(layers: Iterable[str], calls: Mapping[str | None, Sequence[LayerCall]]) -> Iterator[list[Cell]]:
+def _on_paper(
+    layers: Iterable[str], calls: Mapping[str | None, Sequence[LayerCall]]
+) -> Iterator[list[Cell]]:
     def row(name: str, value: Callable[[LayerCall], int | None], layer: str | None) -> list[Cell]:
         cells = []
         for found in calls.values():
@@ -132,14 +172,22 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
     """Accuracy and times; a row that no variant has is left out."""
     accuracies = [accuracy(found) for found in runs.values()]
     if any(value is not None for value in accuracies):
-        cells = [nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one) for one in accuracies]
+        cells = [
+            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one)
+            for one in accuracies
+        ]
         yield [text_cell("last accuracy"), *cells]
-    places = dict.fromkeys((one.layer, one.direction) for found in runs.values() for one in host_times(found))
+    places = dict.fromkeys(
+        (one.layer, one.direction) for found in runs.values() for one in host_times(found)
+    )
     for place in places:
         own = [_own(place, found) for found in runs.values()]
         gpus = [seen_gpu(one.run) if one else None for one in own]
         yield [text_cell(f"{' '.join(place)}, time"), *map(_clock, own)]
-        yield [text_cell("time / the first one's"), *(_against(one, own[0], refused) for one in own)]
+        yield [
+            text_cell("time / the first one's"),
+            *(_against(one, own[0], refused) for one in own),
+        ]
         yield [text_cell("FLOP/s by that time"), *map(_rate, own)]
         yield [text_cell("GPU of that time"), *map(_gpu_cell, gpus)]
 
@@ -148,7 +196,9 @@ def _clock(one: HostTime | None) -> Cell:
     """With four digits, as such times are read: "0.1746 ms"."""
     if one is None:
         return nothing(NOT_SAID)
-    return Cell(f"{one.nanoseconds / 1e6:.4g} ms", full(one.nanoseconds, "ns"), value=one.nanoseconds)
+    return Cell(
+        f"{one.nanoseconds / 1e6:.4g} ms", full(one.nanoseconds, "ns"), value=one.nanoseconds
+    )
 
 
 def _against(one: HostTime | None, first: HostTime | None, refused: bool) -> Cell:
@@ -177,7 +227,12 @@ def _gpu_cell(gpu: SeenGpu | None) -> Cell:
 
 def accuracy(runs: Sequence[Run]) -> float | None:
     """Share (0..1) of right answers in the last test; None without one."""
-    tests = [step for run in runs for step in run.report.steps if step.phase == "test" and step.accuracy is not None]
+    tests = [
+        step
+        for run in runs
+        for step in run.report.steps
+        if step.phase == "test" and step.accuracy is not None
+    ]
     return max(tests, key=lambda step: step.number).accuracy if tests else None
 
 
@@ -188,21 +243,40 @@ def _own(place: tuple[str, str], runs: Sequence[Run]) -> HostTime | None:
 
 
 def times_table(found: Analysis) -> Table | None:
-    """Every time of the host's clock beside the least that a kernel needs, by the peak of the fastest GPU it may mean."""
+    """Every time of the host's clock beside the least that a kernel needs, by the peak of the
+    fastest GPU it may mean."""
     columns = [
-        Column("layer", style="text"), Column("batch"), Column("MAC", note="multiply-adds on paper; each is 2 FLOPs"),
+        Column("layer", style="text"),
+        Column("batch"),
+        Column("MAC", note="multiply-adds on paper; each is 2 FLOPs"),
         Column("host clock", base="ns"),
-        Column("least", base="ns", note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less"),
-        Column("clock / least", note="below 1 the clock cannot have seen such a kernel"), Column("GPU", style="text"),
-    ]  # fmt: skip
+        Column(
+            "least",
+            base="ns",
+            note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less",
+        ),
+        Column("clock / least", note="below 1 the clock cannot have seen such a kernel"),
+        Column("GPU", style="text"),
+    ]
     rows: list[list[Cell]] = []
     peaks: dict[str, float] = {}
     for study in found.parts:
-        for one in sorted(host_times(study.runs), key=lambda one: (one.layer, one.direction, one.run.batch_size or 0)):
+        for one in sorted(
+            host_times(study.runs),
+            key=lambda one: (one.layer, one.direction, one.run.batch_size or 0),
+        ):
             rows.append(_time_row(study, one, peaks))
-        if study is found.study and (seen := _seen_row(study, found.judgement.window, peaks)) is not None:
+        if (
+            study is found.study
+            and (seen := _seen_row(study, found.judgement.window, peaks)) is not None
+        ):
             rows.append(seen)
-    made = listing("Times of the host's clock, beside the least that the peak allows", columns, rows, drop_run=False)
+    made = listing(
+        "Times of the host's clock, beside the least that the peak allows",
+        columns,
+        rows,
+        drop_run=False,
+    )
     notes = tuple(f"{name}: {short(si(rate, 'FLOP/s'))}." for name, rate in peaks.items())
     return None if made is None else replace(made, notes=(*made.notes, *notes))
 
@@ -213,33 +287,54 @@ def _time_row(study: Study, one: HostTime, peaks: dict[str, float]) -> list[Cell
     cells = [nothing(_no_peak(gpu)), nothing(_no_peak(gpu))]
     if least is not None:
         share = one.nanoseconds / least
-        cells = [time_cell(least), Cell(ratio(share), full(share), "bad" if share < 1 else "", share)]
+        cells = [
+            time_cell(least),
+            Cell(ratio(share), full(share), "bad" if share < 1 else "", share),
+        ]
     return [
-        text_cell(", ".join(filter(None, (f"{one.layer} {one.direction}", study.variant)))), count(one.run.batch_size, NOT_SAID),
-        amount(one.macs, "", "not on paper"), time_cell(one.nanoseconds), *cells,
+        text_cell(", ".join(filter(None, (f"{one.layer} {one.direction}", study.variant)))),
+        count(one.run.batch_size, NOT_SAID),
+        amount(one.macs, "", "not on paper"),
+        time_cell(one.nanoseconds),
+        *cells,
         text_cell(gpu) if gpu else nothing(NOT_SAID),
-    ]  # fmt: skip
+    ]
 
 
 def _seen_row(study: Study, window: Window | None, peaks: dict[str, float]) -> list[Cell] | None:
     """The batch that the counters saw, where it is none of those that were asked for."""
-    if window is None or window.batch is None or window.row is None or window.batch in study.batches:
+    if (
+        window is None
+        or window.batch is None
+        or window.row is None
+        or window.batch in study.batches
+    ):
         return None
     layer, direction = window.row
-    run = next((one for one in study.runs if one.batch_size and macs_of(one, layer, direction)), None)
-    if run is None or not any((one.layer, one.direction) == window.row for one in host_times(study.runs)):
+    run = next(
+        (one for one in study.runs if one.batch_size and macs_of(one, layer, direction)), None
+    )
+    if run is None or not any(
+        (one.layer, one.direction) == window.row for one in host_times(study.runs)
+    ):
         return None
     macs = (macs_of(run, layer, direction) or 0) * window.batch // (run.batch_size or 1)
     gpu = seen_gpu(run)
     least = _least(macs, gpu, study.precision, peaks)
     return [
-        text_cell(f"{layer} {direction}, as counted"), count(window.batch), amount(macs, ""),
-        nothing("no time of this batch size was read"), time_cell(least, _no_peak(gpu)), nothing("no time"),
+        text_cell(f"{layer} {direction}, as counted"),
+        count(window.batch),
+        amount(macs, ""),
+        nothing("no time of this batch size was read"),
+        time_cell(least, _no_peak(gpu)),
+        nothing("no time"),
         text_cell(gpu) if gpu else nothing(NOT_SAID),
-    ]  # fmt: skip
+    ]
 
 
-def _least(macs: int | None, gpu: SeenGpu | None, precision: str | None, peaks: dict[str, float]) -> float | None:
+def _least(
+    macs: int | None, gpu: SeenGpu | None, precision: str | None, peaks: dict[str, float]
+) -> float | None:
     """Nanoseconds at the peak; the GPU's sentence goes into ``peaks``."""
     best = fastest(gpu, precision)
     if best is None or gpu is None or not macs:
@@ -250,4 +345,8 @@ def _least(macs: int | None, gpu: SeenGpu | None, precision: str | None, peaks: 
 
 
 def _no_peak(gpu: SeenGpu | None) -> str:
-    return "no record says which GPU it was" if gpu is None or not gpu.name else f"{gpu.name} has no peak in the table"
+    return (
+        "no record says which GPU it was"
+        if gpu is None or not gpu.name
+        else f"{gpu.name} has no peak in the table"
+    )

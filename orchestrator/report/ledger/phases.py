@@ -11,7 +11,12 @@ from typing import Any
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.analyse.usage.padding import Padding
-from perfctl.orchestrator.analyse.usage.phase_layers import PartUse, PhaseParts, phase_parts, weighty
+from perfctl.orchestrator.analyse.usage.phase_layers import (
+    PartUse,
+    PhaseParts,
+    phase_parts,
+    weighty,
+)
 from perfctl.orchestrator.report.numbers import percent, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
@@ -31,12 +36,15 @@ from perfctl.orchestrator.report.tables import (
 )
 
 MUCH_PADDING, MUCH_TIME = 1.1, 0.01
-"""Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this share of a phase's kernel time."""
+"""Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this
+share of a phase's kernel time."""
 NOT_TIMED = "a kernel of it was not timed"
 NOT_DIVIDED = "the trace does not say how tokens divide between prefill and decode"
 UNSAID = "the steps do not say their tokens"
 OF_MIXED = ("of prompts", "of decodes")
 """Columns that only mixed steps have."""
+
+_LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$")
 
 
 def phases_of(found: Analysis, *, each: bool = False) -> list[PhaseParts]:
@@ -58,18 +66,43 @@ def phase_tables(found: Sequence[PhaseParts]) -> tuple[Table, ...]:
 def _table(phase: PhaseParts) -> Table | None:
     columns = [
         Column("part", style="code", note="of the model; blocks that repeat are one row"),
-        Column("blocks", note="repeated blocks that have the part"), Column("launches"),
+        Column("blocks", note="repeated blocks that have the part"),
+        Column("launches"),
         Column("kernel time", base="ns", note="of its kernels added up, of all steps of the phase"),
         Column("share", note="of the phase's kernel time"),
-        Column("paper", "FLOP", note="1 multiply-add = 2 FLOPs; products and attention (its whole square, no mask)"),
-        Column("bytes", base="B", note="on paper: weights and activations once each, of attention the cache that it reads"),
+        Column(
+            "paper",
+            "FLOP",
+            note="1 multiply-add = 2 FLOPs; products and attention (its whole square, no mask)",
+        ),
+        Column(
+            "bytes",
+            base="B",
+            note=(
+                "on paper: weights and activations once each, of attention the cache that it reads"
+            ),
+        ),
         Column("FLOP/B", note="paper FLOPs a byte"),
         Column("bound", style="text", note=_ridge(phase)),
         Column("time a token", base="ns", note="kernel time over the tokens of the phase"),
-        Column("of prompts", base="ns", note="kernel time of the prompts of mixed steps, by work: an estimate"),
-        Column("of decodes", base="ns", note="kernel time of the decodes of mixed steps, by work: an estimate"),
-        Column("padding", note="executed / paper multiply-adds: whole tiles, as a kernel's name has them, over outputs"),
-    ]  # fmt: skip
+        Column(
+            "of prompts",
+            base="ns",
+            note="kernel time of the prompts of mixed steps, by work: an estimate",
+        ),
+        Column(
+            "of decodes",
+            base="ns",
+            note="kernel time of the decodes of mixed steps, by work: an estimate",
+        ),
+        Column(
+            "padding",
+            note=(
+                "executed / paper multiply-adds: whole tiles, as a kernel's name has them, over "
+                "outputs"
+            ),
+        ),
+    ]
     short = short_parts([part.part for part in phase.parts])
     mixed = phase.phase == "mixed"
     if not mixed:
@@ -78,10 +111,12 @@ def _table(phase: PhaseParts) -> Table | None:
     if not rows:
         return None
     columns_of_parts = zip(*rows, strict=True)
-    rows.append([  # a column without values has the reasons of the parts
-        parts[0] if cell.style == "no" and all(part.style == "no" for part in parts) else cell
-        for cell, parts in zip(_all(phase, mixed=mixed), columns_of_parts, strict=True)
-    ])  # fmt: skip
+    rows.append(
+        [  # a column without values has the reasons of the parts
+            parts[0] if cell.style == "no" and all(part.style == "no" for part in parts) else cell
+            for cell, parts in zip(_all(phase, mixed=mixed), columns_of_parts, strict=True)
+        ]
+    )
     made = table(caption(phase), columns, rows, tools=False)
     if made is None:
         return None
@@ -89,7 +124,8 @@ def _table(phase: PhaseParts) -> Table | None:
 
 
 def _columns_left_out(note: str) -> str:
-    """The note about columns without values, as a sentence where it is about those of mixed steps."""
+    """The note about columns without values, as a sentence where it is about those of
+    mixed steps."""
     start = f"{', '.join(OF_MIXED)}: "
     if not note.startswith(start):
         return note
@@ -99,7 +135,9 @@ def _columns_left_out(note: str) -> str:
 def caption(phase: PhaseParts) -> str:
     """ "Decode by part of the model: 1 step, 32 tokens"."""
     steps = "1 step" if phase.steps == 1 else f"{phase.steps:,} steps"
-    steps = f"part of {steps}" if any(step.partial for step in phase.run.report.served_steps) else steps
+    steps = (
+        f"part of {steps}" if any(step.partial for step in phase.run.report.served_steps) else steps
+    )
     tokens = (
         "1 token"
         if phase.tokens == 1
@@ -113,18 +151,24 @@ def caption(phase: PhaseParts) -> str:
 def said(phase: PhaseParts) -> Iterator[str]:
     """What stands below the table: the cache, and where the steps come from."""
     if phase.cache_bytes is not None:
-        yield f"Cache of keys and values read by its steps: {size(phase.cache_bytes)} ({phase.cache_why})."
+        yield (
+            f"Cache of keys and values read by its steps: {size(phase.cache_bytes)} "
+            f"({phase.cache_why})."
+        )
     else:
         yield f"Bytes of the cache of keys and values: not known; {phase.cache_why}."
     if any(part.split_by for part in phase.parts):
         yield (
-            "Of prompts, of decodes: the same kernels compute both; attention is split by pairs of queries and keys, what runs once a "
-            "sequence by sequences, all else by tokens (~)."
+            "Of prompts, of decodes: the same kernels compute both; attention is split by pairs of "
+            "queries and keys, what runs once a sequence by sequences, all else by tokens (~)."
         )
     if any(part.shared for part in phase.parts):
         yield f"~ before a part's time: {SHARED_OUT}."
     if any(step.from_shapes for step in phase.run.report.served_steps):
-        yield "No annotation names a step: phase and tokens are inferred from the shapes of operators."
+        yield (
+            "No annotation names a step: phase and tokens are inferred from the shapes of "
+            "operators."
+        )
 
 
 def _ridge(phase: PhaseParts) -> str:
@@ -136,9 +180,11 @@ def _ridge(phase: PhaseParts) -> str:
 
 
 def short_parts(names: Sequence[str]) -> dict[str, str]:
-    """Name -> its last component, with as many before it as tell it from the others: "Attention.RowParallelLinear".
+    """Name -> its last component, with as many before it as tell it from the others:
+    "Attention.RowParallelLinear".
 
-    The components before it are cut to the last words of a class's name; whole where two would then be one.
+    The components before it are cut to the last words of a class's name; whole where two would then
+    be one.
     """
     paths = {name: name.split(".") for name in names}
     found: dict[str, str] = {}
@@ -153,25 +199,33 @@ def short_parts(names: Sequence[str]) -> dict[str, str]:
     return {name: short if several[short] == 1 else name for name, short in found.items()}
 
 
-_LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$")
-
-
 def _row(part: PartUse, short: str, *, mixed: bool) -> list[Any]:
     bytes_ = size_cell(part.bytes, part.bytes_why or "not known")
     if part.estimated:
         bytes_ = estimated(bytes_, "if the cache has the type of the projections")
-    intensity, took, share = part.intensity, time_cell(part.kernel_ns, NOT_TIMED), share_cell(part.share, NOT_TIMED)
+    intensity, took, share = (
+        part.intensity,
+        time_cell(part.kernel_ns, NOT_TIMED),
+        share_cell(part.share, NOT_TIMED),
+    )
     if part.shared:
         took, share = estimated(took, SHARED_OUT), estimated(share, SHARED_OUT)
     return [
-        name_cell(part.part, short), count(part.blocks, "it is outside of the blocks"), count(part.launches),
-        took, share,
+        name_cell(part.part, short),
+        count(part.blocks, "it is outside of the blocks"),
+        count(part.launches),
+        took,
+        share,
         amount(part.flops, "FLOP", part.flops_why or "not known"),
-        bytes_, nothing(part.flops_why or part.bytes_why or "not known") if intensity is None
+        bytes_,
+        nothing(part.flops_why or part.bytes_why or "not known")
+        if intensity is None
         else Cell(significant(intensity), value=round(intensity, 4)),
-        nothing(_unbound(part)) if part.bound is None else text_cell(part.bound), time_cell(part.token_ns, UNSAID),
-        *(_split(part.kernel_ns, part.prompts_ns, part.split_by) if mixed else ()), _padded(part),
-    ]  # fmt: skip
+        nothing(_unbound(part)) if part.bound is None else text_cell(part.bound),
+        time_cell(part.token_ns, UNSAID),
+        *(_split(part.kernel_ns, part.prompts_ns, part.split_by) if mixed else ()),
+        _padded(part),
+    ]
 
 
 def _split(kernel_ns: float | None, prompts_ns: float | None, by: str | None) -> tuple[Cell, Cell]:
@@ -179,7 +233,9 @@ def _split(kernel_ns: float | None, prompts_ns: float | None, by: str | None) ->
     if kernel_ns is None or prompts_ns is None:
         why = NOT_TIMED if kernel_ns is None else NOT_DIVIDED
         return nothing(why), nothing(why)
-    return estimated(time_cell(prompts_ns), f"by {by}"), estimated(time_cell(kernel_ns - prompts_ns), f"by {by}")
+    return estimated(time_cell(prompts_ns), f"by {by}"), estimated(
+        time_cell(kernel_ns - prompts_ns), f"by {by}"
+    )
 
 
 def _unbound(part: PartUse) -> str:
@@ -190,31 +246,58 @@ def _unbound(part: PartUse) -> str:
 
 def _padded(part: PartUse) -> Cell:
     if part.padded is None:
-        why = "it has no product" if not part.names else "no tile of a kernel, or its direction, is known"
+        why = (
+            "it has no product"
+            if not part.names
+            else "no tile of a kernel, or its direction, is known"
+        )
         return nothing(why)
-    return Cell(f"{part.padded:.2f}", "; ".join(map(covered, part.padding)), value=round(part.padded, 4))
+    return Cell(
+        f"{part.padded:.2f}", "; ".join(map(covered, part.padding)), value=round(part.padded, 4)
+    )
 
 
 def covered(one: Padding) -> str:
     """ "32 x 151,936 in tiles of 48 x 256: 1.50"."""
-    return f"{one.rows:,} x {one.columns:,} in tiles of {one.tile[0]} x {one.tile[1]}: {one.factor:.2f}"
+    return (
+        f"{one.rows:,} x {one.columns:,} in tiles of {one.tile[0]} x {one.tile[1]}: "
+        f"{one.factor:.2f}"
+    )
 
 
 def _all(phase: PhaseParts, *, mixed: bool) -> list[Any]:
     known = [part.flops for part in phase.parts if part.flops is not None]
-    tokens, total, prompts = phase.tokens, phase.kernel_ns, [part.prompts_ns for part in phase.parts]
+    tokens, total, prompts = (
+        phase.tokens,
+        phase.kernel_ns,
+        [part.prompts_ns for part in phase.parts],
+    )
     parts = [part for part in phase.parts if part.flops is not None]
     took = sum(part.kernel_ns or 0 for part in parts)
-    where = f"; the parts with FLOPs take {percent(took / total)} of the kernel time" if total and parts else ""
+    where = (
+        f"; the parts with FLOPs take {percent(took / total)} of the kernel time"
+        if total and parts
+        else ""
+    )
     flops = amount(sum(known) if known else None, "FLOP", "no part has any")
     return [
-        text_cell("all"), nothing("of the parts"), count(phase.launches), time_cell(total, NOT_TIMED),
-        share_cell(1.0 if total else None, NOT_TIMED), replace(flops, title=f"{flops.title}{where}"),
-        nothing("some parts have none"), nothing("of the parts"), nothing("of the parts"),
-        time_cell(total / tokens if total is not None and tokens else None, UNSAID),
-        *(_split(total, None if None in prompts else sum(one or 0 for one in prompts), "work") if mixed else ()),
+        text_cell("all"),
         nothing("of the parts"),
-    ]  # fmt: skip
+        count(phase.launches),
+        time_cell(total, NOT_TIMED),
+        share_cell(1.0 if total else None, NOT_TIMED),
+        replace(flops, title=f"{flops.title}{where}"),
+        nothing("some parts have none"),
+        nothing("of the parts"),
+        nothing("of the parts"),
+        time_cell(total / tokens if total is not None and tokens else None, UNSAID),
+        *(
+            _split(total, None if None in prompts else sum(one or 0 for one in prompts), "work")
+            if mixed
+            else ()
+        ),
+        nothing("of the parts"),
+    ]
 
 
 def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
@@ -223,7 +306,11 @@ def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
         _, part = next(weighty([phase], 0.0), (None, None))
         if part is not None:
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
-            bound = "" if part.bound is None else f" By its FLOPs and bytes it is bound by {part.bound}."
+            bound = (
+                ""
+                if part.bound is None
+                else f" By its FLOPs and bytes it is bound by {part.bound}."
+            )
             most = f"takes the most time, {percent(part.share or 0)} of the kernel time{blocks}."
             yield Finding(f"In {_steps_of(phase)} {part.part} {most}{bound}", "phases")
 
@@ -234,8 +321,12 @@ def _steps_of(phase: PhaseParts) -> str:
 
 def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
     """The part that executes most for its tiles, in sentences with its numbers."""
-    worst = [(phase, part, one) for phase, part in weighty(found, MUCH_TIME) for one in part.padding
-             if one.factor >= MUCH_PADDING and (part.padded or 0) >= MUCH_PADDING]  # fmt: skip
+    worst = [
+        (phase, part, one)
+        for phase, part in weighty(found, MUCH_TIME)
+        for one in part.padding
+        if one.factor >= MUCH_PADDING and (part.padded or 0) >= MUCH_PADDING
+    ]
     if not worst:
         return
     phase, part, one = max(worst, key=lambda item: item[2].factor)
@@ -244,32 +335,54 @@ def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
     others = len({(other.phase, other.part) for _, other, _ in worst}) - 1
     todo = "" if up[0] == rows else " More sequences in a step would fill the tiles."
     more = (
-        f" {others} more {'part' if others == 1 else 'parts'} of {phase.phase} {'does' if others == 1 else 'do'}, too."
+        f" {others} more {'part' if others == 1 else 'parts'} of {phase.phase} "
+        f"{'does' if others == 1 else 'do'}, too."
         if others
         else ""
     )
     yield Finding(
-        f"Tile padding in {_steps_of(phase)}: {part.part} executes {one.factor:.2f} times the multiply-adds on paper. Its product has "
-        f"{rows:,} x {columns:,} outputs, its tiles of {high} x {wide} cover {up[0]:,} x {up[1]:,}; it takes "
-        f"{percent(part.share or 0)} of the kernel time ({time(part.kernel_ns or 0)}).{more}{todo}",
+        f"Tile padding in {_steps_of(phase)}: {part.part} executes {one.factor:.2f} times the "
+        f"multiply-adds on paper. Its product has {rows:,} x {columns:,} outputs, its tiles of "
+        f"{high} x {wide} cover {up[0]:,} x {up[1]:,}; it takes {percent(part.share or 0)} of the "
+        f"kernel time ({time(part.kernel_ns or 0)}).{more}{todo}",
         "phases",
-    )  # fmt: skip
+    )
 
 
 def phase_rows(found: Sequence[PhaseParts]) -> list[dict[str, Any]]:
     """The tables as rows of full values, for ``--json``; None is not known."""
     return [
         {
-            "run": phase.run.id, "phase": phase.phase, "steps": phase.steps, "tokens": phase.tokens,
+            "run": phase.run.id,
+            "phase": phase.phase,
+            "steps": phase.steps,
+            "tokens": phase.tokens,
             "inferred": any(step.from_shapes for step in phase.run.report.served_steps),
-            "cache_read_bytes": phase.cache_bytes, "cache_why": phase.cache_why, "part": part.part, "blocks": part.blocks,
-            "launches": part.launches, "kernel_ns": part.kernel_ns, "share": part.share, "token_ns": part.token_ns,
-            "kernel_ns_shared": part.shared, "prompts_ns": part.prompts_ns,
-            "decodes_ns": None if part.prompts_ns is None or part.kernel_ns is None else part.kernel_ns - part.prompts_ns,
+            "cache_read_bytes": phase.cache_bytes,
+            "cache_why": phase.cache_why,
+            "part": part.part,
+            "blocks": part.blocks,
+            "launches": part.launches,
+            "kernel_ns": part.kernel_ns,
+            "share": part.share,
+            "token_ns": part.token_ns,
+            "kernel_ns_shared": part.shared,
+            "prompts_ns": part.prompts_ns,
+            "decodes_ns": None
+            if part.prompts_ns is None or part.kernel_ns is None
+            else part.kernel_ns - part.prompts_ns,
             "split_by": part.split_by,
-            "paper_flops": part.flops, "paper_why": part.flops_why, "bytes": part.bytes, "bytes_why": part.bytes_why,
-            "bytes_estimated": part.estimated, "flops_per_byte": part.intensity, "ridge_flops_per_byte": part.ridge,
-            "roof": part.path, "bound": part.bound, "executed_per_paper": part.padded,
+            "paper_flops": part.flops,
+            "paper_why": part.flops_why,
+            "bytes": part.bytes,
+            "bytes_why": part.bytes_why,
+            "bytes_estimated": part.estimated,
+            "flops_per_byte": part.intensity,
+            "ridge_flops_per_byte": part.ridge,
+            "roof": part.path,
+            "bound": part.bound,
+            "executed_per_paper": part.padded,
         }
-        for phase in found for part in phase.parts
-    ]  # fmt: skip
+        for phase in found
+        for part in phase.parts
+    ]

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.counters.work import CACHES, LEVELS
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
-from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, LevelPoint, Roofline, RooflinePoint, Traffic
+from perfctl.orchestrator.analyse.roofline import (
+    FAR,
+    LAUNCH_NS,
+    LevelPoint,
+    Roofline,
+    RooflinePoint,
+    Traffic,
+)
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
@@ -40,13 +47,23 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
-        return f"launch-bound: kernels run in {percent(min(traffic.busy or 0, 1))} of the step; the rest waits for the host"
+        return (
+            f"launch-bound: kernels run in {percent(min(traffic.busy or 0, 1))} of the step; the "
+            "rest waits for the host"
+        )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
         each = time(traffic.time_ns / traffic.launches)
-        return f"launch-bound: {each} a launch on average, and starting one takes about {short(time(LAUNCH_NS))}"
+        return (
+            f"launch-bound: {each} a launch on average, and starting one takes about "
+            f"{short(time(LAUNCH_NS))}"
+        )
     if point.bound and point.intensity is not None and point.ridge is not None:
         side = "above" if point.bound == "compute" else "below"
-        of = f"the {point.path} peak" if point.bound == "compute" else si(peaks.bandwidth or 0, "B/s")
+        of = (
+            f"the {point.path} peak"
+            if point.bound == "compute"
+            else si(peaks.bandwidth or 0, "B/s")
+        )
         at, ridge = significant(float(point.intensity)), significant(float(point.ridge))
         said = f"{point.bound}-bound: {at} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
@@ -54,10 +71,16 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
         far = "; neither roof is near" if point.reached < FAR else ""
         return f"{said}; it reaches {percent(point.reached)} of {of}{far}"
     if point.bound == "memory" and point.bytes_per_second and peaks.bandwidth:
-        return f"memory-bound: no FLOPs; it moves {percent(point.bytes_per_second / peaks.bandwidth)} of {si(peaks.bandwidth, 'B/s')}"
+        return (
+            f"memory-bound: no FLOPs; it moves {percent(point.bytes_per_second / peaks.bandwidth)} "
+            f"of {si(peaks.bandwidth, 'B/s')}"
+        )
     if point.reached is not None:
         whose = "paper FLOPs are" if point.source == "paper" else "it reaches"
-        return f"{whose} {percent(point.reached)} of the {point.path} peak; DRAM bytes were not counted"
+        return (
+            f"{whose} {percent(point.reached)} of the {point.path} peak; DRAM bytes were not "
+            "counted"
+        )
     return None
 
 
@@ -72,8 +95,12 @@ def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
         return nothing(why_not(point, roofs))
     if point.bound is None:
         return Cell(f"{_whole(point.reached or 0)} of peak", said, "est", value="not known")
-    share = f" {_whole(point.reached)}" if point.reached is not None and point.bound != "launch" else ""
-    return Cell(point.bound + share, said, "" if point.traffic.trusted else "est", value=point.bound)
+    share = (
+        f" {_whole(point.reached)}" if point.reached is not None and point.bound != "launch" else ""
+    )
+    return Cell(
+        point.bound + share, said, "" if point.traffic.trusted else "est", value=point.bound
+    )
 
 
 def _whole(share: float) -> str:
@@ -102,9 +129,14 @@ def roofs_note(roofs: Roofline) -> str:
     if not peaks.known:
         return f"No roofs: {peaks.reason}."
     flops = ", ".join(f"{path} {si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
-    memory = f", memory {si(peaks.bandwidth, 'B/s')}" if peaks.bandwidth else ", memory bandwidth not known"
+    memory = (
+        f", memory {si(peaks.bandwidth, 'B/s')}"
+        if peaks.bandwidth
+        else ", memory bandwidth not known"
+    )
     caches = "".join(
-        f" {level} {si(bandwidth, 'B/s')} ({source})." for level, (bandwidth, source) in _cache_roofs(roofs).items()
+        f" {level} {si(bandwidth, 'B/s')} ({source})."
+        for level, (bandwidth, source) in _cache_roofs(roofs).items()
     )
     lacking = f" {roofs.lacking}" if roofs.lacking else ""
     return f"Roofs of the {peaks.device}, {peaks.source}: {flops}{memory}.{caches}{lacking}"
@@ -120,7 +152,8 @@ def _cache_roofs(roofs: Roofline) -> dict[str, tuple[float, str]]:
 
 
 def roofline_tables(roofs: Roofline, names: Mapping[str, str] | None = None) -> tuple[Table, ...]:
-    """Whole steps, layers, and the kernels that take most time at the largest batch size; then those by memory level.
+    """Whole steps, layers, and the kernels that take most time at the largest batch size; then
+    those by memory level.
 
     names: kernel name -> its short form.
     """
@@ -148,13 +181,19 @@ def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table
     if kind == "kernel" and points:
         points = _at_largest(points)[:KERNELS_SHOWN]
     columns = (
-        Column("layer, direction" if kind == "layer" else "kernel", style="code"), Column("batch"),
-        Column("level", style="text"), Column("bytes", base="B", note="counted in a step, both directions where the counter has both"),
+        Column("layer, direction" if kind == "layer" else "kernel", style="code"),
+        Column("batch"),
+        Column("level", style="text"),
+        Column(
+            "bytes", base="B", note="counted in a step, both directions where the counter has both"
+        ),
         Column("intensity", "FLOP/B", note="counted FLOPs / bytes of this level"),
-        Column("rate", "FLOP/s", note="counted FLOPs / time"), Column("precision", style="text", note="whose roof it is set against"),
+        Column("rate", "FLOP/s", note="counted FLOPs / time"),
+        Column("precision", style="text", note="whose roof it is set against"),
         Column("of bandwidth", note="bytes / time / bandwidth of this level"),
-        Column("of roof", note="rate / min(peak, intensity x bandwidth)"), Column("bound", style="text"),
-    )  # fmt: skip
+        Column("of roof", note="rate / min(peak, intensity x bandwidth)"),
+        Column("bound", style="text"),
+    )
     pairs = [(point, one) for point in points for one in point.levels]
     rows = [_level_row(point, one, roofs, names) for point, one in pairs]
     found = table(caption, columns, rows)
@@ -162,10 +201,14 @@ def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table
     return replace(found, marks=marks[: len(found.rows)]) if found and kind == "layer" else found
 
 
-def _level_row(point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Mapping[str, str]) -> list[Cell]:
+def _level_row(
+    point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Mapping[str, str]
+) -> list[Cell]:
     traffic = point.traffic
     lacking = one.refused or (
-        f"the {one.level} bandwidth is not known" if one.bandwidth is None else why_not(point, roofs)
+        f"the {one.level} bandwidth is not known"
+        if one.bandwidth is None
+        else why_not(point, roofs)
     )
     intensity = nothing("no FLOPs" if not traffic.counted.value else "no bytes")
     if one.intensity is not None:
@@ -175,13 +218,20 @@ def _level_row(point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Ma
     notes = "; ".join(filter(None, (moved.title, one.moved.rule, one.moved.reason)))
     return [
         name_cell(traffic.name, names.get(traffic.name) if traffic.level == "kernel" else None),
-        text_cell(traffic.batch) if traffic.batch is not None else nothing("not said"), text_cell(one.level),
-        replace(moved, title=notes, style="est" if one.moved.state == "estimated" else ""), intensity,
-        _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
+        text_cell(traffic.batch) if traffic.batch is not None else nothing("not said"),
+        text_cell(one.level),
+        replace(moved, title=notes, style="est" if one.moved.state == "estimated" else ""),
+        intensity,
+        _achieved_cell(point, lacking),
+        text_cell(point.path) if point.path else nothing(lacking),
         share_cell(None if one.busy is None else round(one.busy, 6), lacking),
         share_cell(None if one.reached is None else round(one.reached, 6), lacking),
-        Cell(f"refused: {one.refused}", style="bad") if one.refused else text_cell(one.bound) if one.bound else nothing(lacking),
-    ]  # fmt: skip
+        Cell(f"refused: {one.refused}", style="bad")
+        if one.refused
+        else text_cell(one.bound)
+        if one.bound
+        else nothing(lacking),
+    ]
 
 
 def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
@@ -192,24 +242,38 @@ def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
 
 
 def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
-    points = [p for p in roofs.at(level) if p.achieved or p.bytes_per_second or p.refused or p.intensity]
+    points = [
+        p for p in roofs.at(level) if p.achieved or p.bytes_per_second or p.refused or p.intensity
+    ]
     if level == "kernel" and points:
         every = _at_largest(points)
         points = every[:KERNELS_SHOWN]
-        caption += f", batch {points[0].traffic.batch}" if points[0].traffic.batch is not None else ""
-        caption += f", first {len(points)} of {len(every)} by time" if len(every) > len(points) else ""
+        caption += (
+            f", batch {points[0].traffic.batch}" if points[0].traffic.batch is not None else ""
+        )
+        caption += (
+            f", first {len(points)} of {len(every)} by time" if len(every) > len(points) else ""
+        )
     basis = "; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))
-    named, batch = Column("layer, direction" if level == "layer" else "kernel", style="code"), Column("batch")
+    named, batch = (
+        Column("layer, direction" if level == "layer" else "kernel", style="code"),
+        Column("batch"),
+    )
     columns = [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
         Column("intensity", "FLOP/B", note="counted FLOPs per byte read from or written to DRAM"),
-        Column("achieved", "FLOP/s", note="counted FLOPs / time; paper FLOPs in italics where nothing was counted"),
+        Column(
+            "achieved",
+            "FLOP/s",
+            note="counted FLOPs / time; paper FLOPs in italics where nothing was counted",
+        ),
         Column("roof", style="text", note="the path with the most FLOPs"),
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
         Column("MFU", note="model FLOPs utilisation: paper FLOPs / time / peak"),
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
-        Column("time", base="ns", note=basis), Column("bound", style="text"),
-    ]  # fmt: skip
+        Column("time", base="ns", note=basis),
+        Column("bound", style="text"),
+    ]
     found = table(caption, columns, [_row(point, roofs, level) for point in points])
     if found is None or level != "layer":
         return found
@@ -225,18 +289,27 @@ def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
-    reached, model, hardware = (None if one is None else round(one, 6) for one in (point.reached, point.mfu, point.hfu))
-    mfu = share_cell(model, point.refused or (lacking if traffic.paper else traffic.paper_why or "nothing on paper"))
+    reached, model, hardware = (
+        None if one is None else round(one, 6) for one in (point.reached, point.mfu, point.hfu)
+    )
+    mfu = share_cell(
+        model,
+        point.refused or (lacking if traffic.paper else traffic.paper_why or "nothing on paper"),
+    )
     bound = spoken(point, roofs)
     return [
-        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level], intensity,
-        _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
+        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
+        intensity,
+        _achieved_cell(point, lacking),
+        text_cell(point.path) if point.path else nothing(lacking),
         share_cell(reached, point.refused or lacking),
         Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
         share_cell(hardware, point.refused or (traffic.counted.reason or lacking)),
         time_cell(traffic.time_ns, "not timed", traffic.basis),
-        nothing(lacking) if bound is None else Cell(bound, style="bad" if point.refused else "", value=bound),
-    ]  # fmt: skip
+        nothing(lacking)
+        if bound is None
+        else Cell(bound, style="bad" if point.refused else "", value=bound),
+    ]
 
 
 def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
@@ -246,7 +319,9 @@ def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
     notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
     notes += [] if point.traffic.trusted else [point.traffic.basis or ""]
     noted = notes and cell.style != "no"
-    return replace(cell, title="; ".join([cell.title or "", *notes]), style="est") if noted else cell
+    return (
+        replace(cell, title="; ".join([cell.title or "", *notes]), style="est") if noted else cell
+    )
 
 
 def _short(name: str) -> str:
@@ -258,9 +333,11 @@ def _short(name: str) -> str:
 def roofline_charts(
     key: str, roofs: Roofline, colours: Mapping[str, int], names: Mapping[str, str] | None = None
 ) -> tuple[Chart, ...]:
-    """Layers (kernels without layers) at the largest batch size under their own precision's roofs: a drawing for each.
+    """Layers (kernels without layers) at the largest batch size under their own precision's roofs:
+    a drawing for each.
 
-    Refused points are not drawn. The precision that takes most time comes first, and its drawing is named "roofline".
+    Refused points are not drawn. The precision that takes most time comes first, and its drawing is
+    named "roofline".
     """
     kind = "layer" if roofs.at("layer") else "kernel"
     sound = [point for point in roofs.at(kind) if any(one.reached for one in point.levels)]
@@ -269,31 +346,52 @@ def roofline_charts(
     by_path: dict[str, list[RooflinePoint]] = {}
     for point in _at_largest(sound):
         by_path.setdefault(point.path or "", []).append(point)
-    ordered = sorted(by_path, key=lambda path: -sum(point.traffic.time_ns or 0 for point in by_path[path]))
-    return tuple(_chart(key, roofs, by_path[path], colours, names or {}, number) for number, path in enumerate(ordered))
+    ordered = sorted(
+        by_path, key=lambda path: -sum(point.traffic.time_ns or 0 for point in by_path[path])
+    )
+    return tuple(
+        _chart(key, roofs, by_path[path], colours, names or {}, number)
+        for number, path in enumerate(ordered)
+    )
 
 
 def _chart(
-    key: str, roofs: Roofline, points: Sequence[RooflinePoint], colours: Mapping[str, int], names: Mapping[str, str],
+    key: str,
+    roofs: Roofline,
+    points: Sequence[RooflinePoint],
+    colours: Mapping[str, int],
+    names: Mapping[str, str],
     number: int,
-) -> Chart:  # fmt: skip
+) -> Chart:
     first, peaks = points[0], roofs.peaks
     path, kind, batch = first.path or "", first.traffic.level, first.traffic.batch
     spots = [
         _spot(key, point, one, colours, names, named=place < LABELLED)
-        for place, point in enumerate(points[:DRAWN]) for one in point.levels if one.reached
-    ]  # fmt: skip
-    bandwidths = {one.level: one.bandwidth or 1 for point in points[:DRAWN] for one in point.levels if one.reached}
+        for place, point in enumerate(points[:DRAWN])
+        for one in point.levels
+        if one.reached
+    ]
+    bandwidths = {
+        one.level: one.bandwidth or 1
+        for point in points[:DRAWN]
+        for one in point.levels
+        if one.reached
+    }
     bandwidths = {level: bandwidths[level] for level in LEVELS if level in bandwidths}
     said = "; ".join(
-        f"{s.label} {s.level} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}" for s in spots[:LABELLED]
+        f"{s.label} {s.level} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}"
+        for s in spots[:LABELLED]
     )
     name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
-    svg = drawn_roofline(name, f"Roofline of {path}. {said}", spots, path, first.peak or 1, bandwidths)
+    svg = drawn_roofline(
+        name, f"Roofline of {path}. {said}", spots, path, first.peak or 1, bandwidths
+    )
     note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in points}))}"
     if len(bandwidths) > 1:
         note += (
-            "; " + ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths) + "; one work is joined by a line"
+            "; "
+            + ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths)
+            + "; one work is joined by a line"
         )
     note += "; open signs: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
     same = [p for p in roofs.at(kind) if p.traffic.batch == batch]
@@ -303,20 +401,34 @@ def _chart(
     note += f"; {unknown} whose peak is not known are not drawn" if unknown else ""
     note += f"; the first {DRAWN} of {len(points)} by time" if len(points) > DRAWN else ""
     at = f" at batch {batch}" if batch else ""
-    ridges = ", ".join(f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items())
+    ridges = ", ".join(
+        f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items()
+    )
     what = "Layers" if kind == "layer" else "Kernels"
     return Chart(f"{what} under the {path} roofs{at}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
 def _spot(
-    key: str, point: RooflinePoint, one: LevelPoint, colours: Mapping[str, int], names: Mapping[str, str], *, named: bool
-) -> Spot:  # fmt: skip
+    key: str,
+    point: RooflinePoint,
+    one: LevelPoint,
+    colours: Mapping[str, int],
+    names: Mapping[str, str],
+    *,
+    named: bool,
+) -> Spot:
     traffic, layer = point.traffic, point.traffic.level == "layer"
     label = traffic.name if layer else names.get(traffic.name, traffic.name)
     place = _place(traffic)
     batch = f", batch {traffic.batch}" if traffic.batch is not None else ""
-    said = f"{label}{batch}, {one.level}: {significant(float(one.intensity or 0))} FLOP/B, {si(point.achieved or 0, 'FLOP/s')}"
-    said += f", {percent(one.reached or 0)} of the {point.path} roof at this intensity, bound by {one.bound}"
+    said = (
+        f"{label}{batch}, {one.level}: {significant(float(one.intensity or 0))} FLOP/B, "
+        f"{si(point.achieved or 0, 'FLOP/s')}"
+    )
+    said += (
+        f", {percent(one.reached or 0)} of the {point.path} roof at this intensity, bound by "
+        f"{one.bound}"
+    )
     if point.bound and point.bound != one.bound:
         said += f" (as a whole: {point.bound})"
     if layer and traffic.kernels:
@@ -324,8 +436,16 @@ def _spot(
         said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
     sure = point.source == "counted" and traffic.trusted and one.moved.state == "counted"
     return Spot(
-        label, one.level, one.intensity or 1, point.achieved or 1, said, colours.get(place, 7), named, sure,
+        label,
+        one.level,
+        one.intensity or 1,
+        point.achieved or 1,
+        said,
+        colours.get(place, 7),
+        named,
+        sure,
         f"#{key}-{'ledger' if layer else 'kernels'}",
         row_key(place, traffic.direction or "", traffic.batch) if layer else "",
-        place if layer else "", (traffic.direction or "") if layer else "",
-    )  # fmt: skip
+        place if layer else "",
+        (traffic.direction or "") if layer else "",
+    )

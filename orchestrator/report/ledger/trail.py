@@ -1,7 +1,8 @@
-"""From a ratio back to where it comes from: kernels, instruction counts, the formula with its numbers, the rule, the source.
+"""From a ratio back to where it comes from: kernels, instruction counts, the formula with its
+numbers, the rule, the source.
 
-One trail for each row of the ledger, and one for each verdict about the sweep. The page shows it in a panel; everything in
-it is worked out here. FLOPs: 1 multiply-add = 2.
+One trail for each row of the ledger, and one for each verdict about the sweep. The page shows it in
+a panel; everything in it is worked out here. FLOPs: 1 multiply-add = 2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,20 @@ from perfctl.records.run import Run
 
 KERNELS = 12
 """Rows of a table of kernels; the rest is counted."""
-COUNTS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma", "fadd2", "fmul2", "ffma2")
+COUNTS = (
+    "fadd",
+    "fmul",
+    "ffma",
+    "hadd",
+    "hmul",
+    "hfma",
+    "dadd",
+    "dmul",
+    "dfma",
+    "fadd2",
+    "fmul2",
+    "ffma2",
+)
 """Instructions in the order of the table; a column for those that some kernel executed."""
 LAUNCHES = 8
 """Numbers of launches in a line; the query has all."""
@@ -54,9 +68,11 @@ class Trail:
 
 
 def packed(found: Iterable[Trail]) -> dict[str, object]:
-    """Trails as the page carries them: ``text`` has every text once, ``trails`` numbers in its place.
+    """Trails as the page carries them: ``text`` has every text once, ``trails`` numbers in
+    its place.
 
-    A trail is [title, steps], a step [title, lines, heads, rows, code]; templates/trail.js reads them back.
+    A trail is [title, steps], a step [title, lines, heads, rows, code]; templates/trail.js reads
+    them back.
     """
     pool: dict[str, int] = {}
 
@@ -84,7 +100,10 @@ def trails(found: Analysis) -> tuple[Trail, ...]:
     by_rule: dict[str, list[Verdict]] = {}
     for verdict in found.judgement.sweep:
         by_rule.setdefault(verdict.rule, []).append(verdict)
-    return (*rows, *(_sweep_trail(rule, verdicts, found, each) for rule, verdicts in by_rule.items()))
+    return (
+        *rows,
+        *(_sweep_trail(rule, verdicts, found, each) for rule, verdicts in by_rule.items()),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +127,14 @@ def _kernels_of(batch: PreparedBatch) -> _Counted:
 def _row_trail(row: LedgerRow, found: Analysis, counted: _Counted) -> Trail:
     groups = counted.kernels.get((row.layer, row.direction), ())
     launches = counted.launches.get((row.layer, row.direction), ())
-    steps = (_compared(row), _kernels(row, groups, found.names), *_rules(counted, launches), _on_paper(row), _reasons(row, found),
-             _source(counted.run, launches))  # fmt: skip
+    steps = (
+        _compared(row),
+        _kernels(row, groups, found.names),
+        *_rules(counted, launches),
+        _on_paper(row),
+        _reasons(row, found),
+        _source(counted.run, launches),
+    )
     kept = tuple(step for step in steps if step is not None)
     return Trail(
         row_key(row.place, row.direction, row.batch),
@@ -124,18 +149,25 @@ def _compared(row: LedgerRow) -> TrailStep:
     if row.ratio is not None:
         state = "derived" if counted.state == "derived" else "counted"
         lines.append(
-            f"{mark(counted)}{full(counted.value or 0)} FLOP {state} / {full(paper.value or 0)} FLOP on paper = "
-            f"{mark(counted)}{significant(row.ratio, 4)}"
+            f"{mark(counted)}{full(counted.value or 0)} FLOP {state} / {full(paper.value or 0)} "
+            f"FLOP on paper = {mark(counted)}{significant(row.ratio, 4)}"
         )
     else:
-        lines += [f"Counted: {_value(counted.value, counted.reason)}", f"On paper: {_value(paper.value, paper.reason)}"]
+        lines += [
+            f"Counted: {_value(counted.value, counted.reason)}",
+            f"On paper: {_value(paper.value, paper.reason)}",
+        ]
     if row.counted.state == "derived" and row.counted.value is not None:
         lines.append("Derived from kernel names, grids and shapes: nothing was counted.")
     elif row.derived is not None and row.derived.value is not None and counted.value:
-        lines.append(f"Derived by the kernels' rules: {mark(row.derived)}{full(row.derived.value, 'FLOP')}.")
+        lines.append(
+            f"Derived by the kernels' rules: {mark(row.derived)}{full(row.derived.value, 'FLOP')}."
+        )
     if row.time is not None:
         doubt = "" if row.trusted else " (under ncu, at locked clocks: not a time to trust)"
-        lines.append(f"Time: {time(row.time.median)}, median of {row.time.count}; {row.basis}{doubt}.")
+        lines.append(
+            f"Time: {time(row.time.median)}, median of {row.time.count}; {row.basis}{doubt}."
+        )
     title = "Counted / paper" if row.ratio is None else f"Ratio {mark(counted)}{ratio(row.ratio)}"
     return TrailStep(title, tuple(lines))
 
@@ -144,7 +176,9 @@ def _value(value: float | None, reason: str | None) -> str:
     return full(value, "FLOP") if value is not None else f"not known: {reason or 'not collected'}"
 
 
-def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]) -> TrailStep | None:
+def _kernels(
+    row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]
+) -> TrailStep | None:
     """Kernels of a step with their instructions; without counters only names and launches."""
     if not groups:
         if not row.kernels:
@@ -156,7 +190,13 @@ def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, 
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), rows)
     counts = [name for name in COUNTS if any(group.counts.get(name) for group in groups)]
     tensor = any(group.tensor.value for group in groups)
-    heads = ("kernel", "launches", *(name.upper() for name in counts), *(("tensor FLOP",) if tensor else ()), "FLOP")
+    heads = (
+        "kernel",
+        "launches",
+        *(name.upper() for name in counts),
+        *(("tensor FLOP",) if tensor else ()),
+        "FLOP",
+    )
     ordered = sorted(groups, key=lambda group: -group.executed)
     table = [_kernel_row(group, counts, names, tensor=tensor) for group in ordered[:KERNELS]]
     lines = (
@@ -170,7 +210,13 @@ def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, 
         sums = [_total(group.counts.get(name) for group in groups) for name in counts]
         tensors = [_total(group.tensor.value for group in groups)] if tensor else []
         table.append(
-            ("sum", _often(sum(group.launches for group in groups)), *sums, *tensors, _amount(row.counted.value))
+            (
+                "sum",
+                _often(sum(group.launches for group in groups)),
+                *sums,
+                *tensors,
+                _amount(row.counted.value),
+            )
         )
     title = "Kernels of a step, and what they executed"
     return TrailStep(title, tuple(lines), heads, tuple(table))
@@ -187,7 +233,13 @@ def _kernel_row(
 ) -> tuple[str, ...]:
     counts = (_amount(group.counts.get(name)) for name in instructions)
     of_tensor = (_amount(group.tensor.value),) if tensor else ()
-    return (_launched(group, names), _often(group.launches), *counts, *of_tensor, _amount(group.flops.value))
+    return (
+        _launched(group, names),
+        _often(group.launches),
+        *counts,
+        *of_tensor,
+        _amount(group.flops.value),
+    )
 
 
 def _total(values: Iterable[float | None]) -> str:
@@ -212,16 +264,24 @@ def _rules(counted: _Counted, launches: Sequence[int]) -> Iterator[TrailStep]:
     source = counted.run if isinstance(counted.run, DerivedRun) else counted.batch.derived
     if source is None:
         return
-    found = dict.fromkeys(source.derived[launch].rule for launch in launches if launch in source.derived)
+    found = dict.fromkeys(
+        source.derived[launch].rule for launch in launches if launch in source.derived
+    )
     if found:
-        said = [*list(found)[:RULES], *([f"and {len(found) - RULES} more"] if len(found) > RULES else [])]
+        said = [
+            *list(found)[:RULES],
+            *([f"and {len(found) - RULES} more"] if len(found) > RULES else []),
+        ]
         yield TrailStep("Rule of the kernels", tuple(said))
 
 
 def _on_paper(row: LedgerRow) -> TrailStep:
     worked = formulas([row])
     several = len(worked) > 1
-    lines = [f"{which.partition(', ')[2] or row.direction}: {text}" if several else text for which, text in worked]
+    lines = [
+        f"{which.partition(', ')[2] or row.direction}: {text}" if several else text
+        for which, text in worked
+    ]
     return TrailStep("On paper", tuple(lines or [row.paper.reason or "no formula"]))
 
 
@@ -231,7 +291,9 @@ def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
     for verdict in judged.verdicts:
         item = reason([(row, verdict)])
         numbers = f": {item.numbers}" if item.numbers else ""
-        said.append(f"{item.sentence} {item.rule[:1].upper()}{item.rule[1:]}{numbers} ({item.confidence}).")
+        said.append(
+            f"{item.sentence} {item.rule[:1].upper()}{item.rule[1:]}{numbers} ({item.confidence})."
+        )
         if item.todo:
             said.append(f"→ {item.todo}")
     if judged.unexplained is not None and judged.unexplained >= 0.0005:
@@ -249,7 +311,9 @@ def _source(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | Non
     shown = ", ".join(map(str, launches[:LAUNCHES])) + (
         f" and {len(launches) - LAUNCHES} more" if len(launches) > LAUNCHES else ""
     )
-    where.append(f"{'Launch' if len(launches) == 1 else 'Launches'} {shown} of the report, counted from 0.")
+    where.append(
+        f"{'Launch' if len(launches) == 1 else 'Launches'} {shown} of the report, counted from 0."
+    )
     table = "derived_count" if isinstance(run, DerivedRun) else "counter"
     return TrailStep("Source", tuple(where), code=(_query(table, run.run, launches),))
 
@@ -257,21 +321,28 @@ def _source(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | Non
 def _report(run: Run) -> str:
     name = PurePath(run.artifact).name if run.artifact else "no file"
     digest = f", sha256 {run.artifact_sha256[:12]}" if run.artifact_sha256 else ""
-    return f"Run {run.id}: {run.profiler} {run.profiler_version or ''}, {run.report.form}, {name}{digest}.".replace(
-        " ,", ","
-    )
+    return (
+        f"Run {run.id}: {run.profiler} {run.profiler_version or ''}, {run.report.form}, "
+        f"{name}{digest}."
+    ).replace(" ,", ",")
 
 
 def _query(table: str, run: Run, launches: Sequence[int]) -> str:
     first, last = launches[0], launches[-1]
     whole = len(launches) > 1 and list(launches) == list(range(first, last + 1))
-    which = f"BETWEEN {first} AND {last}" if whole else f"IN ({', '.join(map(str, launches[:200]))})"
+    which = (
+        f"BETWEEN {first} AND {last}" if whole else f"IN ({', '.join(map(str, launches[:200]))})"
+    )
     return f'perfctl query "SELECT * FROM {table} WHERE run_id = {run.id} AND launch {which}"'
 
 
-def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: Mapping[int | None, _Counted]) -> Trail:
+def _sweep_trail(
+    rule: str, verdicts: Sequence[Verdict], found: Analysis, each: Mapping[int | None, _Counted]
+) -> Trail:
     said = [
-        line for verdict in verdicts for line in (verdict.sentence, *((f"→ {verdict.todo}",) if verdict.todo else ()))
+        line
+        for verdict in verdicts
+        for line in (verdict.sentence, *((f"→ {verdict.todo}",) if verdict.todo else ()))
     ]
     steps = [TrailStep("What was found", tuple(dict.fromkeys(said)))]
     names = {name for verdict in verdicts for name in verdict.kernels}
@@ -285,15 +356,26 @@ def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: 
     counts = [name for name in COUNTS if any(name in group.counts for _, group, _ in groups)]
     if groups:
         alone = len({group.name for _, group, _ in groups}) == 1
-        title = f"{_short(groups[0][1], found)} at each batch size" if alone else "Counted at each batch size"
-        heads = ("batch", *(() if alone else ("kernel",)), "launches", *(f"{name.upper()} counted" for name in counts))
+        title = (
+            f"{_short(groups[0][1], found)} at each batch size"
+            if alone
+            else "Counted at each batch size"
+        )
+        heads = (
+            "batch",
+            *(() if alone else ("kernel",)),
+            "launches",
+            *(f"{name.upper()} counted" for name in counts),
+        )
         rows = tuple(
             (
-                str(batch or ""), *(() if alone else (_short(group, found),)), _often(group.launches),
+                str(batch or ""),
+                *(() if alone else (_short(group, found),)),
+                _often(group.launches),
                 *(_amount(group.counts.get(name)) for name in counts),
             )
             for batch, group, _ in groups
-        )  # fmt: skip
+        )
         steps.append(TrailStep(title, (), heads, rows))
     steps += _paper_of(verdicts, found)
     steps += _completed(names, each)
@@ -309,8 +391,17 @@ def _short(group: KernelGroup, found: Analysis) -> str:
 
 def _paper_of(verdicts: Sequence[Verdict], found: Analysis) -> Iterator[TrailStep]:
     """Paper FLOPs and times of the layers that the verdicts name, at each batch size."""
-    text = " ".join(verdict.sentence for verdict in verdicts).replace(",", " ").replace(":", " ").split()
-    named = [row for row in found.ledger.rows if row.layer and row.layer in text and row.direction == "forward"]
+    text = (
+        " ".join(verdict.sentence for verdict in verdicts)
+        .replace(",", " ")
+        .replace(":", " ")
+        .split()
+    )
+    named = [
+        row
+        for row in found.ledger.rows
+        if row.layer and row.layer in text and row.direction == "forward"
+    ]
     for layer in dict.fromkeys(row.layer for row in named):
         rows = [row for row in named if row.layer == layer]
         lines = tuple(f"{which}: {worked}" for which, worked in formulas(rows))

@@ -1,4 +1,5 @@
-"""The basis of a study: its runs, their environment, gaps, messages of the tools, commands to repeat it."""
+"""The basis of a study: its runs, their environment, gaps, messages of the tools, commands to
+repeat it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study, d
 from perfctl.orchestrator.analyse.usage.phase_layers import phase_parts
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.tables import RUN, Cell, Column, Table, count, listing, nothing, text_cell
+from perfctl.orchestrator.report.tables import (
+    RUN,
+    Cell,
+    Column,
+    Table,
+    count,
+    listing,
+    nothing,
+    text_cell,
+)
 from perfctl.records.run import Run
 
 ORIGINS = {
@@ -26,10 +36,14 @@ ORIGINS = {
     "synthetic": "synthetic: made up for tests or a demonstration, not measured",
 }
 
+_NUMBER = re.compile(r"_\d+(?= |$)")
+
 
 def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """(origin, its meaning) of the runs, each once."""
-    return tuple((name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs))
+    return tuple(
+        (name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs)
+    )
 
 
 def began(runs: Sequence[Run]) -> str:
@@ -50,35 +64,64 @@ def device_text(study: Study) -> str | None:
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
-        Column("run", order="ascending"), Column("profiler", style="text"), Column("batch"), Column("status", style="text"),
-        Column("device", style="text"), Column("started", style="text"), Column("length", base="ns"),
-        Column("origin", style="text"), Column("host", style="text"), Column("report", style="code"),
+        Column("run", order="ascending"),
+        Column("profiler", style="text"),
+        Column("batch"),
+        Column("status", style="text"),
+        Column("device", style="text"),
+        Column("started", style="text"),
+        Column("length", base="ns"),
+        Column("origin", style="text"),
+        Column("host", style="text"),
+        Column("report", style="code"),
         Column("sha256", style="code"),
-    ]  # fmt: skip
+    ]
     rows = [
-        [text_cell(run.id), f"{run.profiler} {run.profiler_version or ''}".strip(),
-         count(run.batch_size, "the report does not say"),
-         "ok" if run.status == "ok"
-         else Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", style="bad", value=run.status),
-         device_label(run), (run.started_at or "")[:16].replace("T", " "), run.duration_ns,
-         Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), run.host, run.artifact and text_cell(run.artifact),
-         Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256) if run.artifact_sha256
-         else nothing("no report was kept")]
+        [
+            text_cell(run.id),
+            f"{run.profiler} {run.profiler_version or ''}".strip(),
+            count(run.batch_size, "the report does not say"),
+            "ok"
+            if run.status == "ok"
+            else Cell(
+                f"{run.status}: {run.reason or 'no reason was recorded'}",
+                style="bad",
+                value=run.status,
+            ),
+            device_label(run),
+            (run.started_at or "")[:16].replace("T", " "),
+            run.duration_ns,
+            Cell(run.origin, ORIGINS.get(run.origin), value=run.origin),
+            run.host,
+            run.artifact and text_cell(run.artifact),
+            Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
+            if run.artifact_sha256
+            else nothing("no report was kept"),
+        ]
         for run in study.runs
-    ]  # fmt: skip
+    ]
     return listing("Runs", columns, rows, drop_run=False)
 
 
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """(fact, value) that every run which recorded it agrees on."""
-    shown = ("host", "nsys version", "ncu version", "torch version", "dlprof version")  # in the list of runs
+    # in the list of runs
+    shown = ("host", "nsys version", "ncu version", "torch version", "dlprof version")
     facts = sorted(_facts(runs).items())
-    return tuple((key, next(iter(found))[:500]) for key, found in facts if len(found) == 1 and key not in shown)
+    return tuple(
+        (key, next(iter(found))[:500])
+        for key, found in facts
+        if len(found) == 1 and key not in shown
+    )
 
 
 def differences(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
-    columns = [Column("fact", style="text"), Column("value", style="text"), Column("runs", style="text")]
+    columns = [
+        Column("fact", style="text"),
+        Column("value", style="text"),
+        Column("runs", style="text"),
+    ]
     rows = [
         [text_cell(key), text_cell(value[:500]), _list(dict.fromkeys(who), 8)]
         for key, found in sorted(_facts(runs).items())
@@ -131,7 +174,9 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
             rows.append(("executed FLOPs", *said, nothing("all kernels"), run_label(item.run)))
     for batch in prepared.batches:
         runs = [item.run for item in batch.runs]
-        timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
+        timing = next(
+            (run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None
+        )
         if batch.counting is not None and timing is not None:
             counting = batch.counting.run
             at = "the whole capture" if batch.batch is None else f"batch {batch.batch}"
@@ -139,15 +184,22 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
             lines = unmatched_lines(match(counting, timing))
             rows += [("partner of a launch", "not matched", line, at, pair) for line in lines]
     columns = [
-        Column("what", style="code"), Column("state", style="text"), Column("why, and what would change it", style="text"),
-        Column("concerns", style="text"), RUN,
-    ]  # fmt: skip
-    cells = [[text_cell(what), state.replace("_", " "), text_cell(why), *rest] for what, state, why, *rest in rows]
+        Column("what", style="code"),
+        Column("state", style="text"),
+        Column("why, and what would change it", style="text"),
+        Column("concerns", style="text"),
+        RUN,
+    ]
+    cells = [
+        [text_cell(what), state.replace("_", " "), text_cell(why), *rest]
+        for what, state, why, *rest in rows
+    ]
     return listing("What is missing, and why", columns, cells, drop_run=False)
 
 
 def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
-    """Layers whose paper FLOPs the steps of a server tell: attention, whose operator has no shapes of its keys."""
+    """Layers whose paper FLOPs the steps of a server tell: attention, whose operator has no shapes
+    of its keys."""
     return {
         part.part
         for run in runs
@@ -159,19 +211,26 @@ def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
 
 
 def _kinds(names: Iterable[str]) -> dict[str, None]:
-    """The last components of layers without their numbers, each once: "RMSNorm", "conv2 forward"."""
+    """The last components of layers without their numbers, each once: "RMSNorm",
+    "conv2 forward"."""
     return dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
-
-
-_NUMBER = re.compile(r"_\d+(?= |$)")
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:
     """Messages of the tools about the captures."""
-    said = Tally((run_label(run), item.severity, item.source, item.text[:2000])
-                 for run in runs for item in run.report.diagnostics)  # fmt: skip
-    columns = [RUN, *(Column(name, style="text") for name in ("severity", "source", "message")), Column("times")]
-    return listing("Messages of the tools", columns, [[*map(text_cell, key), n] for key, n in said.items()])
+    said = Tally(
+        (run_label(run), item.severity, item.source, item.text[:2000])
+        for run in runs
+        for item in run.report.diagnostics
+    )
+    columns = [
+        RUN,
+        *(Column(name, style="text") for name in ("severity", "source", "message")),
+        Column("times"),
+    ]
+    return listing(
+        "Messages of the tools", columns, [[*map(text_cell, key), n] for key, n in said.items()]
+    )
 
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:
@@ -188,7 +247,8 @@ def _list(names: Iterable[str], most: int) -> str:
 
 
 def tools(runs: Sequence[Run]) -> str:
-    """ "ncu 2025.3 + nsys 2025.1". A tool of unknown version is named only where no run has its version."""
+    """ "ncu 2025.3 + nsys 2025.1". A tool of unknown version is named only where no run has
+    its version."""
     versions: dict[str, dict[str, None]] = {}
     for run in runs:
         versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None

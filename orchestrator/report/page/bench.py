@@ -1,6 +1,8 @@
-"""A bench of many networks in the page: one part for all, with a row a point and the correlations of time.
+"""A bench of many networks in the page: one part for all, with a row a point and the correlations
+of time.
 
-A ledger, charts and memory for each network would make a page that no browser shows; they are a command away.
+A ledger, charts and memory for each network would make a page that no browser shows; they are a
+command away.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.prepared import MODES, Study
 from perfctl.orchestrator.analyse.predict import bench as measured
-from perfctl.orchestrator.analyse.predict.bench import Correlation, correlations, fastest, figures, point_of
+from perfctl.orchestrator.analyse.predict.bench import (
+    Correlation,
+    correlations,
+    fastest,
+    figures,
+    point_of,
+)
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
@@ -34,46 +42,75 @@ POINTS = 1000
 """Rows of the table of points."""
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 LEFT_OUT = (
-    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
-    " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
+    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and "
+    "commands of each network are not in this page: perfctl report --run ID --out network.html has "
+    "them, --run once for each run of it."
 )
 
 
-def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN) -> Table | None:
-    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of each, for a page."""
+def points_table(
+    points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN
+) -> Table | None:
+    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of
+    each, for a page."""
     columns = [
-        *([Column("run")] if runs else []), Column("network", style="code"), Column("batch"),
-        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"), Column("step", note="median"),
+        *([Column("run")] if runs else []),
+        Column("network", style="code"),
+        Column("batch"),
+        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
+        Column("step", note="median"),
         Column("spread", note="between quartiles, against the median"),
-    ]  # fmt: skip
+    ]
     rows = [
-        [*([text_cell(runs[place])] if runs else []), text_cell(point.model), point.batch, amount(flops(point), ""),
-         time_cell(point.step_ns[0]), share_cell(point.spread)]
+        [
+            *([text_cell(runs[place])] if runs else []),
+            text_cell(point.model),
+            point.batch,
+            amount(flops(point), ""),
+            time_cell(point.step_ns[0]),
+            share_cell(point.spread),
+        ]
         for place, point in enumerate(points)
-    ]  # fmt: skip
+    ]
     return table("Points", columns, rows, limit=limit)
 
 
 def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
-        Column("time against", style="text"), Column("points"), Column("Spearman"), Column("Pearson"),
-        Column("Pearson, log"), Column("exponent", note="of the power law: 1 where time is proportional"),
-    ]  # fmt: skip
+        Column("time against", style="text"),
+        Column("points"),
+        Column("Spearman"),
+        Column("Pearson"),
+        Column("Pearson, log"),
+        Column("exponent", note="of the power law: 1 where time is proportional"),
+    ]
     none = nothing("fewer than three points, or one value everywhere")
     rows = []
     for one in found:
         values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
-        rows.append((one.feature, one.points, *(none if v is None else text_cell(f"{v:.3f}") for v in values)))
+        rows.append(
+            (
+                one.feature,
+                one.points,
+                *(none if v is None else text_cell(f"{v:.3f}") for v in values),
+            )
+        )
     made = table(f"{family}: correlation with the time of a step", columns, rows)
     if made is None or max(one.points for one in found) >= ENOUGH:
         return made
-    return replace(made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance."))
+    return replace(
+        made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance.")
+    )
 
 
 def flops(point: BenchPoint) -> float | None:
     """Of one step, forward and backward; None where the point has no estimate."""
-    parts = [point.features[name] for name in ("flops:forward", "flops:backward") if name in point.features]
+    parts = [
+        point.features[name]
+        for name in ("flops:forward", "flops:backward")
+        if name in point.features
+    ]
     return sum(parts) if parts else None
 
 
@@ -81,13 +118,21 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
     """Every point and every coefficient; times in nanoseconds."""
     rows = [
         {
-            "model": point.model, "family": point.family, "batch": point.batch, "mode": point.mode,
-            "precision": point.precision, "device": point.machine.device, "threads": point.machine.threads,
-            "steps": point.steps, "step_ns": point.step_ns, "phase_ns": dict(point.phase_ns),
-            "memory_bytes": dict(point.memory_bytes), "features": figures(point),
+            "model": point.model,
+            "family": point.family,
+            "batch": point.batch,
+            "mode": point.mode,
+            "precision": point.precision,
+            "device": point.machine.device,
+            "threads": point.machine.threads,
+            "steps": point.steps,
+            "step_ns": point.step_ns,
+            "phase_ns": dict(point.phase_ns),
+            "memory_bytes": dict(point.memory_bytes),
+            "features": figures(point),
         }
         for point in points
-    ]  # fmt: skip
+    ]
     return {"points": rows, "correlations": [asdict(one) for one in found]}
 
 
@@ -105,7 +150,10 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
     run_of = {id(point): run.id for point, run in made}
     points = fastest(point for point, _ in made)
     found = correlations(points)
-    families = [[row for row in found if row.family == name] for name in dict.fromkeys(row.family for row in found)]
+    families = [
+        [row for row in found if row.family == name]
+        for name in dict.fromkeys(row.family for row in found)
+    ]
     note = "median of a step; beside each family Spearman's coefficient of its points"
     drawn = tuple(
         Chart(f"Time of a step against {bench_label(feature)}", svg, note)
@@ -128,17 +176,25 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
         closest.append(Finding(text, "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
-        key, ", ".join(part for part in ("bench", mode, runs[0].precision) if part), _facts(points, runs),
-        about.origins(runs), tuple(closest), (),
-        tuple(_warnings(points, runs, len(made))), sections,
-    )  # fmt: skip
+        key,
+        ", ".join(part for part in ("bench", mode, runs[0].precision) if part),
+        _facts(points, runs),
+        about.origins(runs),
+        tuple(closest),
+        (),
+        tuple(_warnings(points, runs, len(made))),
+        sections,
+    )
 
 
 def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     machines = dict.fromkeys(point.machine for point in points)
     threads = sorted({machine.threads for machine in machines if machine.threads is not None})
     facts = (
-        ("device", ", ".join(dict.fromkeys(machine.device for machine in machines)) or "not recorded"),
+        (
+            "device",
+            ", ".join(dict.fromkeys(machine.device for machine in machines)) or "not recorded",
+        ),
         ("threads", " ".join(map(str, threads))),
         ("points", f"{len(points)} of {len({point.model for point in points})} networks"),
         ("families", " ".join(dict.fromkeys(point.family for point in points))),
@@ -153,7 +209,13 @@ def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> 
         text = f"{len(failed)} runs are not whole, run {failed[0].id} first: {failed[0].reason}."
         yield Finding(text, "points", True)
     if missing := len(runs) - len(failed) - timed:
-        yield Finding(f"{missing} whole runs are no points: they have no timed step, or no device.", "points", True)
+        yield Finding(
+            f"{missing} whole runs are no points: they have no timed step, or no device.",
+            "points",
+            True,
+        )
     if unsteady := sum(point.spread > 0.1 for point in points):
         text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
-        yield Finding(f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True)
+        yield Finding(
+            f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True
+        )

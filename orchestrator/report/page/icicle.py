@@ -1,4 +1,5 @@
-"""Where the time of a step goes, as an icicle: step, layers by their dotted names, direction, kernels."""
+"""Where the time of a step goes, as an icicle: step, layers by their dotted names,
+direction, kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Node:
     """Nanoseconds a step that belong to no child."""
     trail: str = ""
     layer: str = ""
-    """Dotted path of the layer or of the group of layers that it is; "" for what is of none, or of its parent's."""
+    """Dotted path of the layer or of the group of layers that it is; "" for what is of none, or of
+    its parent's."""
     direction: str = ""
     children: dict[str, Node] = field(default_factory=dict)
 
@@ -48,24 +50,36 @@ class Node:
 
 
 def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
-    """One view for each batch size whose layers were timed; for reports without layers, one a run by kernel family.
+    """One view for each batch size whose layers were timed; for reports without layers, one a run
+    by kernel family.
 
-    A view: ``label``, ``basis``, and lists with one entry a node, parents before children: ``name``, ``parent`` (its index,
-    -1 for the root), ``value`` (nanoseconds a step), ``colour``, ``trail`` (key of the ledger row, "" where there is none),
-    ``layer`` and ``direction`` ("" where they are its parent's, or it has none).
+    A view: ``label``, ``basis``, and lists with one entry a node, parents before children:
+    ``name``, ``parent`` (its index, -1 for the root), ``value`` (nanoseconds a step), ``colour``,
+    ``trail`` (key of the ledger row, "" where there is none), ``layer`` and ``direction`` ("" where
+    they are its parent's, or it has none).
     """
     batches = [batch for batch in found.prepared.batches if batch.times and batch.times.rows]
     if batches:
         return tuple(_packed(*_of_layers(batch, colours, found.names)) for batch in batches)
-    timed = [run for run in found.prepared.runs if run.run.profiler != "ncu" and _took(run.run.report.kernels)]
+    timed = [
+        run
+        for run in found.prepared.runs
+        if run.run.profiler != "ncu" and _took(run.run.report.kernels)
+    ]
     return tuple(_packed(*_of_families(run, found.names)) for run in timed)
 
 
-def _of_layers(batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[str, str]) -> tuple[Node, str, str]:
+def _of_layers(
+    batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[str, str]
+) -> tuple[Node, str, str]:
     times, timing = batch.times, batch.timing
     assert times is not None and timing is not None
     root = Node(times.whole.replace("of all steps", "of a mean step"))
-    kernels = _by_key(timing, names) if timing.run.report.kernels and times.basis.startswith("kernels") else {}
+    kernels = (
+        _by_key(timing, names)
+        if timing.run.report.kernels and times.basis.startswith("kernels")
+        else {}
+    )
     for (layer, direction), took in times.rows.items():
         place = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
@@ -82,7 +96,11 @@ def _of_layers(batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[
         root.child(UNKNOWN).own += times.unattributed.mean
     _colour(root, colours)
     label = "as recorded" if batch.batch is None else f"batch {batch.batch}"
-    return root, label, f"{times.basis}; mean of {times.total.count} step{'' if times.total.count == 1 else 's'}"
+    return (
+        root,
+        label,
+        f"{times.basis}; mean of {times.total.count} step{'' if times.total.count == 1 else 's'}",
+    )
 
 
 def _of_families(prepared: PreparedRun, names: Mapping[str, str]) -> tuple[Node, str, str]:
@@ -97,7 +115,8 @@ def _of_families(prepared: PreparedRun, names: Mapping[str, str]) -> tuple[Node,
 
 
 def _colour(root: Node, colours: Mapping[str, int]) -> None:
-    """The parts of a step in the colours of the other charts; where they have none, the longest seven in one each."""
+    """The parts of a step in the colours of the other charts; where they have none, the longest
+    seven in one each."""
     ordered = sorted(root.children.values(), key=lambda node: -node.total)
     known = any(node.name in colours for node in ordered)
     for number, node in enumerate(ordered):
@@ -117,7 +136,9 @@ def _hang(node: Node, total: float, kernels: Mapping[str, float], most: int = MO
     for name, took in ordered[:most]:
         node.child(name).own += took
     if ordered[most:]:
-        node.child(f"{len(ordered) - most} other kernels").own += sum(took for _, took in ordered[most:])
+        node.child(f"{len(ordered) - most} other kernels").own += sum(
+            took for _, took in ordered[most:]
+        )
     node.own += max(total - sum(took for _, took in ordered), 0.0)
 
 
@@ -153,8 +174,18 @@ def _packed(root: Node, label: str, basis: str) -> dict[str, Any]:
 
     def put(node: Node, parent: int) -> None:
         place = len(view["name"])
-        row = (node.name[:300], parent, round(node.total), node.colour, node.trail, node.layer, node.direction)
-        for key, value in zip(("name", "parent", "value", "colour", "trail", "layer", "direction"), row, strict=True):
+        row = (
+            node.name[:300],
+            parent,
+            round(node.total),
+            node.colour,
+            node.trail,
+            node.layer,
+            node.direction,
+        )
+        for key, value in zip(
+            ("name", "parent", "value", "colour", "trail", "layer", "direction"), row, strict=True
+        ):
             view[key].append(value)
         for child in sorted(node.children.values(), key=lambda one: -one.total):
             put(child, place)

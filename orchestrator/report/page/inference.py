@@ -23,7 +23,8 @@ from perfctl.records.run import Run
 
 FIGURES = ("images", "top1", "top5", "loss")
 MUCH_WAITING, LONG_TAIL = 0.2, 1.5
-"""Larger values are reported: the share of a step that waits for images, and p95 over the median."""
+"""Larger values are reported: the share of a step that waits for images, and p95 over
+the median."""
 
 
 def answered(study: Study) -> bool:
@@ -34,46 +35,80 @@ def answered(study: Study) -> bool:
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     """Latency, then parts of a step and accuracy; empty where no run is inference over images."""
     found = latencies(runs)
-    model, tool = (len({getattr(item, name) for item in found}) > 1 for name in ("model", "profiler"))
+    model, tool = (
+        len({getattr(item, name) for item in found}) > 1 for name in ("model", "profiler")
+    )
     heads = [Column("batch"), *([Column("profiler", style="text")] if tool else [])]
     heads[:0] = [Column("model", style="code")] if model else []
     columns = [
-        *heads, Column("batches", note="full batches that were timed"),
+        *heads,
+        Column("batches", note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
-        *(Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
-          for part in (50, 95, 99)), Column("longest", base="ns"),
-    ]  # fmt: skip
+        *(
+            Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
+            for part in (50, 95, 99)
+        ),
+        Column("longest", base="ns"),
+    ]
     parts = [
-        *heads, Column("loading", base="ns", note="mean wait for images in a step"),
-        Column("copies", base="ns", note="mean, to the device and back"), Column("compute", base="ns", note="mean"),
-        Column("images", note="that were read"), Column("top-1"), Column("top-5"),
+        *heads,
+        Column("loading", base="ns", note="mean wait for images in a step"),
+        Column("copies", base="ns", note="mean, to the device and back"),
+        Column("compute", base="ns", note="mean"),
+        Column("images", note="that were read"),
+        Column("top-1"),
+        Column("top-5"),
         Column("loss", note="mean cross-entropy in nats"),
-    ]  # fmt: skip
+    ]
     times, shares = [], []
     for item in found:
-        head = [*([text_cell(item.model)] if model else []), item.batch, *([item.profiler] if tool else [])]
+        head = [
+            *([text_cell(item.model)] if model else []),
+            item.batch,
+            *([item.profiler] if tool else []),
+        ]
         tail = (time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99))
-        times.append([*head, item.count, rate(item.images_per_second, "images/s"), *tail, item.longest])
-        figures = {name: (item.figures.get(name), item.why.get(name, "no record says")) for name in FIGURES}
+        times.append(
+            [*head, item.count, rate(item.images_per_second, "images/s"), *tail, item.longest]
+        )
+        figures = {
+            name: (item.figures.get(name), item.why.get(name, "no record says")) for name in FIGURES
+        }
         images, why = figures["images"]
-        shares.append([
-            *head, item.load, item.copy, item.compute, count(None if images is None else int(images), why),
-            share_cell(*figures["top1"]), share_cell(*figures["top5"]), decimal_cell(*figures["loss"]),
-        ])  # fmt: skip
+        shares.append(
+            [
+                *head,
+                item.load,
+                item.copy,
+                item.compute,
+                count(None if images is None else int(images), why),
+                share_cell(*figures["top1"]),
+                share_cell(*figures["top5"]),
+                decimal_cell(*figures["loss"]),
+            ]
+        )
     made_tables = (
-        table("Latency of a batch: copies and computation, images ready", columns, times, tools=False),
+        table(
+            "Latency of a batch: copies and computation, images ready", columns, times, tools=False
+        ),
         table("Parts of the time of a step, and accuracy", parts, shares, tools=False),
     )
     return tuple(one for one in made_tables if one is not None)
 
 
 def inference_findings(runs: Sequence[Run]) -> list[Finding]:
-    """Throughput from the smallest to the largest batch, tails, waiting for images, accuracy; in this order."""
+    """Throughput from the smallest to the largest batch, tails, waiting for images, accuracy; in
+    this order."""
     by_model: dict[str, list[Latency]] = {}
     for item in least_watched(latencies(runs)):
         by_model.setdefault(item.model, []).append(item)
     parts = (_throughput, _tail, _waiting, _accuracy)
-    return [Finding(f"{text}.", "inference") for items in by_model.values() for part in parts for text in part(items)]
+    return [
+        Finding(f"{text}.", "inference")
+        for items in by_model.values()
+        for part in parts
+        for text in part(items)
+    ]
 
 
 def _throughput(items: Sequence[Latency]) -> Iterator[str]:
@@ -96,20 +131,34 @@ def _tail(items: Sequence[Latency]) -> Iterator[str]:
     ratio, worst = max(ratios, key=lambda pair: pair[0])
     if ratio >= LONG_TAIL:
         yield (
-            f"Answers of {worst.model} are uneven at batch {worst.batch}: one batch in twenty takes "
-            f"{time(worst.percentiles[95] or 0)} or more, {ratio:.1f} times the median"
+            f"Answers of {worst.model} are uneven at batch {worst.batch}: one batch in twenty "
+            f"takes {time(worst.percentiles[95] or 0)} or more, {ratio:.1f} times the median"
         )
 
 
 def _waiting(items: Sequence[Latency]) -> Iterator[str]:
     """Of real images: made ones say nothing about reading and decoding."""
-    worst = max((item for item in items if not item.synthetic), key=lambda item: item.load_share, default=None)
+    worst = max(
+        (item for item in items if not item.synthetic),
+        key=lambda item: item.load_share,
+        default=None,
+    )
     if worst is None or worst.load_share < MUCH_WAITING:
         return
-    text = f"{worst.model} waits for images in {percent(worst.load_share)} of a step at batch {worst.batch}"
+    text = (
+        f"{worst.model} waits for images in {percent(worst.load_share)} of a step at batch "
+        f"{worst.batch}"
+    )
     if worst.workers is not None:
-        now = "the process that computes loads them" if worst.workers == 0 else f"{worst.workers} processes load them"
-        text += f": {now}; --dataloader-workers {max(2, worst.workers * 2)} loads more of them during the computation"
+        now = (
+            "the process that computes loads them"
+            if worst.workers == 0
+            else f"{worst.workers} processes load them"
+        )
+        text += (
+            f": {now}; --dataloader-workers {max(2, worst.workers * 2)} loads more of them during "
+            "the computation"
+        )
     yield text
 
 
@@ -122,10 +171,13 @@ def _accuracy(items: Sequence[Latency]) -> Iterator[str]:
     top5 = first.figures.get("top5")
     images = int(first.figures.get("images") or 0)
     among = f", and among its five first for {percent(top5)}" if top5 is not None else ""
-    yield f"{first.model} puts the right class first for {percent(top1[0])} of {images:,} images{among}"
+    yield (
+        f"{first.model} puts the right class first for {percent(top1[0])} of {images:,} "
+        f"images{among}"
+    )
     if max(top1) != min(top1) and len({item.figures.get("images") for item in scored}) == 1:
         low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f} %"
         yield (
-            f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to {high}. "
-            "Other kernels round differently; more than a few images would be an error"
+            f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to "
+            f"{high}. Other kernels round differently; more than a few images would be an error"
         )

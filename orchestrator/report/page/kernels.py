@@ -1,5 +1,6 @@
-"""Kernels for the page: a table by name, every launch with its counters, and switches along a sweep; and what only ncu's
-reports hold: the advice of its rules, instruction mixes, and counters by source line.
+"""Kernels for the page: a table by name, every launch with its counters, and switches along a
+sweep; and what only ncu's reports hold: the advice of its rules, instruction mixes, and counters by
+source line.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.sweep import KernelSet, LayerKernels, Switch, algorithm_changes, describe
+from perfctl.orchestrator.analyse.ledger.sweep import (
+    KernelSet,
+    LayerKernels,
+    Switch,
+    algorithm_changes,
+    describe,
+)
 from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import percent, ratio
 from perfctl.orchestrator.report.tables import (
@@ -52,8 +59,9 @@ OPCODES = 6
 """Opcodes that a mix names; the rest is one share."""
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 LAUNCHES_SHOWN, COUNTER_COLUMNS, COUNTER_CELLS = 150_000, 60, 1_200_000
-"""Limits of one study on the page: launches, counters in the table of launches (a full section set has hundreds), and
-launches x counters; beyond the last one the page has only the FLOPs made from them."""
+"""Limits of one study on the page: launches, counters in the table of launches (a full section set
+has hundreds), and launches x counters; beyond the last one the page has only the FLOPs made
+from them."""
 
 
 PATHS = ("fp32", "fp64", "fp16", "tensor")
@@ -62,18 +70,52 @@ NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
+_LAUNCH = (
+    ("run", "", "text"),
+    ("launch", "", "int"),
+    ("kernel", "", "code"),
+    ("family", "", "text"),
+    ("layer", "", "code"),
+    ("direction", "", "text"),
+    ("step", "", "int"),
+    ("time", "ns", "time"),
+    ("start", "ns", "start"),
+    ("grid", "", "text"),
+    ("block", "", "text"),
+    ("registers", "", "int"),
+    ("shared", "B", "int"),
+    ("stream", "", "int"),
+    ("device", "", "int"),
+)
 
-def advice_table(runs: Sequence[Run], *, brief: bool = False, names: Mapping[str, str] | None = None) -> Table | None:
-    """One row a kernel and rule, the largest estimated speed-up first; results that differ in figures alone are one.
-    ``brief``: two columns, for a terminal. ``names``: short kernel names of the page."""
+
+def advice_table(
+    runs: Sequence[Run], *, brief: bool = False, names: Mapping[str, str] | None = None
+) -> Table | None:
+    """One row a kernel and rule, the largest estimated speed-up first; results that differ in
+    figures alone are one. ``brief``: two columns, for a terminal. ``names``: short kernel names of
+    the page."""
     shown = short_names(runs) if names is None else names
     columns = [
-        RUN, Column("rule", style="text"), Column("kind", style="text"), Column("kernel", style="code"),
+        RUN,
+        Column("rule", style="text"),
+        Column("kind", style="text"),
+        Column("kernel", style="code"),
         Column("launches", note="of this kernel for which the rule said so"),
-        Column("est. speed-up", note="as ncu estimates it, the largest of the launches: the share of the time that it saves"),
-        Column("of", style="text", note="global: of the launch; local: of the work of one unit of the GPU"),
+        Column(
+            "est. speed-up",
+            note=(
+                "as ncu estimates it, the largest of the launches: the share of the time that it "
+                "saves"
+            ),
+        ),
+        Column(
+            "of",
+            style="text",
+            note="global: of the launch; local: of the work of one unit of the GPU",
+        ),
         Column("advice", style="text", note="of the launch with the largest estimate"),
-    ]  # fmt: skip
+    ]
     found: list[tuple[Advice, Cell, str, int]] = []
     for run in runs:
         of_launch = {kernel.launch: kernel.name for kernel in run.report.kernels}
@@ -83,23 +125,32 @@ def advice_table(runs: Sequence[Run], *, brief: bool = False, names: Mapping[str
             same[one.rule, one.kind, kernel, _DIGITS.sub("#", one.text or "")].append(one)
         for (_, _, kernel, _), results in same.items():
             best = max(results, key=lambda one: one.estimated_speedup or 0)
-            named = name_cell(kernel, shown.get(kernel)) if kernel is not None else nothing("the whole report")
+            named = (
+                name_cell(kernel, shown.get(kernel))
+                if kernel is not None
+                else nothing("the whole report")
+            )
             found.append((best, named, run_label(run), len({one.launch for one in results})))
     found.sort(key=lambda item: -(item[0].estimated_speedup or 0))
-    rows = [[label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
-            for one, kernel, label, launches in found]  # fmt: skip
+    rows = [
+        [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
+        for one, kernel, label, launches in found
+    ]
     if brief:
         both = (columns[5], Column("of", style="text"), columns[7])
-        said = ([*_estimate(one), f"{one.rule}, {kernel.text}: {_short(one.text).text}"] for one, kernel, _, _ in found)
+        said = (
+            [*_estimate(one), f"{one.rule}, {kernel.text}: {_short(one.text).text}"]
+            for one, kernel, _, _ in found
+        )
         return listing("What ncu advises", both, said, drop_run=False)
     return listing("What ncu advises", columns, rows)
 
 
 def _estimate(one: Advice) -> tuple[Cell, Cell]:
     none = nothing("ncu estimates none for this")
-    return share_cell(one.estimated_speedup, none.title or ""), none if one.estimated_speedup is None else word(
-        one.speedup_scope
-    )
+    return share_cell(
+        one.estimated_speedup, none.title or ""
+    ), none if one.estimated_speedup is None else word(one.speedup_scope)
 
 
 def _short(text: str | None) -> Cell:
@@ -109,12 +160,16 @@ def _short(text: str | None) -> Cell:
 
 
 def mix_table(runs: Sequence[Run], names: Mapping[str, str] | None = None) -> Table | None:
-    """One row a kernel: which instructions its warps executed, over all its launches; the most instructions first."""
+    """One row a kernel: which instructions its warps executed, over all its launches; the most
+    instructions first."""
     shown = short_names(runs) if names is None else names
     columns = [
-        RUN, Column("kernel", style="code"), Column("launches"),
-        Column("instructions", "inst", note="executed by warps, all launches"), Column("mix", style="text"),
-    ]  # fmt: skip
+        RUN,
+        Column("kernel", style="code"),
+        Column("launches"),
+        Column("instructions", "inst", note="executed by warps, all launches"),
+        Column("mix", style="text"),
+    ]
     rows: list[list[Any]] = []
     for run in runs:
         mixes: dict[int, Tally[str]] = defaultdict(Tally)
@@ -147,43 +202,65 @@ def _mix(whole: Tally[str]) -> Cell:
     first = [f"{opcode} {percent(value / total)}" for opcode, value in whole.most_common(OPCODES)]
     rest = total - sum(value for _, value in whole.most_common(OPCODES))
     every = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in whole.most_common())
-    return text_cell(", ".join([*first, f"others {percent(rest / total)}"] if rest else first), every[:_TITLE])
+    return text_cell(
+        ", ".join([*first, f"others {percent(rest / total)}"] if rest else first), every[:_TITLE]
+    )
 
 
 def source_table(lines: Sequence[SourceLine]) -> Table | None:
-    """One row a source line of a kernel, or an instruction where the report has no line, as ``read.source_lines`` has them."""
+    """One row a source line of a kernel, or an instruction where the report has no line, as
+    ``read.source_lines`` has them."""
     columns = [
-        Column("kernel", style="code"), Column("line", style="text", note="or bytes from the kernel's first instruction"),
-        Column("instructions", note="machine instructions of the line"), Column("opcode", style="text", note="of the hottest one"),
-        Column("by warps", "inst", note="executed, all launches"), Column("by threads", "inst", note="executed, all launches"),
-        Column("samples", note="of warps that were at it"), Column("share", note="of the samples of the run"),
+        Column("kernel", style="code"),
+        Column("line", style="text", note="or bytes from the kernel's first instruction"),
+        Column("instructions", note="machine instructions of the line"),
+        Column("opcode", style="text", note="of the hottest one"),
+        Column("by warps", "inst", note="executed, all launches"),
+        Column("by threads", "inst", note="executed, all launches"),
+        Column("samples", note="of warps that were at it"),
+        Column("share", note="of the samples of the run"),
         Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
-    ]  # fmt: skip
+    ]
     total = sum(line.samples or 0 for line in lines)
     names = shorten(line.kernel for line in lines)
     rows = [
         [
-            name_cell(line.kernel, names[line.kernel]), _place(line), line.instructions, line.opcode,
-            amount(line.inst_executed, "inst"), amount(line.thread_inst_executed, "inst"), line.samples,
-            share_cell(line.samples / total if line.samples is not None and total else None), line.stall,
+            name_cell(line.kernel, names[line.kernel]),
+            _place(line),
+            line.instructions,
+            line.opcode,
+            amount(line.inst_executed, "inst"),
+            amount(line.thread_inst_executed, "inst"),
+            line.samples,
+            share_cell(line.samples / total if line.samples is not None and total else None),
+            line.stall,
         ]
         for line in lines
-    ]  # fmt: skip
+    ]
     return listing("Source lines by samples, then by instructions", columns, rows, drop_run=False)
 
 
 def _place(line: SourceLine) -> Cell:
     if line.file is None:
         return text_cell(f"+{line.address:#x}")
-    return text_cell(f"{line.file.replace(chr(92), '/').rpartition('/')[2]}:{line.line}", f"{line.file}:{line.line}")
+    return text_cell(
+        f"{line.file.replace(chr(92), '/').rpartition('/')[2]}:{line.line}",
+        f"{line.file}:{line.line}",
+    )
 
 
 def run_label(run: Run) -> str:
     """ "ncu b64" or, without a batch size, "nsys run 3"."""
-    return f"{run.profiler} b{run.batch_size}" if run.batch_size is not None else f"{run.profiler} run {run.id}"
+    return (
+        f"{run.profiler} b{run.batch_size}"
+        if run.batch_size is not None
+        else f"{run.profiler} run {run.id}"
+    )
 
 
-def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[str, str] | None = None) -> Table | None:
+def summary(
+    runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[str, str] | None = None
+) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time.
 
     ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor.
@@ -193,35 +270,61 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
     names = short_names(prepared.run for prepared in runs) if names is None else names
     shown = ("total", *PATHS) if paths else ("total",)
     columns = [
-        *([RUN] if len(runs) > 1 else []), Column("kernel", style="code"),
-        Column("family", style="text", note="algorithm family, read off the name"), Column("launches"),
+        *([RUN] if len(runs) > 1 else []),
+        Column("kernel", style="code"),
+        Column("family", style="text", note="algorithm family, read off the name"),
+        Column("launches"),
         Column("time", base="ns", note="sum over all launches"),
         Column("share", note="of the kernel time of its run", order="descending"),
-        Column("executed", "FLOP", note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs"),
+        Column(
+            "executed",
+            "FLOP",
+            note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs",
+        ),
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in shown[1:]),
-    ]  # fmt: skip
+    ]
     rows: list[tuple[float, list[Any]]] = []
     for prepared in runs:
         run = prepared.run
         uses: dict[str, list[Kernel]] = defaultdict(list)
         for kernel in run.report.kernels:
             uses[kernel.name].append(kernel)
-        took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
+        took = {
+            name: sum(kernel.duration_ns or 0 for kernel in kernels)
+            for name, kernels in uses.items()
+        }
         total = sum(took.values())
         clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-        worked = next((reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None)
+        worked = next(
+            (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
+        )
         for name in sorted(uses, key=lambda name: -took[name]):
             kernels = uses[name]
             timed = any(kernel.duration_ns is not None for kernel in kernels)
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
-            rows.append((took[name] / (total or 1), [
-                *([run_label(run)] if len(runs) > 1 else []), name_cell(name, names.get(name)),
-                family(name) or nothing("no pattern fits this name"), len(kernels),
-                _marked(time_cell(took[name] if timed else None, "this report has no durations", clock), worked),
-                share_cell(took[name] / total if timed and total else None),
-                *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in shown),
-            ]))  # fmt: skip
+            rows.append(
+                (
+                    took[name] / (total or 1),
+                    [
+                        *([run_label(run)] if len(runs) > 1 else []),
+                        name_cell(name, names.get(name)),
+                        family(name) or nothing("no pattern fits this name"),
+                        len(kernels),
+                        _marked(
+                            time_cell(
+                                took[name] if timed else None, "this report has no durations", clock
+                            ),
+                            worked,
+                        ),
+                        share_cell(took[name] / total if timed and total else None),
+                        *(
+                            figure_cell(total_of(getattr(found, path) for found in flops), "FLOP")
+                            for path in shown
+                        ),
+                    ],
+                )
+            )
     rows.sort(key=lambda item: -item[0])
     return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
 
@@ -230,11 +333,14 @@ def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
     """A time that the tool does not state, in the look of derived figures."""
     if worked is None or cell.scale is None:
         return cell
-    return replace(cell, title=f"{cell.title}; {worked}", style="der", scale=replace(cell.scale, mark="ƒ "))
+    return replace(
+        cell, title=f"{cell.title}; {worked}", style="der", scale=replace(cell.scale, mark="ƒ ")
+    )
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:
-    """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and reason of each value."""
+    """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
+    reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
@@ -244,72 +350,105 @@ def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | No
     return long_table("launches", columns, len(rows), total - len(rows), counters, notes, names)
 
 
-_LAUNCH = (
-    ("run", "", "text"), ("launch", "", "int"), ("kernel", "", "code"), ("family", "", "text"), ("layer", "", "code"),
-    ("direction", "", "text"), ("step", "", "int"), ("time", "ns", "time"), ("start", "ns", "start"), ("grid", "", "text"),
-    ("block", "", "text"), ("registers", "", "int"), ("shared", "B", "int"), ("stream", "", "int"), ("device", "", "int"),
-)  # fmt: skip
-
-
 def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
     def size(x: int | None, y: int | None, z: int | None) -> str | None:
         kept = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
         return None if x is None else "×".join(map(str, kept))
 
     def values(run: PreparedRun, k: Kernel) -> tuple[Any, ...]:
-        shared = [part for part in (k.static_shared_bytes, k.dynamic_shared_bytes) if part is not None]
+        shared = [
+            part for part in (k.static_shared_bytes, k.dynamic_shared_bytes) if part is not None
+        ]
         return (
-            labels[run], k.launch, k.name, family(k.name), k.layer, k.direction, k.step, k.duration_ns, k.start_ns,
-            size(k.grid_x, k.grid_y, k.grid_z), size(k.block_x, k.block_y, k.block_z), k.registers,
-            sum(shared) if shared else None, k.stream, k.device_index,
-        )  # fmt: skip
+            labels[run],
+            k.launch,
+            k.name,
+            family(k.name),
+            k.layer,
+            k.direction,
+            k.step,
+            k.duration_ns,
+            k.start_ns,
+            size(k.grid_x, k.grid_y, k.grid_z),
+            size(k.block_x, k.block_y, k.block_z),
+            k.registers,
+            sum(shared) if shared else None,
+            k.stream,
+            k.device_index,
+        )
 
     labels = {run: run_label(run.run) for run, _ in rows}
-    return list(zip(_LAUNCH, zip(*(values(run, kernel) for run, kernel in rows), strict=True), strict=True))
+    return list(
+        zip(_LAUNCH, zip(*(values(run, kernel) for run, kernel in rows), strict=True), strict=True)
+    )
 
 
 def _counter_columns(
     runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
-    units = {counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters}
+    units = {
+        counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
+    }
     if not units:
         return [], []
     columns = []
     for path in ("total", *PATHS):
-        figures: list[Figure] = [getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
-        if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
+        figures: list[Figure] = [
+            getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
+        ]
+        if path == "total" or any(
+            figure.value is not None or figure.state == "refused" for figure in figures
+        ):
             label = "executed" if path == "total" else path
-            states = [(tables.style_of(figure), tables.mark(figure), tables.why(figure)) for figure in figures]
+            states = [
+                (tables.style_of(figure), tables.mark(figure), tables.why(figure))
+                for figure in figures
+            ]
             state = (
                 {"state": packed("", "", "", states)} if any(map(any, states)) else {}
             )  # none where all are counted in full
-            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | state)
+            columns.append(
+                packed(label, "FLOP", "si", [figure.value for figure in figures]) | state
+            )
     if len(units) * len(rows) > COUNTER_CELLS:
-        return columns, [f"{len(units)} counters of each launch are in the store and not in this page, for its size"]
+        return columns, [
+            (
+                f"{len(units)} counters of each launch are in the store and not in this page, for "
+                "its size"
+            )
+        ]
     notes = []
     if len(units) > COUNTER_COLUMNS:
         notes = [f"{len(units) - COUNTER_COLUMNS} more counters are in the table of counters"]
-        units = dict(sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS])
+        units = dict(
+            sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS]
+        )
     empty: dict[str, float | None] = {}
     for name, unit in units.items():
-        columns.append(packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows]))
+        columns.append(
+            packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows])
+        )
     return columns, notes
 
 
 def switch_table(found: Analysis) -> Table | None:
-    """One row a layer, direction and stretch of batch sizes with the same kernels; None for a single batch size."""
+    """One row a layer, direction and stretch of batch sizes with the same kernels; None for a
+    single batch size."""
     if found.study.foreign or len(found.study.batches) < 2:
         return None
     columns = [
-        Column("layer, direction", style="code"), Column("batch", style="text"),
+        Column("layer, direction", style="code"),
+        Column("batch", style="text"),
         Column("algorithm", style="text", note="read off the kernel names; of the main kernel"),
         Column("kernels", style="code"),
         Column("FLOPs a sample", "FLOP", note="counted, at the first of these batch sizes"),
         Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
         Column("changes", style="text", note="against the batch size before"),
-    ]  # fmt: skip
-    served = sorted(algorithm_changes(found.prepared, found.ledger), key=lambda item: not item.switches)
+    ]
+    served = sorted(
+        algorithm_changes(found.prepared, found.ledger), key=lambda item: not item.switches
+    )
     rows = [row for item in served for row in _rows(item, found.names)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)
 
@@ -327,15 +466,20 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
         more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
         shown = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
         yield [
-            name_cell(item.name), ", ".join(str(kernels.batch) for kernels in stretch),
-            text_cell(describe(first.algorithm)), name_cell(", ".join(first.kernels), shown + more),
-            figure_cell(first.flops_per_sample, "FLOP"), figure_cell(first.bytes_per_sample, "B"),
+            name_cell(item.name),
+            ", ".join(str(kernels.batch) for kernels in stretch),
+            text_cell(describe(first.algorithm)),
+            name_cell(", ".join(first.kernels), shown + more),
+            figure_cell(first.flops_per_sample, "FLOP"),
+            figure_cell(first.bytes_per_sample, "B"),
             _change(switch) if switch else nothing("the first batch size with these kernels"),
-        ]  # fmt: skip
+        ]
 
 
 def _change(switch: Switch) -> str:
-    what = "another algorithm" if switch.algorithm_changed else "other kernels of the same algorithm"
+    what = (
+        "another algorithm" if switch.algorithm_changed else "other kernels of the same algorithm"
+    )
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
     said = ", ".join(f"{ratio(factor)} × the {of}" for factor, of in factors if factor is not None)
     return f"{what}: {said} a sample" if said else what

@@ -24,17 +24,25 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.studies.records import StudyPage
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
-"""What HTML forbids, what a terminal that shows the file would obey, and what turns a line around."""
+"""What HTML forbids, what a terminal that shows the file would obey, and what turns a
+line around."""
 
 
 def render(
-    runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = (),
-    left_out: str | None = None, begun: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> str:  # fmt: skip
-    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes.
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    title: str | None = None,
+    peaks: Sequence[Peaks] = (),
+    left_out: str | None = None,
+    begun: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> str:
+    """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the
+    same bytes.
 
     ``begun`` is told of each study that is drawn.
-    ``left_out``: a sentence about runs of the store that are not among ``runs``; None where there are none.
+    ``left_out``: a sentence about runs of the store that are not among ``runs``; None where there
+    are none.
     """
     view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks, begun=begun)
     return _filled("run.html", replace(view, left_out=left_out))
@@ -44,8 +52,14 @@ def render_comparison(found: Comparison) -> str:
     """HTML of the page of a comparison. The same comparison gives the same bytes."""
     from perfctl.orchestrator.report.compare.page import compare_view
 
-    made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
-    return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
+    made = max(
+        (run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at),
+        default="",
+    )
+    return _filled(
+        "compare.html",
+        compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""),
+    )
 
 
 def render_history(found: History) -> str:
@@ -56,7 +70,8 @@ def render_history(found: History) -> str:
 
 
 def render_speedup(studies: Sequence[Speedup]) -> str:
-    """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
+    """HTML of the page of a speed-up study, a batch size after the other. The same studies give the
+    same bytes."""
     from perfctl.orchestrator.report.speedup import page_view as speedup_view
 
     return _filled("speedup.html", speedup_view(studies))
@@ -68,7 +83,8 @@ def render_study(study: StudyPage) -> str:
 
 
 def render_calculator(view: object) -> str:
-    """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the same bytes."""
+    """HTML of the calculator, from ``report.calculator.page_view``. The same view gives the
+    same bytes."""
     return _filled("calculator.html", view)
 
 
@@ -79,16 +95,30 @@ def listing(view: Mapping[str, Any]) -> str:
 
 def _filled(template: str, view: object) -> str:
     environment = Environment(
-        autoescape=True, loader=FunctionLoader(_source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        loader=FunctionLoader(_source),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["drawing"] = Markup  # SVG that charts.py made; names in it are escaped there
-    # what a page's Content-Security-Policy allows: this script, and none that a name from a report might become
-    environment.filters["digest"] = lambda code: f"sha256-{b64encode(sha256(code.encode()).digest()).decode('ascii')}"
-    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files  # nosec B704
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
+    # SVG that charts.py made; names in it are escaped there
+    environment.filters["drawing"] = Markup
+    # what a page's Content-Security-Policy allows: this script, and none that a name from a report
+    # might become
+    environment.filters["digest"] = lambda code: (
+        f"sha256-{b64encode(sha256(code.encode()).digest()).decode('ascii')}"
+    )
+    # style and scripts, our own files
+    environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  # nosec B704
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "ensure_ascii": False,
+        "sort_keys": False,
+    }
     text = environment.get_template(template).render(page=view)
     shown = text.translate(_CONTROL)
-    return shown.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
+    # a report may hold half a surrogate pair
+    return shown.encode("utf-8", "replace").decode("utf-8")
 
 
 def _source(name: str) -> str:

@@ -21,7 +21,8 @@ _CLAUSES = ("; ", ": ", ", ", " (")
 
 
 def shortened(text: str) -> str:
-    """At most LONGEST characters, cut at a word: for a sentence that stands alone, without details after it."""
+    """At most LONGEST characters, cut at a word: for a sentence that stands alone, without details
+    after it."""
     if len(text) <= LONGEST:
         return text
     whole = text[: LONGEST - 1].rpartition(" ")[0] or text[: LONGEST - 2]
@@ -30,7 +31,8 @@ def shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: a sentence, and details after it. ``evidence`` is the section of the page that proves it."""
+    """One finding: a sentence, and details after it. ``evidence`` is the section of the page that
+    proves it."""
 
     text: str
     evidence: str
@@ -40,7 +42,8 @@ class Finding:
 
     @property
     def first(self) -> str:
-        """The first sentence of several, at most LONGEST characters: a longer one ends after a clause."""
+        """The first sentence of several, at most LONGEST characters: a longer one ends after
+        a clause."""
         return _first(self.text)[0]
 
     @property

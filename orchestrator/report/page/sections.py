@@ -13,7 +13,14 @@ from perfctl.orchestrator.analyse.counters.sums import instructions, ops_path
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.derived.rules import error_of
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedStudy, Study, heading, parts, studies
+from perfctl.orchestrator.analyse.ledger.prepared import (
+    PreparedBatch,
+    PreparedStudy,
+    Study,
+    heading,
+    parts,
+    studies,
+)
 from perfctl.orchestrator.analyse.usage.exchange import JobTalk
 from perfctl.orchestrator.analyse.usage.served import same_sequences
 from perfctl.orchestrator.report.charts import study as charts_study
@@ -33,23 +40,56 @@ from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, sw
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
-from perfctl.orchestrator.report.tables import Cell, Column, Table, amount, listing, name_cell, nothing, text_cell
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    amount,
+    listing,
+    name_cell,
+    nothing,
+    text_cell,
+)
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 COLUMNS = (
-    Column("batch"), Column("layer", style="code"), Column("direction", style="text"), Column("kernel", style="code"),
+    Column("batch"),
+    Column("layer", style="code"),
+    Column("direction", style="text"),
+    Column("kernel", style="code"),
     Column("launches", note="of this kernel with this rule, in all steps that were recorded"),
-    Column("instruction", style="text"), Column("derived", note="threads of one launch; tensor: FLOP, 1 multiply-add = 2"),
+    Column("instruction", style="text"),
+    Column("derived", note="threads of one launch; tensor: FLOP, 1 multiply-add = 2"),
     Column("counted", note="the same instruction of the same launch, from its counter"),
-    Column("deviation", style="text", note="derived against counted"), Column("rule", style="text"),
-    Column("verified", style="text", note="error of this rule on launches whose counters are known"),
-)  # fmt: skip
+    Column("deviation", style="text", note="derived against counted"),
+    Column("rule", style="text"),
+    Column(
+        "verified", style="text", note="error of this rule on launches whose counters are known"
+    ),
+)
 NUMBERS = (
-    "charts", "parts", "times", "phases", "passes", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline",
-    "operators", "ranges", "api", "ranks", "utilisation", "memory", "summaries",
-)  # fmt: skip
+    "charts",
+    "parts",
+    "times",
+    "phases",
+    "passes",
+    "inference",
+    "ledger",
+    "roofline",
+    "sweep",
+    "switches",
+    "kernels",
+    "timeline",
+    "operators",
+    "ranges",
+    "api",
+    "ranks",
+    "utilisation",
+    "memory",
+    "summaries",
+)
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
@@ -69,7 +109,9 @@ def derived_table(study: PreparedStudy, names: Mapping[str, str] | None = None) 
     return listing("Derived counts, by the rule of each kernel", COLUMNS, rows, drop_run=False)
 
 
-def _rows(batch: PreparedBatch, names: Mapping[str, str]) -> Iterator[list[Cell | int | str | None]]:
+def _rows(
+    batch: PreparedBatch, names: Mapping[str, str]
+) -> Iterator[list[Cell | int | str | None]]:
     source = batch.derived or batch.counted
     found = batch.completed | (batch.derived.derived if batch.derived else {})
     groups: dict[tuple[str | None, str | None, str, Derived], list[Kernel]] = defaultdict(list)
@@ -80,11 +122,20 @@ def _rows(batch: PreparedBatch, names: Mapping[str, str]) -> Iterator[list[Cell 
         name_of, value = ("tensor", derived.tensor) if derived.tensor else ("FFMA", derived.ffma)
         counted = _counted(batch, launches[0].launch, name_of)
         yield [
-            batch.batch, text_cell(layer) if layer else nothing("no range says so"), direction,
-            name_cell(name, names.get(name)), len(launches), name_of, amount(value, "FLOP" if derived.tensor else ""),
-            amount(counted, ""), text_cell(f"{(value or 0) / counted - 1:+.1%}") if counted else nothing("not collected"),
-            derived.rule, error_of([derived.family]),
-        ]  # fmt: skip
+            batch.batch,
+            text_cell(layer) if layer else nothing("no range says so"),
+            direction,
+            name_cell(name, names.get(name)),
+            len(launches),
+            name_of,
+            amount(value, "FLOP" if derived.tensor else ""),
+            amount(counted, ""),
+            text_cell(f"{(value or 0) / counted - 1:+.1%}")
+            if counted
+            else nothing("not collected"),
+            derived.rule,
+            error_of([derived.family]),
+        ]
 
 
 def _counted(batch: PreparedBatch, launch: int, name: str) -> float | None:
@@ -93,13 +144,18 @@ def _counted(batch: PreparedBatch, launch: int, name: str) -> float | None:
 
 
 def page_view(
-    runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = (),
+    runs: Iterable[Run],
+    *,
+    generated_at: str,
+    title: str | None,
+    peaks: Sequence[Peaks] = (),
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> PageView:  # fmt: skip
-    """The page of these runs: one part a study, in order of first appearance; studies with a ledger first.
+) -> PageView:
+    """The page of these runs: one part a study, in order of first appearance; studies with a
+    ledger first.
 
-    A bench of many networks is one part, with a row for each point instead of a ledger for each network.
-    ``begun`` is told of each study: its name, how many are done, how many there are.
+    A bench of many networks is one part, with a row for each point instead of a ledger for each
+    network. ``begun`` is told of each study: its name, how many are done, how many there are.
     """
     whole, bench = _apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
@@ -111,10 +167,21 @@ def page_view(
     inference = _inference([study for study in found if answered(study)])
     if inference is not None:
         drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
-    views = (*([inference] if inference else []), *_benches(bench, len(found) + 1), *_told_apart(drawn))
-    if title is None and inference is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+    views = (
+        *([inference] if inference else []),
+        *_benches(bench, len(found) + 1),
+        *_told_apart(drawn),
+    )
+    if (
+        title is None
+        and inference is None
+        and not bench
+        and len(found) > 1
+        and len(parts(found)) == 1
+    ):
         models = dict.fromkeys(
-            study.runs[0].report.environment.get("option:model") or study.workload for study in found
+            study.runs[0].report.environment.get("option:model") or study.workload
+            for study in found
         )
         title = f"{' and '.join(filter(None, models))}, {len(found)} parts of a study"
     if title is None:
@@ -122,8 +189,12 @@ def page_view(
         several = f"{len(shown)} studies and reports" if views else "nothing to show"
         title = shown[0].heading if len(shown) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
-    stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
-    together = overview([(f"s{number}", one) for number, one in enumerate(analysed, 1) if not answered(one.study)])
+    stamp = re.sub(
+        r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at
+    )
+    together = overview(
+        [(f"s{number}", one) for number, one in enumerate(analysed, 1) if not answered(one.study)]
+    )
     return PageView(title, stamp, views, overview=together)
 
 
@@ -138,7 +209,8 @@ def _apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
 
 
 def _benches(bench: Sequence[Study], first: int) -> Iterable[StudyView]:
-    """Few pages have one, so what draws it is loaded for these alone; the same holds for inference."""
+    """Few pages have one, so what draws it is loaded for these alone; the same holds
+    for inference."""
     if not bench:
         return ()
     from perfctl.orchestrator.report.page.bench import bench_views
@@ -155,7 +227,8 @@ def _inference(found: Sequence[Study]) -> StudyView | None:
 
 
 def _details(view: StudyView, study: Study, found: Sequence[Study]) -> StudyView:
-    """A study of inference below the view of all models: folded, unless it is the only one and was profiled."""
+    """A study of inference below the view of all models: folded, unless it is the only one and
+    was profiled."""
     if not answered(study):
         return view
     alone = len(found) == 1 and any(run.profiler != "none" for run in study.runs)
@@ -167,17 +240,24 @@ def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
     often = Tally(view.heading for view in views)
     devices = [dict(view.facts).get("device") for view in views]
     return tuple(
-        replace(view, heading=f"{view.heading}, {device}") if often[view.heading] > 1 and device else view
+        replace(view, heading=f"{view.heading}, {device}")
+        if often[view.heading] > 1 and device
+        else view
         for view, device in zip(views, devices, strict=True)
     )
 
 
 def _ranks(found: Sequence[Study]) -> dict[int, tuple[JobTalk, ...]]:
-    """Number of a study, from 1 -> the jobs whose first rank is in it: each rank is a study of its own."""
+    """Number of a study, from 1 -> the jobs whose first rank is in it: each rank is a study of
+    its own."""
     made: dict[int, tuple[JobTalk, ...]] = {}
     for talk in talks(run for study in found for run in study.runs):
         first = talk.job.ranks[0].run
-        number = next(number for number, study in enumerate(found, 1) if any(run is first for run in study.runs))
+        number = next(
+            number
+            for number, study in enumerate(found, 1)
+            if any(run is first for run in study.runs)
+        )
         made[number] = (*made.get(number, ()), talk)
     return made
 
@@ -189,14 +269,20 @@ def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyV
     if answered(study):  # they are in the view of all models
         said = tuple(item for item in said if item.evidence != "inference")
     origins = about.origins(study.runs)
-    origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
+    origin = (
+        None
+        if {name for name, _ in origins} <= {"measured"}
+        else " and ".join(name for name, _ in origins)
+    )
     sections = tuple(
         replace(part, origin=origin) if part.key in NUMBERS else part
         for part in _parts(found, key, origin, ranks, said)
     )
     shown = {part.key for part in sections}
     if "ledger" in shown:
-        said = tuple(item if item.evidence in shown else replace(item, evidence="ledger") for item in said)
+        said = tuple(
+            item if item.evidence in shown else replace(item, evidence="ledger") for item in said
+        )
     news = [item for item in said if not item.warning]
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
     chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
@@ -204,14 +290,24 @@ def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyV
         ("what", study.runs[0].report.form if study.foreign else ""),
         ("modules", next(filter(None, map(usage.placed_text, study.runs)), "")),
         ("phases", next(filter(None, map(usage.phase_text, study.runs)), "")),
-        ("device", f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else "")),
+        (
+            "device",
+            f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else ""),
+        ),
         ("batch", " ".join(map(str, study.batches)) or _sequences(study)),
-        ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
-    )  # fmt: skip
+        ("tools", about.tools(study.runs)),
+        ("from", about.began(study.runs)),
+    )
     return StudyView(
-        key, heading(study), tuple((name, value) for name, value in facts if value), origins,
-        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), sections,
-    )  # fmt: skip
+        key,
+        heading(study),
+        tuple((name, value) for name, value in facts if value),
+        origins,
+        tuple(news[:SHOWN]),
+        tuple(news[SHOWN:]),
+        tuple(item for item in said if item.warning),
+        sections,
+    )
 
 
 def _sequences(study: Study) -> str:
@@ -228,9 +324,14 @@ def _told_above(sweep: Sequence[Reason], said: Sequence[Finding]) -> tuple[Reaso
 
 
 def _parts(
-    found: Analysis, key: str, origin: str | None, ranks: tuple[JobTalk, ...], said: Sequence[Finding]
+    found: Analysis,
+    key: str,
+    origin: str | None,
+    ranks: tuple[JobTalk, ...],
+    said: Sequence[Finding],
 ) -> Iterable[Section]:
-    """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
+    """The parts that have contents, in the page's order. ``origin``: of numbers not measured on
+    this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
     drawn = chart_views(key, found, timed=not answered(study))
@@ -259,19 +360,35 @@ def _parts(
     if entries_view is not None and entries_view.matrix is None:
         yield entries_view
     yield from _tables(
-        "derived", "Derived counts", derived_table(found.prepared, found.names), folded=found.ledger.any_counted
+        "derived",
+        "Derived counts",
+        derived_table(found.prepared, found.names),
+        folded=found.ledger.any_counted,
     )
     if tables := roofline_tables(found.roofline, found.names):
         drawn_roof = roofline_charts(key, found.roofline, colours, found.names)
-        yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
-    swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
+        yield Section(
+            "roofline",
+            "Roofline",
+            note=roofs_note(found.roofline),
+            charts=drawn_roof,
+            tables=tables,
+        )
+    swept = (
+        ()
+        if study.foreign
+        else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
+    )
     steps = _some(page_study.steps(some))
     if swept or steps or drawn[first:]:
         title = "Steps" if study.foreign else "Batch sweep"
         yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[first:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
     by_name = _some(kernels.summary(found.prepared.runs, names=found.names))
-    long = (kernels.launches(found.prepared.runs, found.names), page_study.counters(some, found.names))
+    long = (
+        kernels.launches(found.prepared.runs, found.names),
+        page_study.counters(some, found.names),
+    )
     if grids := tuple(grid for grid in long if grid):
         yield Section("kernels", "Kernels", tables=by_name, grids=grids)
     yield from _tables(
@@ -287,7 +404,13 @@ def _parts(
         yield from _absent("timeline", "Timeline", timeline.absent(some))
     folded = not study.foreign
     yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
-    yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
+    yield from _tables(
+        "ranges",
+        "Ranges and copies",
+        page_study.ranges(some),
+        page_study.copies(some),
+        folded=folded,
+    )
     yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
     yield from _tables("ranks", "Ranks", *(view for talk in ranks for view in ranks_tables(talk)))
     used = [item.usage for item in found.prepared.runs]
@@ -309,7 +432,9 @@ def _parts(
     yield from _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(some))
     yield from _tables("summaries", "Summaries", page_study.summaries(some))
     tables = _some(about.runs_table(study), about.differences(some))
-    yield Section("runs", "Runs and environment", tables=tables, environment=about.environment(some))
+    yield Section(
+        "runs", "Runs and environment", tables=tables, environment=about.environment(some)
+    )
     yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
@@ -324,20 +449,27 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
     whole = {short: name[:1000] for name, short in found.names.items() if name != short}
     drawn = matrix(found, minor)
     return Section(
-        "ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)), matrix=drawn,
-        small=_small(found, drawn) if drawn else (), trails=packed(trails(found)) | {"names": whole},
-    )  # fmt: skip
+        "ledger",
+        "Ledger",
+        ledger=replace(view, sweep=_told_above(view.sweep, said)),
+        matrix=drawn,
+        small=_small(found, drawn) if drawn else (),
+        trails=packed(trails(found)) | {"names": whole},
+    )
 
 
 def _small(found: Analysis, drawn: Matrix) -> tuple[str, ...]:
-    """Names of the rows beyond the PRINTED that take the most time, or have the most FLOPs on paper where none is timed."""
+    """Names of the rows beyond the PRINTED that take the most time, or have the most FLOPs on paper
+    where none is timed."""
     weight: dict[str, tuple[float, float]] = {}
     for row in found.ledger.rows:
         name = f"{row.place} {'' if row.place == row.direction else row.direction}".strip()
         time, work = weight.get(name, (0.0, 0.0))
         weight[name] = max(time, row.share or 0.0), max(work, float(row.paper.value or 0))
     names = [f"{row.layer} {row.direction}".strip() for row in drawn.rows]
-    return tuple(sorted(names, key=lambda name: weight.get(name, (0.0, 0.0)), reverse=True)[PRINTED:])
+    return tuple(
+        sorted(names, key=lambda name: weight.get(name, (0.0, 0.0)), reverse=True)[PRINTED:]
+    )
 
 
 def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:

@@ -1,12 +1,14 @@
-"""The pages of one folder over HTTP, to read them from another machine through a tunnel. Standard library only.
+"""The pages of one folder over HTTP, to read them from another machine through a tunnel. Standard
+library only.
 
-Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log; nothing outside the
-folder, whatever links lead there, and no file with a second name (a hard link); only to callers that named this
-machine (a name that somebody else's DNS points here is refused). Pages may run their own inline script and load
-nothing but the answers of this server.
+Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log;
+nothing outside the folder, whatever links lead there, and no file with a second name (a hard link);
+only to callers that named this machine (a name that somebody else's DNS points here is refused).
+Pages may run their own inline script and load nothing but the answers of this server.
 
-The one address without a file is ``/calculator.json``: the answer of ``answers`` to its query, as JSON. It computes, so only
-callers on this machine are answered, and only where the server listens on this machine's own address.
+The one address without a file is ``/calculator.json``: the answer of ``answers`` to its query, as
+JSON. It computes, so only callers on this machine are answered, and only where the server listens
+on this machine's own address.
 """
 
 from __future__ import annotations
@@ -26,28 +28,38 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 PAGES = {
-    ".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".pdf": "application/pdf",
-    ".csv": "text/csv; charset=utf-8", ".md": "text/plain; charset=utf-8",
-}  # fmt: skip
+    ".html": "text/html; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".pdf": "application/pdf",
+    ".csv": "text/csv; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+}
 """Ending -> content type of a file that may be served."""
 ANSWERS = "/calculator.json"
 Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
 SHOWN = 500
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _POLICY = {
-    "text/html; charset=utf-8": f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-    "font-src data:; connect-src 'self'",
+    "text/html; charset=utf-8": (
+        f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+        "font-src data:; connect-src 'self'"
+    ),
     "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'",
 }
 _HEADERS = {
-    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
-}  # fmt: skip
+}
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps, ``answers`` those of ``ANSWERS``.
+    """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps, ``answers``
+    those of ``ANSWERS``.
 
     Raises OSError when the address is taken or is not this machine's.
     """
@@ -57,13 +69,20 @@ class PageServer(ThreadingHTTPServer):
     """Called, from any thread, with one line about a page that could not be made."""
 
     def __init__(
-        self, folder: Path, host: str, port: int, listing: Callable[[], str], answers: Answers | None = None
+        self,
+        folder: Path,
+        host: str,
+        port: int,
+        listing: Callable[[], str],
+        answers: Answers | None = None,
     ) -> None:
         self.folder = folder.resolve()
         self.listing = listing
         self.local = _is_local(host)
         self.answers = answers if self.local else None
-        self.names = {"localhost", host.lower()} | (set() if self.local else {socket.gethostname().lower()})
+        self.names = {"localhost", host.lower()} | (
+            set() if self.local else {socket.gethostname().lower()}
+        )
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -79,7 +98,8 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
 
     def welcome(self, host: str | None) -> bool:
-        """Is ``host`` (the request's Host) a name of this machine? The port may be that of a tunnel."""
+        """Is ``host`` (the request's Host) a name of this machine? The port may be that of
+        a tunnel."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
         except ValueError:
@@ -95,7 +115,9 @@ class PageServer(ThreadingHTTPServer):
     def find(self, path: str) -> Path | None:
         """The file at this path of an address; None unless it is one that may be served."""
         parts = [unquote(part) for part in path.split("/") if part]
-        if not parts or any(part.startswith(".") or "/" in part or "\\" in part or "\0" in part for part in parts):
+        if not parts or any(
+            part.startswith(".") or "/" in part or "\\" in part or "\0" in part for part in parts
+        ):
             return None
         try:
             file = self.folder.joinpath(*parts).resolve(strict=True)
@@ -117,9 +139,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0].partition("#")[0]
         if path in ("/", "/index.html") and not (path != "/" and self.server.find(path)):
-            self._send_text(HTTPStatus.OK, PAGES[".html"], self.server.listing().encode("utf-8", "replace"))
+            self._send_text(
+                HTTPStatus.OK, PAGES[".html"], self.server.listing().encode("utf-8", "replace")
+            )
             return
-        if path == ANSWERS and self.server.answers is not None and _is_local(self.client_address[0]):
+        if (
+            path == ANSWERS
+            and self.server.answers is not None
+            and _is_local(self.client_address[0])
+        ):
             self._send_answer(self.server.answers)
             return
         file = self.server.find(path) if path.startswith("/") else None
@@ -135,7 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
         status, said = answers(self.path.partition("?")[2].partition("#")[0])
-        self._send_text(status, "application/json", json.dumps(said, separators=(",", ":")).encode())
+        self._send_text(
+            status, "application/json", json.dumps(said, separators=(",", ":")).encode()
+        )
 
     def _send_file(self, file: Path) -> None:
         try:
@@ -180,20 +210,28 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:
-    """(address, name, time of its last change) of the pages in ``folder`` and one below, newest first; how many more."""
+    """(address, name, time of its last change) of the pages in ``folder`` and one below, newest
+    first; how many more."""
     root = folder.resolve()
     found = []
     for file in (*root.glob("*.html"), *root.glob("*/*.html")):
         inside = file.relative_to(root)
-        if not _is_own(file) or file.parent.is_symlink() or any(part.startswith(".") for part in inside.parts):
+        if (
+            not _is_own(file)
+            or file.parent.is_symlink()
+            or any(part.startswith(".") for part in inside.parts)
+        ):
             continue
-        found.append((quote(str(inside), errors="surrogateescape"), str(inside), file.stat().st_mtime))
+        found.append(
+            (quote(str(inside), errors="surrogateescape"), str(inside), file.stat().st_mtime)
+        )
     found.sort(key=lambda item: (-item[2], item[1]))
     return found[:SHOWN], max(0, len(found) - SHOWN)
 
 
 def _is_own(file: Path) -> bool:
-    """A file that has this one name: nobody can say that another name of it is not outside of the folder."""
+    """A file that has this one name: nobody can say that another name of it is not outside of
+    the folder."""
     about = file.lstat()
     return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
 

@@ -10,7 +10,12 @@ from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.prepared import MODES, heading
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
-from perfctl.orchestrator.analyse.usage.inference import LIGHTEST_FIRST, Latency, latencies, least_watched
+from perfctl.orchestrator.analyse.usage.inference import (
+    LIGHTEST_FIRST,
+    Latency,
+    latencies,
+    least_watched,
+)
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short, time
@@ -57,15 +62,29 @@ def overview(found: Sequence[tuple[str, Analysis]]) -> Overview | None:
         return None
     each = [(key, one, _answers(one)) for key, one in found]
     columns = [
-        Column("model or report", style="text"), Column("mode", style="text"), Column("precision", style="text"),
-        Column("device", style="text"), Column("profiler", style="text"), Column("batch", style="text"),
-        Column("fastest batch", note="with the most samples a second; the figures to the right are of this batch size"),
+        Column("model or report", style="text"),
+        Column("mode", style="text"),
+        Column("precision", style="text"),
+        Column("device", style="text"),
+        Column("profiler", style="text"),
+        Column("batch", style="text"),
+        Column(
+            "fastest batch",
+            note="with the most samples a second; the figures to the right are of this batch size",
+        ),
         Column("time per step", base="ns", note="median over the measured steps"),
-        Column("samples/s", note="batch / median step; of inference images/s, batch / mean step, with loading"),
+        Column(
+            "samples/s",
+            note="batch / median step; of inference images/s, batch / mean step, with loading",
+        ),
         Column("counted / paper", note="FLOPs of all layers of which both are known, summed"),
-        Column("GPU busy", note="share of the time with a kernel running, else as the driver read it"),
-    ]  # fmt: skip
-    made = table("Overview", columns, [_overview_row(one, answers) for _, one, answers in each], tools=False)
+        Column(
+            "GPU busy", note="share of the time with a kernel running, else as the driver read it"
+        ),
+    ]
+    made = table(
+        "Overview", columns, [_overview_row(one, answers) for _, one, answers in each], tools=False
+    )
     assert made is not None
     curves = _curves(each)
     return Overview(made, tuple(key for key, _ in found)[:ROWS_SHOWN], *curves)
@@ -79,12 +98,18 @@ def _overview_row(one: Analysis, answers: Sequence[Latency]) -> list[Cell | str 
     study, speed = one.study, _speed(one, answers)
     batches = " ".join(map(str, study.batches))
     return [
-        text_cell(_model(one)), MODES.get(study.mode or "", study.mode), study.precision, about.device_text(study),
-        about.tools(study.runs), batches or nothing("the report does not say"),
-        count(None if speed.per_second is None else speed.batch, speed.why), time_cell(speed.step_ns, speed.why, speed.note),
-        rate(speed.per_second, "samples/s", speed.why), _executed_cell(one, speed.batch),
+        text_cell(_model(one)),
+        MODES.get(study.mode or "", study.mode),
+        study.precision,
+        about.device_text(study),
+        about.tools(study.runs),
+        batches or nothing("the report does not say"),
+        count(None if speed.per_second is None else speed.batch, speed.why),
+        time_cell(speed.step_ns, speed.why, speed.note),
+        rate(speed.per_second, "samples/s", speed.why),
+        _executed_cell(one, speed.batch),
         usage_cell(_busy(one, speed.batch)),
-    ]  # fmt: skip
+    ]
 
 
 def _model(one: Analysis) -> str:
@@ -105,31 +130,43 @@ def _speed(one: Analysis, answers: Sequence[Latency]) -> _Speed:
     point = at.get(batch)
     if point is None or point.step is None:
         return _Speed(batch, None, rates[batch])
-    return _Speed(batch, point.step.median, rates[batch], f"median of {point.step.count} steps; {point.basis}")
+    return _Speed(
+        batch, point.step.median, rates[batch], f"median of {point.step.count} steps; {point.basis}"
+    )
 
 
 def _rates(one: Analysis, answers: Sequence[Latency]) -> dict[int, float]:
-    """Batch size -> samples a second, ascending: images/s of inference over images, else from the median step."""
+    """Batch size -> samples a second, ascending: images/s of inference over images, else from the
+    median step."""
     if answers:
-        return {item.batch: item.images_per_second for item in sorted(answers, key=lambda item: item.batch)}
+        return {
+            item.batch: item.images_per_second
+            for item in sorted(answers, key=lambda item: item.batch)
+        }
     return {point.batch: 1e9 / each for point in one.points if (each := point.per_sample)}
 
 
 def _executed_cell(one: Analysis, batch: int | None) -> Cell:
-    """Counted over paper of all layers with both, at one batch size; of a report without one, of all of it."""
+    """Counted over paper of all layers with both, at one batch size; of a report without one, of
+    all of it."""
     rows = [row for row in one.ledger.rows if row.batch == batch or not one.study.batches]
     known = [row for row in rows if row.ratio is not None]
     if not known:
         reasons = dict.fromkeys(row.counted.reason for row in rows if row.counted.reason)
         return nothing(next(iter(reasons), None) or "no layer has a count and a formula")
-    executed, paper = total_of(row.counted for row in known), sum(row.paper.value or 0 for row in known)
+    executed, paper = (
+        total_of(row.counted for row in known),
+        sum(row.paper.value or 0 for row in known),
+    )
     share = (executed.value or 0) / paper
     title = f"{full(executed.value or 0)} / {full(paper)} FLOP in {len(known)} rows of the ledger"
     return Cell(mark(executed) + ratio(share), title, style_of(executed), rounded(share))
 
 
 def _busy(one: Analysis, batch: int | None) -> UsageShare:
-    runs = [item for item in one.prepared.runs if item.run.batch_size == batch or not one.study.batches]
+    runs = [
+        item for item in one.prepared.runs if item.run.batch_size == batch or not one.study.batches
+    ]
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
     ways = [item.usage.ways for item in runs]
     shares = [*(way.kernels for way in ways), *(way.nvml for way in ways)]
@@ -140,7 +177,8 @@ def _busy(one: Analysis, batch: int | None) -> UsageShare:
 def _curves(
     each: Sequence[tuple[str, Analysis, tuple[Latency, ...]]],
 ) -> tuple[tuple[Chart, ...], tuple[tuple[str, int, str], ...]]:
-    """(drawings, (name, colour, key) of their lines); nothing where fewer than two studies were timed at a batch size."""
+    """(drawings, (name, colour, key) of their lines); nothing where fewer than two studies were
+    timed at a batch size."""
     timed = [(key, one, rates) for key, one, answers in each if (rates := _rates(one, answers))]
     drawn, left = timed[: len(COLOURS)], len(timed) - len(COLOURS)
     if len(drawn) < 2 or len({batch for _, _, rates in drawn for batch in rates}) < 2:
@@ -149,8 +187,20 @@ def _curves(
     note = f"the first {len(COLOURS)}; {left} more stand in the table" if left > 0 else ""
     charts = []
     kinds: tuple[tuple[str, str, str, Callable[[float], float], Callable[[float], str]], ...] = (
-        ("sample", "Time per sample", "time per sample", lambda rate: 1 / rate, lambda s: short(time(s * 1e9))),
-        ("rate", "Samples per second", "samples/s", lambda rate: rate, lambda rate: short(per_second(rate))),
+        (
+            "sample",
+            "Time per sample",
+            "time per sample",
+            lambda rate: 1 / rate,
+            lambda s: short(time(s * 1e9)),
+        ),
+        (
+            "rate",
+            "Samples per second",
+            "samples/s",
+            lambda rate: rate,
+            lambda rate: short(per_second(rate)),
+        ),
     )
     for key, title, up, value, show in kinds:
         lines = [
@@ -158,24 +208,45 @@ def _curves(
             for place, (name, (_, _, rates)) in enumerate(zip(names, drawn, strict=True))
         ]
         values = [value for line in lines for value in line.values]
-        said = "; ".join(f"{line.label} {show(line.values[-1])} at batch {line.batches[-1]}" for line in lines)
+        said = "; ".join(
+            f"{line.label} {show(line.values[-1])} at batch {line.batches[-1]}" for line in lines
+        )
         svg = against_batch(
-            f"overview-{key}", f"{title} against batch size. {said}", lines, show,
-            decades=max(values) > WIDE * min(values), up=up,
-        )  # fmt: skip
+            f"overview-{key}",
+            f"{title} against batch size. {said}",
+            lines,
+            show,
+            decades=max(values) > WIDE * min(values),
+            up=up,
+        )
         charts.append(Chart(f"{title}, by batch size", svg, note))
-    legend = [(name, COLOURS[place], key) for place, (name, (key, _, _)) in enumerate(zip(names, drawn, strict=True))]
+    legend = [
+        (name, COLOURS[place], key)
+        for place, (name, (key, _, _)) in enumerate(zip(names, drawn, strict=True))
+    ]
     return tuple(charts), tuple(legend)
 
 
 def _told_apart(found: Sequence[Analysis]) -> list[str]:
-    """Short names of studies: of model, mode, precision, device and tools what differs between them."""
+    """Short names of studies: of model, mode, precision, device and tools what differs
+    between them."""
     facts = [
-        (_model(one), MODES.get(one.study.mode or "", one.study.mode), one.study.precision,
-         about.device_text(one.study), about.tools(one.study.runs))
+        (
+            _model(one),
+            MODES.get(one.study.mode or "", one.study.mode),
+            one.study.precision,
+            about.device_text(one.study),
+            about.tools(one.study.runs),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     telling = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
-    names = [", ".join(fact for fact, tells in zip(values, telling, strict=True) if tells and fact) for values in facts]
+    names = [
+        ", ".join(fact for fact, tells in zip(values, telling, strict=True) if tells and fact)
+        for values in facts
+    ]
     often = Counter(names)
-    return [f"{name} {place}".strip() if often[name] > 1 or not name else name for place, name in enumerate(names, 1)]
+    return [
+        f"{name} {place}".strip() if often[name] > 1 or not name else name
+        for place, name in enumerate(names, 1)
+    ]

@@ -34,21 +34,30 @@ from perfctl.records.run import Run
 COUNTER_ROWS = 50_000
 """Kernel names x counters that the page carries; the rest stays in the store."""
 
+CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
+
 
 def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | None:
     """One row a batch size: time, samples per second, memory. None where none of these is known.
 
-    ``rates`` False leaves out time per sample and samples per second, which follow from the median step: inference has
-    images/s from the mean step in a table of its own, and one quantity has one figure.
+    ``rates`` False leaves out time per sample and samples per second, which follow from the median
+    step: inference has images/s from the mean step in a table of its own, and one quantity has
+    one figure.
     """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch", order="ascending"), Column("samples per step", note="of all batches that make a step"),
+        Column("batch", order="ascending"),
+        Column("samples per step", note="of all batches that make a step"),
         Column("time per step", base="ns"),
-        Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
+        Column(
+            "over repeats",
+            style="text",
+            note="95 % interval of the step over the repeats of the sweep",
+        ),
         *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
-        *(Column(name, base="B") for name in quantities), Column("problems", style="text"),
-    ]  # fmt: skip
+        *(Column(name, base="B") for name in quantities),
+        Column("problems", style="text"),
+    ]
     rows = []
     for point in points:
         problems = "; ".join(point.problems)
@@ -57,14 +66,30 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
         if point.step is not None and point.samples is None:
-            why = f"a step has {point.batches:g} batches, and their samples do not fit the batch size"
-        rows.append([
-            text_cell(point.batch), _samples(point), time_cell(point.step.median if point.step else None, why, note),
-            _over_repeats(point),
-            *((time_cell(each, why), tables.rate(1e9 / each if each else None, "samples/s", why)) if rates else ()),
-            *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
-            problems or nothing("none"),
-        ])  # fmt: skip
+            why = (
+                f"a step has {point.batches:g} batches, and their samples do not fit the batch size"
+            )
+        rows.append(
+            [
+                text_cell(point.batch),
+                _samples(point),
+                time_cell(point.step.median if point.step else None, why, note),
+                _over_repeats(point),
+                *(
+                    (
+                        time_cell(each, why),
+                        tables.rate(1e9 / each if each else None, "samples/s", why),
+                    )
+                    if rates
+                    else ()
+                ),
+                *(
+                    size_cell(point.memory.get(name), "this run did not record it")
+                    for name in quantities
+                ),
+                problems or nothing("none"),
+            ]
+        )
     found = listing("Batch sweep", columns, rows, drop_run=False, tools=False)
     return found if found and len(found.columns) > 1 else None
 
@@ -82,83 +107,164 @@ def _over_repeats(point: BatchPoint) -> Cell:
         return nothing("the sweep was not repeated (--repeat)")
     wide = interval_too_wide(point.repeats) if point.interval else None
     ends = point.interval or (min(point.repeats), max(point.repeats))
-    seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
+    seen = (
+        f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
+    )
     if wide is not None:
-        return Cell(f"unknown: needs {wide.further}", f"{wide.reason}; {seen}", "no", value="unknown")
+        return Cell(
+            f"unknown: needs {wide.further}", f"{wide.reason}; {seen}", "no", value="unknown"
+        )
     return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
 def operators(runs: Sequence[Run]) -> Table | None:
-    """Framework operations, the largest self time (or device time) first, every run on its own rows."""
+    """Framework operations, the largest self time (or device time) first, every run on its
+    own rows."""
     found = [(run, item) for run in runs for item in run.report.operations]
-    found.sort(key=lambda pair: (-(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0), pair[1].name))
+    found.sort(
+        key=lambda pair: (
+            -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
+            pair[1].name,
+        )
+    )
     columns = [
-        RUN, Column("operation", style="code"), Column("category", style="text"),
-        Column("layer", style="code"), Column("direction", style="text"), Column("calls"),
+        RUN,
+        Column("operation", style="code"),
+        Column("category", style="text"),
+        Column("layer", style="code"),
+        Column("direction", style="text"),
+        Column("calls"),
         Column("self time", base="ns", note="on the host, children excluded", order="descending"),
-        Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
+        Column(
+            "host time",
+            base="ns",
+            note="on the host, children included: rows overlap, do not add them up",
+        ),
         Column("device time", base="ns", note="of the kernels it launched", order="descending"),
-        Column("allocated, all calls", base="B", note="net bytes of every call added up: not memory in use at one time"),
-        Column("FLOPs", "FLOP", note="as the report states them; its own convention, which may not be ours"),
-    ]  # fmt: skip
+        Column(
+            "allocated, all calls",
+            base="B",
+            note="net bytes of every call added up: not memory in use at one time",
+        ),
+        Column(
+            "FLOPs",
+            "FLOP",
+            note="as the report states them; its own convention, which may not be ours",
+        ),
+    ]
     rows = [
-        [run_label(run), item.name, item.category, item.layer and text_cell(item.layer), item.direction, item.calls,
-         item.self_cpu_ns, item.cpu_ns, item.device_ns, item.memory_bytes,
-         amount(item.flops, "FLOP", "the report does not say")]
+        [
+            run_label(run),
+            item.name,
+            item.category,
+            item.layer and text_cell(item.layer),
+            item.direction,
+            item.calls,
+            item.self_cpu_ns,
+            item.cpu_ns,
+            item.device_ns,
+            item.memory_bytes,
+            amount(item.flops, "FLOP", "the report does not say"),
+        ]
         for run, item in found
-    ]  # fmt: skip
+    ]
     return listing("Framework operations, summed over each run", columns, rows)
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:
-    """Ranges by name, the most GPU time first: GPU time of what they launched, and time on the host, each labelled. Nested
-    ranges overlap, so there is no share."""
+    """Ranges by name, the most GPU time first: GPU time of what they launched, and time on the
+    host, each labelled. Nested ranges overlap, so there is no share."""
     columns = [
-        RUN, Column("range", style="code"), Column("domain", style="text"), Column("times"),
-        Column("GPU time", base="ns", order="descending",
-               note="sum of the kernels, copies and memsets that the range launched on its own thread"),
-        Column("GPU span", base="ns", note="sum, from the first start to the last end of these in each range"),
-        Column("host time", base="ns", note="sum, on the host's clock, ranges inside included: rows overlap",
-               order="descending"),
-        Column("host mean", base="ns"), Column("host longest", base="ns"),
-    ]  # fmt: skip
+        RUN,
+        Column("range", style="code"),
+        Column("domain", style="text"),
+        Column("times"),
+        Column(
+            "GPU time",
+            base="ns",
+            order="descending",
+            note="sum of the kernels, copies and memsets that the range launched on its own thread",
+        ),
+        Column(
+            "GPU span",
+            base="ns",
+            note="sum, from the first start to the last end of these in each range",
+        ),
+        Column(
+            "host time",
+            base="ns",
+            note="sum, on the host's clock, ranges inside included: rows overlap",
+            order="descending",
+        ),
+        Column("host mean", base="ns"),
+        Column("host longest", base="ns"),
+    ]
     totals = [item for run in runs for item in range_totals(run)]
     totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
     rows = [
-        [run_label(item.run), item.name, item.domain, item.times, item.gpu_ns, item.span_ns, item.host_ns,
-         item.host_ns / item.times, item.longest_ns]
+        [
+            run_label(item.run),
+            item.name,
+            item.domain,
+            item.times,
+            item.gpu_ns,
+            item.span_ns,
+            item.host_ns,
+            item.host_ns / item.times,
+            item.longest_ns,
+        ]
         for item in totals
-    ]  # fmt: skip
+    ]
     return listing("Ranges by name", columns, rows)
 
 
-CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
-
-
 def api_calls(runs: Sequence[Run]) -> Table | None:
-    """Calls of the CUDA or HIP runtime, then of the operating system and libraries, summed over each run, the longest of each first.
+    """Calls of the CUDA or HIP runtime, then of the operating system and libraries, summed over
+    each run, the longest of each first.
 
-    A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a table of their own.
+    A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a
+    table of their own.
     """
     found = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
     totals: dict[tuple[str, str], int] = defaultdict(int)
     for run, item in found:
         totals[run_label(run), item.domain] += item.total_ns or 0
     columns = [
-        RUN, Column("domain", style="text"), Column("name", style="code"), Column("calls"),
+        RUN,
+        Column("domain", style="text"),
+        Column("name", style="code"),
+        Column("calls"),
         Column("total", base="ns", note="time on the host, calls of all threads added up"),
         Column("share", note="of its domain's total"),
-        Column("mean", base="ns"), Column("shortest", base="ns"), Column("longest", base="ns"),
-    ]  # fmt: skip
+        Column("mean", base="ns"),
+        Column("shortest", base="ns"),
+        Column("longest", base="ns"),
+    ]
     rows = []
     for run, item in sorted(
-        found, key=lambda pair: (pair[1].domain not in ("cuda", "hip"), pair[1].domain, -(pair[1].total_ns or 0))
+        found,
+        key=lambda pair: (
+            pair[1].domain not in ("cuda", "hip"),
+            pair[1].domain,
+            -(pair[1].total_ns or 0),
+        ),
     ):
         whole = totals[run_label(run), item.domain]
         share = item.total_ns / whole if item.total_ns is not None and whole else None
         mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
-        rows.append([run_label(run), item.domain, item.name, item.calls, item.total_ns, share_cell(share), mean,
-                     item.min_ns, item.max_ns])  # fmt: skip
+        rows.append(
+            [
+                run_label(run),
+                item.domain,
+                item.name,
+                item.calls,
+                item.total_ns,
+                share_cell(share),
+                mean,
+                item.min_ns,
+                item.max_ns,
+            ]
+        )
     return listing(CALLS, columns, rows)
 
 
@@ -168,13 +274,20 @@ def copies(runs: Sequence[Run]) -> Table | None:
     for run in runs:
         for item in run.report.copies:
             kinds[run_label(run), item.kind].append(item)
-    columns = [RUN, Column("copy", style="text"), Column("times"), Column("bytes", base="B"),
-               Column("time", base="ns", order="descending")]  # fmt: skip
+    columns = [
+        RUN,
+        Column("copy", style="text"),
+        Column("times"),
+        Column("bytes", base="B"),
+        Column("time", base="ns", order="descending"),
+    ]
     rows: list[list[Any]] = []
     for key, items in kinds.items():
         sizes = [item.bytes for item in items if item.bytes is not None]
         times = [item.duration_ns for item in items if item.duration_ns is not None]
-        rows.append([*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None])
+        rows.append(
+            [*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None]
+        )
     rows.sort(key=lambda row: -(row[-1] or 0))
     return listing("Copies and memsets", columns, rows)
 
@@ -191,7 +304,8 @@ def summaries(runs: Sequence[Run]) -> Table | None:
 
 
 def _ready_made(item: Summary, run: Run) -> Cell:
-    """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded to nothing says so."""
+    """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
+    to nothing says so."""
     if item.value is None:
         return word(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
@@ -202,21 +316,31 @@ def _ready_made(item: Summary, run: Run) -> Cell:
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        RUN, Column("phase", style="text"), Column("number"), Column("time", base="ns", note="on the host's clock"),
+        RUN,
+        Column("phase", style="text"),
+        Column("number"),
+        Column("time", base="ns", note="on the host's clock"),
         Column("loss"),
         Column("accuracy"),
-    ]  # fmt: skip
+    ]
     rows = [
-        [run_label(run), item.phase, item.number, item.duration_ns, tables.decimal_cell(item.loss, "not recorded"),
-         share_cell(item.accuracy, "not recorded")]
+        [
+            run_label(run),
+            item.phase,
+            item.number,
+            item.duration_ns,
+            tables.decimal_cell(item.loss, "not recorded"),
+            share_cell(item.accuracy, "not recorded"),
+        ]
         for run in runs
         for item in run.report.steps
-    ]  # fmt: skip
+    ]
     return listing("Steps and phases", columns, rows)
 
 
 def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
-    """Counters by kernel name and metric: smallest and largest over the launches. ``short``: kernel names."""
+    """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
+    kernel names."""
     sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
@@ -226,10 +350,21 @@ def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
                 sums[run_label(run), name, item.name, item.unit or ""].append(item.value)
     if not sums:
         return None
-    rows = [(*key, len(values), min(values), max(values)) for key, values in list(sums.items())[:COUNTER_ROWS]]
-    heads = (("run", "text"), ("kernel", "code"), ("counter", "code"), ("unit", "text"), ("values", "int"),
-             ("smallest", "si"), ("largest", "si"))  # fmt: skip
+    rows = [
+        (*key, len(values), min(values), max(values))
+        for key, values in list(sums.items())[:COUNTER_ROWS]
+    ]
+    heads = (
+        ("run", "text"),
+        ("kernel", "code"),
+        ("counter", "code"),
+        ("unit", "text"),
+        ("values", "int"),
+        ("smallest", "si"),
+        ("largest", "si"),
+    )
     columns = [
-        ((label, "", kind), values) for (label, kind), values in zip(heads, zip(*rows, strict=True), strict=True)
+        ((label, "", kind), values)
+        for (label, kind), values in zip(heads, zip(*rows, strict=True), strict=True)
     ]
     return long_table("counters", columns, len(rows), len(sums) - len(rows), names=short)

@@ -1,6 +1,8 @@
-"""Everything that a run recorded on a clock, as tracks: host ranges by thread, ranges on the GPU, kernels and copies by stream.
+"""Everything that a run recorded on a clock, as tracks: host ranges by thread, ranges on the GPU,
+kernels and copies by stream.
 
-Numbers travel as LEB128 integers in base64, names once each: about 9 bytes a bar, so that 100,000 kernels take 0.9 MB.
+Numbers travel as LEB128 integers in base64, names once each: about 9 bytes a bar, so that 100,000
+kernels take 0.9 MB.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 MOST = 250_000
-"""Bars of all runs of a study together. Beyond it, short neighbours are merged, which the view says."""
+"""Bars of all runs of a study together. Beyond it, short neighbours are merged, which the
+view says."""
 LANES = 16
 """Rows of a track; bars nested deeper are left out and counted."""
 FINEST = 1024
@@ -77,9 +80,11 @@ class _Numbers(dict[Any, int]):
 def timelines(
     runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """A view for each run with start times, in order; ncu has none (it runs kernels one by one, many times each).
+    """A view for each run with start times, in order; ncu has none (it runs kernels one by one,
+    many times each).
 
-    ``short``: kernel names of the page. A view has the whole names of those that are shortened, for the hover.
+    ``short``: kernel names of the page. A view has the whole names of those that are shortened, for
+    the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
     short = short_names(timed) if short is None else short
@@ -88,7 +93,10 @@ def timelines(
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
         took[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
     # where no layer has a colour, the names that take most time have one
-    hues = {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
+    hues = {
+        name: number
+        for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])
+    }
     whole = {brief: name[:1000] for name, brief in short.items() if brief != name}
     return [_view(run, tracks, MOST // len(found), colours, hues, whole) for run, tracks in found]
 
@@ -96,14 +104,20 @@ def timelines(
 def absent(runs: Sequence[Run]) -> str | None:
     """Why there is no timeline; None when there is one, or no kernel was timed."""
     if any(kernel.duration_ns is not None for run in runs for kernel in run.report.kernels):
-        return "no run has start times: ncu runs kernels one by one and keeps none, nsys and torch do"
+        return (
+            "no run has start times: ncu runs kernels one by one and keeps none, nsys and torch do"
+        )
     return None
 
 
 def _view(
-    run: Run, tracks: Sequence[_Track], room: int, colours: Mapping[str, int], hues: Mapping[str, int],
+    run: Run,
+    tracks: Sequence[_Track],
+    room: int,
+    colours: Mapping[str, int],
+    hues: Mapping[str, int],
     whole: Mapping[str, str],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     begin = min(bar.start for track in tracks for bar in track.bars)
     end = max(bar.start + bar.length for track in tracks for bar in track.bars)
     notes = [note for track in tracks if (note := _laid(track))]
@@ -128,33 +142,58 @@ def _view(
         others = OTHER in of_place
     legend += [(OTHER, "other kernels" if hues else "other layers", None)] * others
     return {
-        "label": run_label(run), "length": end - begin, "open": [opened[0] - begin, opened[1] - begin], "opened": words,
-        "notes": notes, "tracks": packed, "names": list(names), "texts": list(texts),
-        "places": [list(place or ("", None)) for place in places], "colours": of_place,
-        "hues": {names[name]: number for name, number in hues.items() if name in names}, "legend": legend,
+        "label": run_label(run),
+        "length": end - begin,
+        "open": [opened[0] - begin, opened[1] - begin],
+        "opened": words,
+        "notes": notes,
+        "tracks": packed,
+        "names": list(names),
+        "texts": list(texts),
+        "places": [list(place or ("", None)) for place in places],
+        "colours": of_place,
+        "hues": {names[name]: number for name, number in hues.items() if name in names},
+        "legend": legend,
         "whole": {brief: name for brief, name in whole.items() if brief in names},
-    }  # fmt: skip
+    }
 
 
 def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
-    """(the part that a view shows first, its name): a step of median length, else from the first kernel to the last."""
-    steps = [item for item in run.report.ranges
-             if item.step is not None and item.duration_ns is not None and item.name.startswith("perfctl:step:")]  # fmt: skip
+    """(the part that a view shows first, its name): a step of median length, else from the first
+    kernel to the last."""
+    steps = [
+        item
+        for item in run.report.ranges
+        if item.step is not None
+        and item.duration_ns is not None
+        and item.name.startswith("perfctl:step:")
+    ]
     if steps:
         middle = median(item.duration_ns or 0 for item in steps)
         step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
-        ends = (_end(kernel) for kernel in run.report.kernels if kernel.step == step.step and _timed(kernel))
+        ends = (
+            _end(kernel)
+            for kernel in run.report.kernels
+            if kernel.step == step.step and _timed(kernel)
+        )
         last = max(ends, default=0)
-        words = f"step {step.step}" + (f", of median length among {len(steps)}" if len(steps) > 1 else "")
+        words = f"step {step.step}" + (
+            f", of median length among {len(steps)}" if len(steps) > 1 else ""
+        )
         return (step.start_ns, max(last, step.start_ns + (step.duration_ns or 0))), words
     timed = [kernel for kernel in run.report.kernels if _timed(kernel)]
     numbered = sorted({kernel.step for kernel in timed if kernel.step is not None})
     if numbered:
         wanted = numbered[len(numbered) // 2]
-        timed, words = [kernel for kernel in timed if kernel.step == wanted], f"the kernels of step {wanted}"
+        timed, words = (
+            [kernel for kernel in timed if kernel.step == wanted],
+            f"the kernels of step {wanted}",
+        )
     else:
         words = "the time from the first kernel to the end of the last"
-    return ((min(kernel.start_ns or 0 for kernel in timed), max(map(_end, timed))) if timed else None), words
+    return (
+        (min(kernel.start_ns or 0 for kernel in timed), max(map(_end, timed))) if timed else None
+    ), words
 
 
 def _tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
@@ -169,9 +208,13 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
     for item in run.report.ranges:
         if item.duration_ns is not None:
             domain = "" if item.domain is None else f"domain {item.domain}"
-            bar = Bar(item.start_ns, item.duration_ns, _name(item), _place(item), domain, item.number)
+            bar = Bar(
+                item.start_ns, item.duration_ns, _name(item), _place(item), domain, item.number
+            )
             threads[item.thread].append(bar)
-    for number, bars in enumerate(sorted(threads.values(), key=lambda bars: min(bar.start for bar in bars)), 1):
+    for number, bars in enumerate(
+        sorted(threads.values(), key=lambda bars: min(bar.start for bar in bars)), 1
+    ):
         title = "host ranges" if len(threads) == 1 else f"host ranges, thread {number}"
         yield _Track(title, "range", None, bars)
 
@@ -181,10 +224,14 @@ def _projected_tracks(run: Run) -> Iterator[_Track]:
     for found in projections(run):
         item, length = found.range, found.end_ns - found.start_ns
         text = "" if item.gpu_ns is None else f"its kernels and copies took {time(item.gpu_ns)}"
-        devices[found.device].append(Bar(found.start_ns, length, _name(item), _place(item), text, item.number))
+        devices[found.device].append(
+            Bar(found.start_ns, length, _name(item), _place(item), text, item.number)
+        )
     for device, bars in sorted(devices.items()):
         on = f"GPU {device}" if len(devices) > 1 else "the GPU"
-        yield _Track(f"ranges projected to {on}: first to last kernel launched inside", "gpu", device, bars)
+        yield _Track(
+            f"ranges projected to {on}: first to last kernel launched inside", "gpu", device, bars
+        )
 
 
 def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
@@ -193,12 +240,24 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     for kernel in run.report.kernels:
         if not _timed(kernel):
             continue
-        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.block_x, kernel.block_y, kernel.block_z)
+        sides = (
+            kernel.grid_x,
+            kernel.grid_y,
+            kernel.grid_z,
+            kernel.block_x,
+            kernel.block_y,
+            kernel.block_z,
+        )
         if (shape := shapes.get(sides)) is None:
             shape = shapes[sides] = _shape(sides)
         name = short.get(kernel.name, kernel.name)[:1000]
         bar = Bar(
-            kernel.start_ns or 0, round(kernel.duration_ns or 0), name, _place(kernel), shape, kernel.range_number
+            kernel.start_ns or 0,
+            round(kernel.duration_ns or 0),
+            name,
+            _place(kernel),
+            shape,
+            kernel.range_number,
         )
         streams["kernel", kernel.device_index or 0, _stream(kernel.stream)].append(bar)
     for copy in run.report.copies:
@@ -207,16 +266,23 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
             bar = Bar(copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None)
             streams["copy", copy.device_index or 0, _stream(copy.stream)].append(bar)
     several = len({device for _, device, _ in streams}) > 1
-    for (kind, device, stream), bars in sorted(streams.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:])):
+    for (kind, device, stream), bars in sorted(
+        streams.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:])
+    ):
         what, gpu = "kernels" if kind == "kernel" else "copies", f"GPU {device} " if several else ""
-        yield _Track(f"{what}, {gpu}stream {stream if stream >= 0 else 'not recorded'}", kind, device, bars)
+        yield _Track(
+            f"{what}, {gpu}stream {stream if stream >= 0 else 'not recorded'}", kind, device, bars
+        )
 
 
 def _shape(sides: Sequence[int | None]) -> str:
     """Grid and block, as far as they are known."""
     both = {"grid": sides[:3], "block": sides[3:]}
-    return "; ".join(f"{what} {'×'.join(str(n) for n in some if n is not None)}"
-                     for what, some in both.items() if some[0] is not None)  # fmt: skip
+    return "; ".join(
+        f"{what} {'×'.join(str(n) for n in some if n is not None)}"
+        for what, some in both.items()
+        if some[0] is not None
+    )
 
 
 def _stream(number: int | None) -> int:
@@ -224,7 +290,8 @@ def _stream(number: int | None) -> int:
 
 
 def _name(item: Range) -> str:
-    """perfctl's own names in words ("conv1 forward", "step 3"), those of others as they are ("aten::add")."""
+    """perfctl's own names in words ("conv1 forward", "step 3"), those of others as they are
+    ("aten::add")."""
     own = item.name.startswith("perfctl:") or item.name == f"{item.layer}:{item.direction}"
     return (item.name.removeprefix("perfctl:").replace(":", " ") if own else item.name)[:1000]
 
@@ -232,7 +299,9 @@ def _name(item: Range) -> str:
 def _place(item: Kernel | Range) -> _Place | None:
     if item.layer is not None:
         return item.layer, item.direction
-    working = item.direction == "optimizer" or (isinstance(item, Range) and item.name == "perfctl:phase:optimizer")
+    working = item.direction == "optimizer" or (
+        isinstance(item, Range) and item.name == "perfctl:phase:optimizer"
+    )
     return ("", "optimizer") if working else None
 
 
@@ -242,7 +311,8 @@ def _colour(place: _Place, colours: Mapping[str, int]) -> int:
 
 
 def _laid(track: _Track) -> str | None:
-    """Put the bars in order, outer before inner, each on its row; a sentence about those below the last row."""
+    """Put the bars in order, outer before inner, each on its row; a sentence about those below the
+    last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
     kept: list[Bar] = []
@@ -257,12 +327,21 @@ def _laid(track: _Track) -> str | None:
 
 
 def _merged(tracks: Sequence[_Track], room: int) -> tuple[list[str], dict[int, int]]:
-    """Merge short neighbours until there is room: (a sentence about it or none, range number -> place among host ranges)."""
+    """Merge short neighbours until there is room: (a sentence about it or none, range number ->
+    place among host ranges)."""
     import numpy as np
 
     total = sum(len(track.bars) for track in tracks)
-    columns = [np.array([(bar.start, bar.length, lane) for bar, lane in zip(track.bars, track.lanes, strict=True)],
-                        np.int64).reshape(-1, 3) for track in tracks]  # fmt: skip
+    columns = [
+        np.array(
+            [
+                (bar.start, bar.length, lane)
+                for bar, lane in zip(track.bars, track.lanes, strict=True)
+            ],
+            np.int64,
+        ).reshape(-1, 3)
+        for track in tracks
+    ]
     cell, groups = FINEST, [np.arange(len(rows)) for rows in columns]
     while total > room and sum(int(group.max()) + 1 for group in groups) > room and cell < 1 << 62:
         cell *= 2
@@ -279,12 +358,18 @@ def _merged(tracks: Sequence[_Track], room: int) -> tuple[list[str], dict[int, i
     kept = sum(len(track.bars) for track in tracks)
     if kept == total:
         return [], hosts
-    return [f"{total:,} bars were recorded: neighbours shorter than {time(cell)} are merged into {kept:,}, "
-            "each with its number and time, so that the page stays small; sums count all of them"], hosts  # fmt: skip
+    return [
+        (
+            f"{total:,} bars were recorded: neighbours shorter than {time(cell)} are merged into "
+            f"{kept:,}, each with its number and time, so that the page stays small; sums count "
+            "all of them"
+        )
+    ], hosts
 
 
 def _neighbours(rows: Integers, cell: int) -> Integers:
-    """Number of the merged bar of each bar, in order of first start: same row, same stretch of ``cell`` ns, both shorter."""
+    """Number of the merged bar of each bar, in order of first start: same row, same stretch of
+    ``cell`` ns, both shorter."""
     import numpy as np
 
     start, length, lane = rows.T
@@ -311,31 +396,47 @@ def _replace(track: _Track, group: Integers) -> None:
             busy.append(bar.length)
         else:
             first = bars[number]
-            bars[number] = Bar(first.start, bar.start + bar.length - first.start, "", None, "", None)
+            bars[number] = Bar(
+                first.start, bar.start + bar.length - first.start, "", None, "", None
+            )
             counts[number] += 1
             busy[number] += bar.length
     track.bars, track.lanes, track.counts, track.busy = bars, lanes, counts, busy
 
 
 def _packed(
-    track: _Track, begin: int, names: _Numbers, texts: _Numbers, places: _Numbers, hosts: Mapping[int, int]
+    track: _Track,
+    begin: int,
+    names: _Numbers,
+    texts: _Numbers,
+    places: _Numbers,
+    hosts: Mapping[int, int],
 ) -> dict[str, Any]:
-    """s start (differences), d length, n name, t text, y place, l row, r range + 1 (differences); m and b where merged."""
+    """s start (differences), d length, n name, t text, y place, l row, r range + 1 (differences); m
+    and b where merged."""
     bars, count = track.bars, len(track.bars)
     of_range = [0 if bar.range is None else hosts.get(bar.range, -1) + 1 for bar in bars]
     return {
-        "title": track.title, "kind": track.kind, "device": track.device, "lanes": max(track.lanes, default=0) + 1,
-        "count": count, "s": integers(differences([bar.start - begin for bar in bars])),
-        "d": integers([bar.length for bar in bars]), "n": integers([names[bar.name] for bar in bars]),
-        "t": integers([texts[bar.text] for bar in bars]), "y": integers([places[bar.place] for bar in bars]),
+        "title": track.title,
+        "kind": track.kind,
+        "device": track.device,
+        "lanes": max(track.lanes, default=0) + 1,
+        "count": count,
+        "s": integers(differences([bar.start - begin for bar in bars])),
+        "d": integers([bar.length for bar in bars]),
+        "n": integers([names[bar.name] for bar in bars]),
+        "t": integers([texts[bar.text] for bar in bars]),
+        "y": integers([places[bar.place] for bar in bars]),
         "l": integers(track.lanes),
         "r": "" if track.kind == "range" else integers(differences(of_range), signed=True),
-        "m": integers(track.counts), "b": integers(track.busy),
-    }  # fmt: skip
+        "m": integers(track.counts),
+        "b": integers(track.busy),
+    }
 
 
 def integers(values: Sequence[int], *, signed: bool = False) -> str:
-    """LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in base64; "" for zeros alone.
+    """LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in base64; ""
+    for zeros alone.
 
     ``signed``: 0, -1, 1, -2, ... as 0, 1, 2, 3, ... before.
     """
@@ -353,7 +454,9 @@ def integers(values: Sequence[int], *, signed: bool = False) -> str:
     for place in range(int(width.max())):
         rows = np.flatnonzero(width > place)
         part = (left[rows] >> np.uint64(7 * place)) & np.uint64(127)
-        found[first[rows] + place] = part | np.where(width[rows] > place + 1, np.uint64(128), np.uint64(0))
+        found[first[rows] + place] = part | np.where(
+            width[rows] > place + 1, np.uint64(128), np.uint64(0)
+        )
     return b64encode(found.tobytes()).decode("ascii")
 
 

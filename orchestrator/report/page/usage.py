@@ -1,4 +1,5 @@
-"""Utilisation and memory for the page: running kernels, readings of devices, recorded memory figures."""
+"""Utilisation and memory for the page: running kernels, readings of devices, recorded
+memory figures."""
 
 from __future__ import annotations
 
@@ -39,52 +40,120 @@ _MEANING = {
     "copy": "half of the wait or more is covered by copies and memsets",
     "synchronising": "half of the wait or more lies in a range named after a synchronising call",
     "launches one by one": "10 µs or less between two kernels: what handing over one launch takes",
-    "host": "longer, and none of these: launches came late, or the host waited itself; reports keep no times of calls",
+    "host": (
+        "longer, and none of these: launches came late, or the host waited itself; reports keep no "
+        "times of calls"
+    ),
 }
+
+_PASSES = {
+    "forward": "forward",
+    "grad_input": "backward, input",
+    "grad_weight": "backward, weights",
+    "grad_bias": "backward, bias",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "recompute": "forward again",
+    None: "of no layer",
+}
+
+PASSES = "Forward and backward"
+
+_BOTH = "the same kernels compute both parts of a mixed step, so a launch belongs to neither alone"
+_SPLIT = (
+    "most kernels of a mixed step are split by tokens, so a token of either part has about the "
+    "time of the step's"
+)
+BY_WORK = (
+    "the step's share by work: attention by pairs of queries and keys, what runs once a sequence "
+    "by sequences, else by tokens"
+)
+PARTIAL = "the trace does not show where the step begins, so it may have some of its layers only"
+_UNSAID = "the names of the steps do not say"
 
 
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
-    """Share of time with a kernel running, a row a device, and a row a stream where there are several."""
+    """Share of time with a kernel running, a row a device, and a row a stream where there
+    are several."""
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        RUN, Column("device"), Column("stream", style="text"), Column("launches"),
-        Column("a kernel runs", base="ns", note="time in which at least one kernel ran; overlapping kernels count once"),
-        Column("of", base="ns", note=windows), Column("share", note=windows),
+        RUN,
+        Column("device"),
+        Column("stream", style="text"),
+        Column("launches"),
+        Column(
+            "a kernel runs",
+            base="ns",
+            note="time in which at least one kernel ran; overlapping kernels count once",
+        ),
+        Column("of", base="ns", note=windows),
+        Column("share", note=windows),
         Column("longest wait", base="ns", note="longest time without a kernel"),
-    ]  # fmt: skip
+    ]
     rows = [
-        [run_label(item.run), text_cell(item.device), "all" if item.stream is None else item.stream, item.launches,
-         item.running_ns, item.window_ns, share_cell(item.share), item.longest_wait_ns]
+        [
+            run_label(item.run),
+            text_cell(item.device),
+            "all" if item.stream is None else item.stream,
+            item.launches,
+            item.running_ns,
+            item.window_ns,
+            share_cell(item.share),
+            item.longest_wait_ns,
+        ]
         for item in found
-    ]  # fmt: skip
+    ]
     return listing("Share of time with a kernel running", columns, rows, drop_run=False)
 
 
 def phases_table(runs: Sequence[Run]) -> Table | None:
-    """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by work, an estimate."""
+    """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by
+    work, an estimate."""
     columns = [
-        RUN, Column("phase", style="text"), Column("steps"), Column("sequences", note="of all its steps together"),
-        Column("tokens", note="that the steps computed"), Column("launches"),
-        Column("a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"),
+        RUN,
+        Column("phase", style="text"),
+        Column("steps"),
+        Column("sequences", note="of all its steps together"),
+        Column("tokens", note="that the steps computed"),
+        Column("launches"),
+        Column(
+            "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
+        ),
         Column("kernel time", base="ns", note="of its kernels added up"),
         Column("time a token", base="ns", note="time in which a kernel ran, over the tokens"),
         Column("tokens/s", note="while a kernel ran: the time in between is left out"),
-    ]  # fmt: skip
+    ]
     rows = []
     for item in (one for run in runs for one in phases(run)):
         tokens = _UNSAID if item.tokens is None else "no kernel was timed"
         a_token = PARTIAL if item.partial else tokens
         cells = [
-            text_cell(item.phase if item.part is None else f"its {item.part}"), count(item.steps),
-            count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(item.launches, _BOTH),
-            time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens),
-            *((time_cell(item.token_ns, a_token), rate(item.tokens_per_second, "tokens/s", a_token))
-              if item.part is None else (nothing(_SPLIT), nothing(_SPLIT))),
-        ]  # fmt: skip
+            text_cell(item.phase if item.part is None else f"its {item.part}"),
+            count(item.steps),
+            count(item.sequences, _UNSAID),
+            count(item.tokens, _UNSAID),
+            count(item.launches, _BOTH),
+            time_cell(item.running_ns, tokens),
+            time_cell(item.kernel_ns, tokens),
+            *(
+                (
+                    time_cell(item.token_ns, a_token),
+                    rate(item.tokens_per_second, "tokens/s", a_token),
+                )
+                if item.part is None
+                else (nothing(_SPLIT), nothing(_SPLIT))
+            ),
+        ]
         known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
         rows.append(
-            [run_label(item.run), *(cell if at in known else estimated(cell, BY_WORK) for at, cell in enumerate(cells))]
+            [
+                run_label(item.run),
+                *(
+                    cell if at in known else estimated(cell, BY_WORK)
+                    for at, cell in enumerate(cells)
+                ),
+            ]
         )
     made = listing("Prefill and decode", columns, rows)
     partial = any(step.partial for run in runs for step in run.report.served_steps)
@@ -95,33 +164,46 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     )
 
 
-_PASSES = {
-    "forward": "forward", "grad_input": "backward, input", "grad_weight": "backward, weights",
-    "grad_bias": "backward, bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again",
-    None: "of no layer",
-}  # fmt: skip
-
-
-PASSES = "Forward and backward"
-
-
 def passes_table(runs: Sequence[Run]) -> Table | None:
-    """Forward and backward of training traces that were made elsewhere, with what is communication and the tokens of a call."""
+    """Forward and backward of training traces that were made elsewhere, with what is communication
+    and the tokens of a call."""
     columns = [
-        RUN, Column("pass", style="text"), Column("layers"), Column("launches"),
-        Column("a kernel runs", base="ns", note="time in which at least one of its kernels ran; passes may overlap"),
+        RUN,
+        Column("pass", style="text"),
+        Column("layers"),
+        Column("launches"),
+        Column(
+            "a kernel runs",
+            base="ns",
+            note="time in which at least one of its kernels ran; passes may overlap",
+        ),
         Column("kernel time", base="ns", note="of its kernels added up, of all recorded steps"),
         Column("share", note="of the kernel time"),
-        Column("exchanges", base="ns", note="kernel time in exchanges between GPUs: collectives, dispatch and combine of experts"),
+        Column(
+            "exchanges",
+            base="ns",
+            note=(
+                "kernel time in exchanges between GPUs: collectives, dispatch and combine of "
+                "experts"
+            ),
+        ),
         Column("tokens a call", note="of attention, by its kernel's tile and grid: an estimate"),
-    ]  # fmt: skip
+    ]
     found = [one for run in runs for one in passes(run)]
     rows = [
-        [run_label(one.run), text_cell(_PASSES[one.direction]), one.layers or nothing("no layer is known"), one.launches,
-         time_cell(one.running_ns, "not timed"), time_cell(one.kernel_ns, "not timed"), share_cell(one.share),
-         time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"), _tokens(one.queries)]
+        [
+            run_label(one.run),
+            text_cell(_PASSES[one.direction]),
+            one.layers or nothing("no layer is known"),
+            one.launches,
+            time_cell(one.running_ns, "not timed"),
+            time_cell(one.kernel_ns, "not timed"),
+            share_cell(one.share),
+            time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"),
+            _tokens(one.queries),
+        ]
         for one in found
-    ]  # fmt: skip
+    ]
     made = listing(PASSES, columns, rows)
     return None if made is None else replace(made, notes=(*made.notes, *_said(found)))
 
@@ -131,7 +213,10 @@ def _tokens(told: Queries | None) -> Cell:
         return nothing("no kernel of attention whose name and grid tell, or its calls differ")
     cell = count(told.most if told.rows is None else told.rows)
     return estimated(
-        cell, "at most: whole tiles" if told.rows is None else "rows of other kernels, within attention's tiles"
+        cell,
+        "at most: whole tiles"
+        if told.rows is None
+        else "rows of other kernels, within attention's tiles",
     )
 
 
@@ -139,37 +224,45 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
     """What of the exchanges is exposed; how the tokens were found, or why they are not known."""
     of_runs = {id(one.run): one.run for one in found if one.collective_ns}
     for spent in filter(None, map(breakdown, of_runs.values())):
-        yield f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the time."
+        yield (
+            f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the "
+            "time."
+        )
     told = [(one, one.queries) for one in found if one.queries is not None]
     for one, how in told:
-        of = f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads"
-        rows = f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows" if how.rows else ""
+        of = (
+            f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and "
+            f"{how.heads:,} heads"
+        )
+        rows = (
+            f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows"
+            if how.rows
+            else ""
+        )
         yield (
-            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with {how.blocks:,} blocks of "
-            f"{how.tile} queries for {of}, so {how.least:,} to {how.most:,} tokens by its name and grid{rows} (~)."
+            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with "
+            f"{how.blocks:,} blocks of {how.tile} queries for {of}, so {how.least:,} to "
+            f"{how.most:,} tokens by its name and grid{rows} (~)."
         )
     if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
         yield (
-            "Tokens: not known; no kernel of attention has a name and a grid that tell its queries, and no annotation of the trace "
-            "says them."
+            "Tokens: not known; no kernel of attention has a name and a grid that tell its "
+            "queries, and no annotation of the trace says them."
         )
 
 
-_BOTH = "the same kernels compute both parts of a mixed step, so a launch belongs to neither alone"
-_SPLIT = "most kernels of a mixed step are split by tokens, so a token of either part has about the time of the step's"
-BY_WORK = "the step's share by work: attention by pairs of queries and keys, what runs once a sequence by sequences, else by tokens"
-PARTIAL = "the trace does not show where the step begins, so it may have some of its layers only"
-_UNSAID = "the names of the steps do not say"
-
-
 def phase_text(run: Run) -> str | None:
-    """Why prefill and decode of a model of language are not told apart; None where they are, or where that is no question."""
+    """Why prefill and decode of a model of language are not told apart; None where they are, or
+    where that is no question."""
     why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
-    return None if why is None or run.report.served_steps else f"prefill or decode: not known; {why}"
+    return (
+        None if why is None or run.report.served_steps else f"prefill or decode: not known; {why}"
+    )
 
 
 def placed_text(run: Run) -> str | None:
-    """How much of the kernel time has a module, and how graphs' kernels got theirs; None where that is no question."""
+    """How much of the kernel time has a module, and how graphs' kernels got theirs; None where that
+    is no question."""
     share, found = placed(run.report), inferred(run.report)
     if share is None:
         return None
@@ -186,62 +279,110 @@ def absent(runs: Sequence[Run]) -> str | None:
     counted = [run for run in runs if run.report.kernels]
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
     if not kernels:
-        said = "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
+        said = (
+            "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys "
+            "and torch record it"
+        )
         return said if counted else None
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
     return (
-        f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without them would be wrong"
+        f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without "
+        "them would be wrong"
     )
 
 
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        RUN, Column("device"), Column("samples"),
-        Column("utilisation", note="mean over time of the device's own figure: share of time with any kernel, sampled"),
-        Column("memory used", base="B", note="largest"), Column("memory", base="B"),
-        Column("power", "W", note="mean over time, as utilisation"), Column("temperature", "°C", note="highest"),
+        RUN,
+        Column("device"),
+        Column("samples"),
+        Column(
+            "utilisation",
+            note=(
+                "mean over time of the device's own figure: share of time with any kernel, sampled"
+            ),
+        ),
+        Column("memory used", base="B", note="largest"),
+        Column("memory", base="B"),
+        Column("power", "W", note="mean over time, as utilisation"),
+        Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
-    ]  # fmt: skip
+    ]
     none = "not sampled"
     rows = []
     for item in (item for run in runs for item in run.readings):
         power, heat = (
-            nothing(none) if value is None else Cell(significant(float(value)), value=round(value, 3))
+            nothing(none)
+            if value is None
+            else Cell(significant(float(value)), value=round(value, 3))
             for value in (item.power, item.temperature)
         )
-        rows.append([
-            run_label(item.run), count(item.device, "the samples do not say"), item.count,
-            usage_cell(UsageShare(item.utilisation, item.span)), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
-            power, heat, amount(item.clock, "Hz", none),
-        ])  # fmt: skip
+        rows.append(
+            [
+                run_label(item.run),
+                count(item.device, "the samples do not say"),
+                item.count,
+                usage_cell(UsageShare(item.utilisation, item.span)),
+                size_cell(item.memory_used, none),
+                size_cell(item.memory_total, none),
+                power,
+                heat,
+                amount(item.clock, "Hz", none),
+            ]
+        )
     return listing("Readings of the devices", columns, rows, drop_run=False)
 
 
 def verdicts_table(runs: Sequence[Run]) -> Table | None:
     """What the timeline of each run says could be faster, the largest share of a run first."""
     columns = [
-        RUN, Column("verdict", style="text"), Column("share"), Column("of", style="text"), Column("what was seen", style="text"),
-        Column("what to do", style="text"), Column("confidence", style="text"),
-    ]  # fmt: skip
+        RUN,
+        Column("verdict", style="text"),
+        Column("share"),
+        Column("of", style="text"),
+        Column("what was seen", style="text"),
+        Column("what to do", style="text"),
+        Column("confidence", style="text"),
+    ]
     rows = [
-        [run_label(run), text_cell(said.rule), share_cell(said.share),
-         *map(text_cell, (said.of, said.sentence, said.todo, said.confidence))]
+        [
+            run_label(run),
+            text_cell(said.rule),
+            share_cell(said.share),
+            *map(text_cell, (said.of, said.sentence, said.todo, said.confidence)),
+        ]
         for run in runs
         for said in run_verdicts(run)
-    ]  # fmt: skip
+    ]
     return listing("What could be faster, by the timeline", columns, rows, drop_run=False)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Joules of the GPUs whose power was read; a figure that is not known says why."""
     columns = [
-        RUN, Column("device"), Column("energy", "J", note="of the GPU over the measured steps, or over all readings without steps"),
-        Column("over", base="ns"), Column("mean power", "W"),
-        Column("error", note="of sampling, in the energy: power was read now and then; the sensor's own 5 % is not in it"),
-        Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
-        Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
-    ]  # fmt: skip
+        RUN,
+        Column("device"),
+        Column(
+            "energy",
+            "J",
+            note="of the GPU over the measured steps, or over all readings without steps",
+        ),
+        Column("over", base="ns"),
+        Column("mean power", "W"),
+        Column(
+            "error",
+            note=(
+                "of sampling, in the energy: power was read now and then; the sensor's own 5 % is "
+                "not in it"
+            ),
+        ),
+        Column("J a step", note="mean of all steps, the time between them included"),
+        Column("J a sample"),
+        Column("J a token"),
+        Column("J·s a step", note="energy-delay product: joules of a step times its mean time"),
+        Column("from", style="text"),
+    ]
     rows = []
     sources: set[str] = set()
     for item in (item for run in runs for item in run.energy):
@@ -249,103 +390,193 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         sample = step if item.per_step is None else "samples of a step are not known"
         token = step if item.per_step is None else item.token_reason or "not known"
         figures = (
-            (item.joules, item.reason or "not known"), (item.watts, item.reason or "not known"), (item.per_step, step),
-            (item.per_sample, sample), (item.per_token, token), (item.delay_product, step),
-        )  # fmt: skip
-        joules, watts, *each = (
-            nothing(why) if value is None else Cell(f"{value:.3g}", value=value) for value, why in figures
+            (item.joules, item.reason or "not known"),
+            (item.watts, item.reason or "not known"),
+            (item.per_step, step),
+            (item.per_sample, sample),
+            (item.per_token, token),
+            (item.delay_product, step),
         )
-        error = nothing(item.reason or "no energy was used") if item.error is None else share_cell(item.error)
-        source = f"{item.source}, every {seconds(item.period_ns or 0)}" if item.reason is None else item.reason
+        joules, watts, *each = (
+            nothing(why) if value is None else Cell(f"{value:.3g}", value=value)
+            for value, why in figures
+        )
+        error = (
+            nothing(item.reason or "no energy was used")
+            if item.error is None
+            else share_cell(item.error)
+        )
+        source = (
+            f"{item.source}, every {seconds(item.period_ns or 0)}"
+            if item.reason is None
+            else item.reason
+        )
         sources.add("" if item.reason else source)
-        rows.append([
-            run_label(item.run), count(item.device, "the samples do not say"), joules,
-            time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),
-        ])  # fmt: skip
+        rows.append(
+            [
+                run_label(item.run),
+                count(item.device, "the samples do not say"),
+                joules,
+                time_cell(item.span_ns, item.reason or "not known"),
+                watts,
+                error,
+                *each,
+                text_cell(source),
+            ]
+        )
     if len(sources) != 1 or "" in sources:
         return listing("Energy", columns, rows, drop_run=False)
-    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)  # below the table, which is wide
+    # below the table, which is wide
+    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)
     said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
     return None if made is None else replace(made, notes=(*made.notes, said))
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
     """Every memory figure that runs recorded: a row a run, a column a moment and quantity."""
-    recorded = [(run, {(item.moment, item.quantity): item.bytes for item in run.report.memory}) for run in runs]
+    recorded = [
+        (run, {(item.moment, item.quantity): item.bytes for item in run.report.memory})
+        for run in runs
+    ]
     named = dict.fromkeys(name for _, known in recorded for name in known)
-    columns = [RUN, *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named)]
+    columns = [
+        RUN,
+        *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named),
+    ]
     rows = [
-        [run_label(run), *(size_cell(known.get(name), "this run did not record it") for name in named)]
+        [
+            run_label(run),
+            *(size_cell(known.get(name), "this run did not record it") for name in named),
+        ]
         for run, known in recorded
         if known
     ]
-    return listing("Memory figures that runs recorded about themselves", columns, rows, drop_run=False)
+    return listing(
+        "Memory figures that runs recorded about themselves", columns, rows, drop_run=False
+    )
 
 
 def memory_list(run: Run) -> Table | None:
     """The same figures of one run for a terminal, a row a moment and quantity."""
     columns = [Column("figure", style="text"), Column("bytes", base="B")]
-    rows = [(f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes) for item in run.report.memory]
-    return listing("Memory figures that the run recorded about itself", columns, rows, drop_run=False)
+    rows = [
+        (f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes)
+        for item in run.report.memory
+    ]
+    return listing(
+        "Memory figures that the run recorded about itself", columns, rows, drop_run=False
+    )
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
         RUN,
-        Column("kernels", note="share of time with at least one kernel running, from start and length of every kernel"),
-        Column("NVML", note="the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel running"),
+        Column(
+            "kernels",
+            note=(
+                "share of time with at least one kernel running, from start and length of every "
+                "kernel"
+            ),
+        ),
+        Column(
+            "NVML",
+            note=(
+                "the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel "
+                "running"
+            ),
+        ),
         Column("DLProf", note="its line GPU Utilization, found by its label"),
-        Column("tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"),
-        Column("occupancy", note="warps on an SM over the most it holds, mean by time of kernels, counted by ncu"),
-        Column("tensor pipe", note="cycles with the tensor pipe at work, mean by time of kernels, counted by ncu"),
+        Column(
+            "tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"
+        ),
+        Column(
+            "occupancy",
+            note="warps on an SM over the most it holds, mean by time of kernels, counted by ncu",
+        ),
+        Column(
+            "tensor pipe",
+            note="cycles with the tensor pipe at work, mean by time of kernels, counted by ncu",
+        ),
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
     rows = []
     for item in (run.ways for run in runs if run.ways.anything):
-        shares = (item.kernels, item.nvml, item.dlprof, item.dlprof_tensor, item.occupancy, item.tensor_pipe)
+        shares = (
+            item.kernels,
+            item.nvml,
+            item.dlprof,
+            item.dlprof_tensor,
+            item.occupancy,
+            item.tensor_pipe,
+        )
         cores = nothing(item.host_reason)
         if item.host_cores is not None:
-            cores = Cell(significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4))
+            cores = Cell(
+                significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4)
+            )
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
     return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
 
 
 def usage_cell(share: UsageShare) -> Cell:
-    """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage would be 0."""
+    """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage
+    would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
     text = f"{value * 100:.5g} %" if 0 < value < 0.001 else percent(value)
-    return Cell(text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value)
+    return Cell(
+        text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value
+    )
 
 
-def waits_tables(runs: Sequence[RunUsage], short: Mapping[str, str] | None = None) -> tuple[Table, ...]:
+def waits_tables(
+    runs: Sequence[RunUsage], short: Mapping[str, str] | None = None
+) -> tuple[Table, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        RUN, *([Column("device")] if several else []), Column("waits"),
-        *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES), Column("of", base="ns"),
-    ]  # fmt: skip
+        RUN,
+        *([Column("device")] if several else []),
+        Column("waits"),
+        *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES),
+        Column("of", base="ns"),
+    ]
     rows = [
-        [run_label(item.run), *([text_cell(item.device)] if several else []), item.count,
-         *(item.by_cause.get(cause, 0) for cause in CAUSES), item.window_ns]
+        [
+            run_label(item.run),
+            *([text_cell(item.device)] if several else []),
+            item.count,
+            *(item.by_cause.get(cause, 0) for cause in CAUSES),
+            item.window_ns,
+        ]
         for item in found
-    ]  # fmt: skip
+    ]
     short = short_names(item.run for item in found) if short is None else short
     longest = [
-        RUN, Column("wait", base="ns", order="descending"), Column("starts at", base="ns", note="on the report's clock"),
-        Column("cause", style="text"), Column("after", style="code"), Column("before", style="code"),
+        RUN,
+        Column("wait", base="ns", order="descending"),
+        Column("starts at", base="ns", note="on the report's clock"),
+        Column("cause", style="text"),
+        Column("after", style="code"),
+        Column("before", style="code"),
         Column("range around it", style="code", note="innermost range of the host over its middle"),
-    ]  # fmt: skip
+    ]
     waits = [
-        [run_label(item.run), wait.length_ns, wait.start_ns, wait.cause,
-         _kernel(wait.after, "the window begins here", short), _kernel(wait.before, "the window ends here", short),
-         text_cell(wait.around) if wait.around else nothing("no range was open")]
+        [
+            run_label(item.run),
+            wait.length_ns,
+            wait.start_ns,
+            wait.cause,
+            _kernel(wait.after, "the window begins here", short),
+            _kernel(wait.before, "the window ends here", short),
+            text_cell(wait.around) if wait.around else nothing("no range was open"),
+        ]
         for item in found
         for wait in item.largest
-    ]  # fmt: skip
+    ]
     tables = (
         listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False),
         listing("The longest waits of each run, ten at most", longest, waits),
@@ -363,20 +594,48 @@ def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        RUN, Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
-        Column("layer outputs, paper", base="B", note="the outputs of one forward: an upper bound of what is kept at a time"),
+        RUN,
+        Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
+        Column(
+            "layer outputs, paper",
+            base="B",
+            note="the outputs of one forward: an upper bound of what is kept at a time",
+        ),
         Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
-        Column("peak reserved", base="B", note="the memory that the allocator reserved on the device for it"),
+        Column(
+            "peak reserved",
+            base="B",
+            note="the memory that the allocator reserved on the device for it",
+        ),
         Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
         Column("device in use", base="B", note="by everybody, highest reading"),
         Column("device", base="B"),
-        Column("host resident", base="B", note="of the process that computes, as it recorded it; highest"),
-        Column("host, all processes", base="B", note="resident memory of all the run's processes, sampled; highest"),
-    ]  # fmt: skip
+        Column(
+            "host resident",
+            base="B",
+            note="of the process that computes, as it recorded it; highest",
+        ),
+        Column(
+            "host, all processes",
+            base="B",
+            note="resident memory of all the run's processes, sampled; highest",
+        ),
+    ]
     rows = []
     for item in (run.memory for run in runs):
         measured = (item.allocated, item.reserved, item.process, item.device)
         host = (item.host, item.host_all)
         if any(value is not None for value in (*measured, *host)):
-            rows.append((run_label(item.run), item.weights, item.outputs, *measured, item.device_total, *host))
-    return listing("Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False)
+            rows.append(
+                (
+                    run_label(item.run),
+                    item.weights,
+                    item.outputs,
+                    *measured,
+                    item.device_total,
+                    *host,
+                )
+            )
+    return listing(
+        "Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False
+    )

@@ -1,4 +1,5 @@
-"""The study of time and cost as a page: what goes with what and how surely, the fit and its errors, the calculator."""
+"""The study of time and cost as a page: what goes with what and how surely, the fit and its errors,
+the calculator."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from dataclasses import replace
 from statistics import median
 
 from perfctl.orchestrator.analyse.predict import bench
-from perfctl.orchestrator.analyse.predict.bench import ALL, FEW, Coefficient, Observation, Relation, correlations
+from perfctl.orchestrator.analyse.predict.bench import (
+    ALL,
+    FEW,
+    Coefficient,
+    Observation,
+    Relation,
+    correlations,
+)
 from perfctl.orchestrator.analyse.predict.fit import LeftOut
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
@@ -23,39 +31,80 @@ from perfctl.orchestrator.report.numbers import percent, time
 from perfctl.orchestrator.report.page.bench import correlation_table, points_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Cell, Column, Table, nothing, share_cell, table, text_cell, time_cell
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    nothing,
+    share_cell,
+    table,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.bench import BenchPoint
 
-NAMES = {"vgg": "VGG", "resnet": "ResNet", "inception": "Inception", "mlp": "fully connected", ALL: "all families"}
+NAMES = {
+    "vgg": "VGG",
+    "resnet": "ResNet",
+    "inception": "Inception",
+    "mlp": "fully connected",
+    ALL: "all families",
+}
 ON_CPU = (
-    "peak of the process less what it held before the steps: tensors, gradients, the optimizer's values, workspaces"
+    "peak of the process less what it held before the steps: tensors, gradients, the optimizer's "
+    "values, workspaces"
 )
 ON_GPU = "peak of what torch allocated on the device"
 HOW = (
-    "Each coefficient stands with its number of points and its 95 % interval (Fisher's z). Spearman's is of ranks: any rising "
-    "curve gives 1. Pearson's is of the values: a straight line gives 1. Depth and width are each family's own (Inception's "
-    "depth is its modules), so they are not compared across families.",
-    "A network measured at several batch sizes gives several points that are not independent: for sizes of the network the "
-    "intervals are narrower than they should be.",
+    (
+        "Each coefficient stands with its number of points and its 95 % interval (Fisher's z). "
+        "Spearman's is of ranks: any rising curve gives 1. Pearson's is of the values: a straight "
+        "line gives 1. Depth and width are each family's own (Inception's depth is its modules), "
+        "so they are not compared across families."
+    ),
+    (
+        "A network measured at several batch sizes gives several points that are not independent: "
+        "for sizes of the network the intervals are narrower than they should be."
+    ),
 )
 UNSTEADY = 0.1
 
 
 def study_page(
-    points: Sequence[BenchPoint], found: Sequence[Observation], fits: Sequence[LeftOut], *,
-    calculator: str | None = None, missing: Sequence[tuple[str, str]] = (), origin: str | None = None,
+    points: Sequence[BenchPoint],
+    found: Sequence[Observation],
+    fits: Sequence[LeftOut],
+    *,
+    calculator: str | None = None,
+    missing: Sequence[tuple[str, str]] = (),
+    origin: str | None = None,
     command: str | None = None,
-) -> StudyPage:  # fmt: skip
-    """points: measured; found: the same as observations; calculator: name of the page beside this one."""
+) -> StudyPage:
+    """points: measured; found: the same as observations; calculator: name of the page beside
+    this one."""
     rows = bench.relations(found)
-    chapters = [_first(found, rows), *(_quantity(points, found, rows, name) for name in bench.QUANTITIES)]
+    chapters = [
+        _first(found, rows),
+        *(_quantity(points, found, rows, name) for name in bench.QUANTITIES),
+    ]
     chapters += [*([_fit(fits)] if fits else []), _points(points)]
-    links = (("The calculator: time, memory and cost of any training, offline", calculator),) if calculator else ()
+    links = (
+        (("The calculator: time, memory and cost of any training, offline", calculator),)
+        if calculator
+        else ()
+    )
     families = [NAMES.get(name, name) for name in dict.fromkeys(point.family for point in points)]
     return StudyPage(
-        "cost", f"What a training step costs: {', '.join(families)}", tuple(_facts(points)),
-        tuple(_findings(points, rows, fits, calculator)), tuple(chapters), tuple(missing), origin, command, links,
-    )  # fmt: skip
+        "cost",
+        f"What a training step costs: {', '.join(families)}",
+        tuple(_facts(points)),
+        tuple(_findings(points, rows, fits, calculator)),
+        tuple(chapters),
+        tuple(missing),
+        origin,
+        command,
+        links,
+    )
 
 
 def _facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
@@ -67,29 +116,55 @@ def _facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
     if threads:
         yield "threads", ", ".join(map(str, threads))
     yield "mode", ", ".join(sorted({f"{point.mode}, {point.precision}" for point in points}))
-    yield "torch", ", ".join(dict.fromkeys(machine.torch for machine in machines if machine.torch)) or "not recorded"
+    yield (
+        "torch",
+        ", ".join(dict.fromkeys(machine.torch for machine in machines if machine.torch))
+        or "not recorded",
+    )
 
 
 def _findings(
-    points: Sequence[BenchPoint], rows: Sequence[Relation], fits: Sequence[LeftOut], calculator: str | None
+    points: Sequence[BenchPoint],
+    rows: Sequence[Relation],
+    fits: Sequence[LeftOut],
+    calculator: str | None,
 ) -> Iterator[Finding]:
     pooled = ALL if any(row.family == ALL for row in rows) else rows[0].family
-    first = next(row for row in rows if (row.family, row.quantity, row.size) == (pooled, bench.TIME, "parameters"))
+    first = next(
+        row
+        for row in rows
+        if (row.family, row.quantity, row.size) == (pooled, bench.TIME, "parameters")
+    )
     if first.ranked:
-        text = f"Time against parameters, {NAMES.get(pooled, pooled)}: Spearman {_said(first.ranked)}, {first.points} points."
+        text = (
+            f"Time against parameters, {NAMES.get(pooled, pooled)}: Spearman "
+            f"{_said(first.ranked)}, {first.points} points."
+        )
         yield Finding(text, "parameters")
     for quantity in bench.QUANTITIES:
-        mine = [row for row in rows if row.family == pooled and row.quantity == quantity and row.ranked]
+        mine = [
+            row for row in rows if row.family == pooled and row.quantity == quantity and row.ranked
+        ]
         if mine:
             yield _closest(quantity, mine)
     for one in fits:
         errors = _errors(one)
-        text = f"A network that the fit has not seen: median error {percent(median(errors))}, worst {percent(max(errors))}."
+        text = (
+            f"A network that the fit has not seen: median error {percent(median(errors))}, worst "
+            f"{percent(max(errors))}."
+        )
         yield Finding(text, "fit")
     if few := sorted({NAMES.get(row.family, row.family) for row in rows if row.few and row.ranked}):
-        yield Finding(f"Fewer than {FEW} points in {', '.join(few)}: their coefficients say little.", "time", True)
+        yield Finding(
+            f"Fewer than {FEW} points in {', '.join(few)}: their coefficients say little.",
+            "time",
+            True,
+        )
     if unsteady := sum(point.spread > UNSTEADY for point in points):
-        text = f"{unsteady} of {len(points)} points varied by more than {UNSTEADY:.0%} between quartiles: not a quiet machine."
+        text = (
+            f"{unsteady} of {len(points)} points varied by more than {UNSTEADY:.0%} between "
+            "quartiles: not a quiet machine."
+        )
         yield Finding(text, "points", True)
 
 
@@ -100,24 +175,43 @@ def _closest(quantity: str, rows: Sequence[Relation]) -> Finding:
     number = f"Spearman {_said(best.ranked)}, {best.points} points"
     low, high = best.ranked.interval or (best.ranked.value, best.ranked.value)
     if low <= 0 <= high:
-        return Finding(f"No size goes clearly with the {what}; the closest is {size}: {number}.", quantity.lower())
-    return Finding(f"Of the sizes, {size} is the closest to the {what}: {number}.", quantity.lower())
+        return Finding(
+            f"No size goes clearly with the {what}; the closest is {size}: {number}.",
+            quantity.lower(),
+        )
+    return Finding(
+        f"Of the sizes, {size} is the closest to the {what}: {number}.", quantity.lower()
+    )
 
 
 def _said(one: Coefficient) -> str:
-    return _number(one.value) + (f" ({' to '.join(map(_number, one.interval))})" if one.interval else "")
+    return _number(one.value) + (
+        f" ({' to '.join(map(_number, one.interval))})" if one.interval else ""
+    )
 
 
 def _first(found: Sequence[Observation], rows: Sequence[Relation]) -> Chapter:
     mine = [row for row in rows if (row.quantity, row.size) == (bench.TIME, "parameters")]
     chart = relation_chart("parameters-time", found, mine)
     made = _table("Time of a step against parameters", mine)
-    text = "The first thing to look at: does a model with more parameters take longer? All families in one chart."
-    return Chapter("parameters", "Time against parameters", (text,), (chart,) if chart else (), (made,) if made else ())
+    text = (
+        "The first thing to look at: does a model with more parameters take longer? All families "
+        "in one chart."
+    )
+    return Chapter(
+        "parameters",
+        "Time against parameters",
+        (text,),
+        (chart,) if chart else (),
+        (made,) if made else (),
+    )
 
 
 def _quantity(
-    points: Sequence[BenchPoint], found: Sequence[Observation], rows: Sequence[Relation], quantity: str
+    points: Sequence[BenchPoint],
+    found: Sequence[Observation],
+    rows: Sequence[Relation],
+    quantity: str,
 ) -> Chapter:
     mine = [row for row in rows if row.quantity == quantity]
     key, title = quantity.lower(), QUANTITIES[quantity][0]
@@ -129,20 +223,36 @@ def _quantity(
     kinds = {point.machine.kind for point in points}
     basis = {
         bench.TIME: "Median of the measured steps, without loading data.",
-        bench.MEMORY: "; ".join([ON_CPU] * ("cpu" in kinds) + [ON_GPU] * ("gpu" in kinds)).capitalize() + ".",
-        bench.FLOPS: "Forward and backward on paper; 1 multiply-add = 2 FLOPs. They are worked out, so nothing disturbs them.",
+        bench.MEMORY: "; ".join(
+            [ON_CPU] * ("cpu" in kinds) + [ON_GPU] * ("gpu" in kinds)
+        ).capitalize()
+        + ".",
+        bench.FLOPS: (
+            "Forward and backward on paper; 1 multiply-add = 2 FLOPs. They are worked out, so "
+            "nothing disturbs them."
+        ),
     }[quantity]
     few = [NAMES.get(row.family, row.family) for row in mine if row.few]
     warned = (
-        [f"Fewer than {FEW} points: {', '.join(dict.fromkeys(few))}. These coefficients say little."] if few else []
+        [
+            (
+                f"Fewer than {FEW} points: {', '.join(dict.fromkeys(few))}. These coefficients say "
+                "little."
+            )
+        ]
+        if few
+        else []
     )
     charts = tuple(relation_charts(key, found, rows, quantity))
     heading = f"{title[0].upper()}{title[1:]} against sizes of the network"
-    return Chapter(key, heading, (basis, *HOW, *warned), charts, tuple(shown), _calculated(points, quantity))
+    return Chapter(
+        key, heading, (basis, *HOW, *warned), charts, tuple(shown), _calculated(points, quantity)
+    )
 
 
 def _calculated(points: Sequence[BenchPoint], quantity: str) -> tuple[Table, ...]:
-    """Time against what is worked out from the shapes (FLOPs, bytes, operations), which says more than the sizes."""
+    """Time against what is worked out from the shapes (FLOPs, bytes, operations), which says more
+    than the sizes."""
     if quantity != bench.TIME:
         return ()
     every = [row for row in correlations(points) if row.family == ALL]
@@ -153,19 +263,36 @@ def _calculated(points: Sequence[BenchPoint], quantity: str) -> tuple[Table, ...
 def _table(caption: str, rows: Sequence[Relation]) -> Table | None:
     alone = len({row.size for row in rows}) == 1
     heads = [
-        Column("family" if alone else "against", style="text"), Column("points"), Column("networks"),
-        Column("Spearman", note="of ranks"), Column("95 % interval", style="text"),
-        Column("Pearson", note="of values"), Column("95 % interval", style="text"),
-        Column("exponent", note="slope of the logarithms: 1 where proportional"), Column("", style="text"),
-    ]  # fmt: skip
+        Column("family" if alone else "against", style="text"),
+        Column("points"),
+        Column("networks"),
+        Column("Spearman", note="of ranks"),
+        Column("95 % interval", style="text"),
+        Column("Pearson", note="of values"),
+        Column("95 % interval", style="text"),
+        Column("exponent", note="slope of the logarithms: 1 where proportional"),
+        Column("", style="text"),
+    ]
     made = []
     for row in rows:
         name = NAMES.get(row.family, row.family) if alone else SIZES[row.size][0]
         why = row.reason or "not known"
-        warned = text_cell(f"fewer than {FEW} points") if row.few and row.ranked else text_cell(row.reason or "")
+        warned = (
+            text_cell(f"fewer than {FEW} points")
+            if row.few and row.ranked
+            else text_cell(row.reason or "")
+        )
         exponent = nothing(why) if row.exponent is None else _decimal(row.exponent)
         made.append(
-            [name, row.points, row.networks, *_cells(row.ranked, why), *_cells(row.linear, why), exponent, warned]
+            [
+                name,
+                row.points,
+                row.networks,
+                *_cells(row.ranked, why),
+                *_cells(row.linear, why),
+                exponent,
+                warned,
+            ]
         )
     return table(caption, heads, made)
 
@@ -194,12 +321,20 @@ def _errors(one: LeftOut) -> list[float]:
 
 def _fit(fits: Sequence[LeftOut]) -> Chapter:
     text = (
-        "The fit that the calculator and perfctl predict use. Each network was left out once, with all its batch sizes, and "
-        "predicted by a fit to the others: the errors are those of a network that was never measured.",
+        (
+            "The fit that the calculator and perfctl predict use. Each network was left out once, "
+            "with all its batch sizes, and predicted by a fit to the others: the errors are those "
+            "of a network that was never measured."
+        ),
         *(f"{one.fit.name}." for one in fits),
     )
-    heads = [Column("family", style="text"), Column("points"), Column("median error"), Column("nine of ten below"),
-             Column("worst error")]  # fmt: skip
+    heads = [
+        Column("family", style="text"),
+        Column("points"),
+        Column("median error"),
+        Column("nine of ten below"),
+        Column("worst error"),
+    ]
     shown, folded, charts = [], [], []
     for place, one in enumerate(fits, 1):
         number = f" ({place})" if len(fits) > 1 else ""
@@ -209,37 +344,65 @@ def _fit(fits: Sequence[LeftOut]) -> Chapter:
             kept = tuple(row for row in one.rows if family in (ALL, row[0].case.family))
             errors = sorted(_errors(replace(one, rows=kept)))
             ninth = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
-            rows.append([NAMES.get(family, family), len(errors), *map(share_cell, (median(errors), ninth, errors[-1]))])
-        shown += [made] if (made := table(f"Errors of networks left out{number}", heads, rows)) else []
+            rows.append(
+                [
+                    NAMES.get(family, family),
+                    len(errors),
+                    *map(share_cell, (median(errors), ninth, errors[-1])),
+                ]
+            )
+        shown += (
+            [made] if (made := table(f"Errors of networks left out{number}", heads, rows)) else []
+        )
         folded += [made] if (made := _predictions(one, number)) else []
         charts.append(left_out_chart(f"fit-left-out-{place}", one, families))
-    return Chapter("fit", "The fit, and its errors", text, tuple(charts), tuple(shown), tuple(folded))
+    return Chapter(
+        "fit", "The fit, and its errors", text, tuple(charts), tuple(shown), tuple(folded)
+    )
 
 
 def _predictions(one: LeftOut, number: str) -> Table | None:
-    heads = [Column("network", style="code"), Column("batch"), Column("measured", base="ns"),
-             Column("predicted without it", base="ns"), Column("off by")]  # fmt: skip
+    heads = [
+        Column("network", style="code"),
+        Column("batch"),
+        Column("measured", base="ns"),
+        Column("predicted without it", base="ns"),
+        Column("off by"),
+    ]
     rows = [
-        [measured.case.model, measured.case.batch, time_cell(measured.seconds * 1e9), time_cell(seconds * 1e9),
-         share_cell(seconds / measured.seconds - 1)]
+        [
+            measured.case.model,
+            measured.case.batch,
+            time_cell(measured.seconds * 1e9),
+            time_cell(seconds * 1e9),
+            share_cell(seconds / measured.seconds - 1),
+        ]
         for measured, seconds in one.rows
-    ]  # fmt: skip
+    ]
     return table(f"Every step, predicted without its network{number}", heads, rows)
 
 
 def left_out_chart(name: str, one: LeftOut, families: Sequence[str]) -> Chart:
     """Each step predicted by a fit without its network, against what was measured."""
     dots = [
-        Dot(measured.case.family, f"{measured.case.model}, batch {measured.case.batch}", measured.seconds, seconds)
+        Dot(
+            measured.case.family,
+            f"{measured.case.model}, batch {measured.case.batch}",
+            measured.seconds,
+            seconds,
+        )
         for measured, seconds in one.rows
     ]
     axis = [
-        Axis(title, lambda seconds: time(seconds * 1e9)) for title in ("measured", "predicted without this network")
+        Axis(title, lambda seconds: time(seconds * 1e9))
+        for title in ("measured", "predicted without this network")
     ]
     said = f"median error {percent(median(_errors(one)))}"
     title = "Predicted by a fit without this network, against measured"
     colours = {family: place for place, family in enumerate(families)}
-    drawing = by_family(name, f"{title}. {said}", dots, (axis[0], axis[1]), colours, {}, said, equal=True)
+    drawing = by_family(
+        name, f"{title}. {said}", dots, (axis[0], axis[1]), colours, {}, said, equal=True
+    )
     return Chart(title, drawing, f"{len(dots)} points; on the line both are the same.")
 
 

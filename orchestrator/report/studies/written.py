@@ -15,22 +15,32 @@ ROWS = 40
 
 
 def markdown(study: StudyPage, charts: Sequence[str] = ()) -> str:
-    """The study in short: facts, findings, each chapter's sentences and tables, what is missing, how to repeat it.
+    """The study in short: facts, findings, each chapter's sentences and tables, what is missing,
+    how to repeat it.
 
-    charts: names of the files in the folder ``charts`` beside it, each starting with its chapter's key.
+    charts: names of the files in the folder ``charts`` beside it, each starting with its
+    chapter's key.
     """
-    parts = [f"# {_plain(study.title)}", "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in study.facts)]
+    parts = [
+        f"# {_plain(study.title)}",
+        "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in study.facts),
+    ]
     parts += [f"Origin of the numbers: {_plain(study.origin)}."] if study.origin else []
     parts += ["1 multiply-add = 2 FLOPs."]
     if study.findings:
         parts += [
             "## Findings",
-            "\n".join(f"{place}. {_plain(one.text)}" for place, one in enumerate(study.findings, 1)),
+            "\n".join(
+                f"{place}. {_plain(one.text)}" for place, one in enumerate(study.findings, 1)
+            ),
         ]
     for chapter in study.chapters:
         parts += _chapter(chapter, charts)
     if study.missing:
-        parts += ["## Not in this study", "\n".join(f"- {_plain(what)}: {_plain(why)}" for what, why in study.missing)]
+        parts += [
+            "## Not in this study",
+            "\n".join(f"- {_plain(what)}: {_plain(why)}" for what, why in study.missing),
+        ]
     if study.command:
         parts += ["## To repeat it", f"```\n{study.command}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -78,7 +88,8 @@ def _plain(text: str) -> str:
 
 
 def csv_files(study: StudyPage) -> Iterator[tuple[str, Iterable[str]]]:
-    """(name of the file, its lines) of every table: full values in the units of the head; empty where unknown."""
+    """(name of the file, its lines) of every table: full values in the units of the head; empty
+    where unknown."""
     for chapter in study.chapters:
         for table in (*chapter.tables, *chapter.folded):
             yield f"{chapter.key}-{_file_name(table.caption)}.csv", lines(*_values(table))
@@ -90,7 +101,10 @@ def _values(table: Table) -> tuple[list[str], list[list[Any]]]:
         unit = column.base or column.unit
         heads.append(f"{column.label} [{unit}]" if unit else column.label)
     rows = [
-        [None if cell.style == "no" else cell.text if cell.value is None else cell.value for cell in row]
+        [
+            None if cell.style == "no" else cell.text if cell.value is None else cell.value
+            for cell in row
+        ]
         for row in table.rows
     ]
     return heads, rows

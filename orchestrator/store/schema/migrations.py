@@ -1,10 +1,11 @@
 """The schema, step by step. ``PRAGMA user_version`` is the number of the last migration applied.
 
-``N-perfctl-VERSION.sql`` is migration N and names the perfctl that brought it. The first one creates the schema of 1.0.0;
-perfctl 0.x wrote stores with a lower number. A migration that has been released is never edited: the next change is a new
-one. Every column says in its comment ``meaning; unit; NULL: when``, in that order, and ``docs/schema.md`` is made from these
-comments (``python -m perfctl.orchestrator.store.schema.migrations``), so they also reach anyone who types ``.schema`` in
-SQLite.
+``N-perfctl-VERSION.sql`` is migration N and names the perfctl that brought it. The first one
+creates the schema of 1.0.0; perfctl 0.x wrote stores with a lower number. A migration that has been
+released is never edited: the next change is a new one. Every column says in its comment
+``meaning; unit; NULL: when``, in that order, and ``docs/schema.md`` is made from these comments
+(``python -m perfctl.orchestrator.store.schema.migrations``), so they also reach anyone who types
+``.schema`` in SQLite.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Accuracy of predicted steps for networks measured on a CPU by ``perfctl bench``: tests/data/bench-cpu.
+"""Accuracy of predicted steps for networks measured on a CPU by ``perfctl bench``:
+tests/data/bench-cpu.
 
     python scripts/proof/accuracy/accuracy_bench.py [--file bench.json] [--seed 3]
 
-The split is fixed: five folds by model (no batch size of a held-out model is seen), then each family left out. Each
-figure is shown with, on the same split, a line through GMACs, the roofline as it is, and the roofline times one factor.
+The split is fixed: five folds by model (no batch size of a held-out model is seen), then each
+family left out. Each figure is shown with, on the same split, a line through GMACs, the roofline as
+it is, and the roofline times one factor.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from perfctl.workloads.models.plan import plan
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data" / "bench-cpu"
 SEED = 3
-LITERATURE = "published: NeuSight 0.1 to 28 % on other networks and GPUs (neusight/summary/nvidia_train.csv)"
+LITERATURE = (
+    "published: NeuSight 0.1 to 28 % on other networks and GPUs (neusight/summary/nvidia_train.csv)"
+)
 
 
 def measured(path: Path) -> tuple[list[Measured], Machine]:
     """The records of a bench file and the machine's measured peaks from the file beside it."""
     records = [measured_of(point, plan(point.model)) for point in read_points(path)]
-    machine = of_measured(json.loads(path.with_name("peaks.json").read_text(encoding="utf-8"))).machine
+    machine = of_measured(
+        json.loads(path.with_name("peaks.json").read_text(encoding="utf-8"))
+    ).machine
     return records, machine
 
 
@@ -46,7 +52,10 @@ def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     roof = np.array([roofline(record.case, machine) for record in records])
     macs = np.array([record.case.macs for record in records])
     models = len(set(given.groups))
-    print(f"{path.name}: {len(records)} steps of {models} networks, {', '.join(sorted(set(families)))}; {machine.name}")
+    print(
+        f"{path.name}: {len(records)} steps of {models} networks, "
+        f"{', '.join(sorted(set(families)))}; {machine.name}"
+    )
     return [*_by_model(given, macs, roof, seed), *_by_family(given, families, macs, roof)]
 
 
@@ -66,17 +75,28 @@ def _by_model(given: Table, macs: Any, roof: Any, seed: int) -> list[Line]:
     errors, covered = found.errors(given.seconds), found.coverage(given.seconds)
     median, high = float(np.median(errors)), float(np.quantile(errors, 0.9))
     return [
-        Line("CPU bench, 5-fold by model: median error", percent(median), "< 10 %", median < 0.10,
-             _baselines(given, macs, roof, split)),
+        Line(
+            "CPU bench, 5-fold by model: median error",
+            percent(median),
+            "< 10 %",
+            median < 0.10,
+            _baselines(given, macs, roof, split),
+        ),
         Line("  90th percentile", percent(high), "< 25 %", high < 0.25, LITERATURE),
-        Line("  90 % interval covers", percent(covered), "85..95 %", 0.85 <= covered <= 0.95,
-             f"median width: {_width(found)}"),
-    ]  # fmt: skip
+        Line(
+            "  90 % interval covers",
+            percent(covered),
+            "85..95 %",
+            0.85 <= covered <= 0.95,
+            f"median width: {_width(found)}",
+        ),
+    ]
 
 
 def _width(found: Any) -> str:
     return (
-        f"{np.median(found.low / found.seconds):.2f} to {np.median(found.high / found.seconds):.2f} of the prediction"
+        f"{np.median(found.low / found.seconds):.2f} to "
+        f"{np.median(found.high / found.seconds):.2f} of the prediction"
     )
 
 
@@ -88,16 +108,30 @@ def _by_family(given: Table, families: list[str], macs: Any, roof: Any) -> list[
     median = float(np.median(errors))
     note = "; ".join(f"{name} {percent(float(np.median(some)))}" for name, some in each.items())
     return [
-        Line("CPU bench, each family left out: median error", percent(median), "< 25 %", median < 0.25, note),
+        Line(
+            "CPU bench, each family left out: median error",
+            percent(median),
+            "< 25 %",
+            median < 0.25,
+            note,
+        ),
         Line("  beside it", spelled(errors), "", True, _baselines(given, macs, roof, split)),
-        Line("  90 % interval covers", percent(found.coverage(given.seconds)), "", True,
-             f"median width: {_width(found)}; outside of what was measured: {int((~found.inside).sum())} of {len(errors)}"),
-    ]  # fmt: skip
+        Line(
+            "  90 % interval covers",
+            percent(found.coverage(given.seconds)),
+            "",
+            True,
+            f"median width: {_width(found)}; outside of what was measured: "
+            f"{int((~found.inside).sum())} of {len(errors)}",
+        ),
+    ]
 
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, default=DATA / "bench.json")
     parser.add_argument("--seed", type=int, default=SEED, help="of the folds; the table's is 3")
     asked = parser.parse_args()

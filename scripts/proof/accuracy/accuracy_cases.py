@@ -1,4 +1,5 @@
-"""References of scripts/proof/accuracy/accuracy.py: published figures, hand values, and how each model is built."""
+"""References of scripts/proof/accuracy/accuracy.py: published figures, hand values, and how each
+model is built."""
 
 from __future__ import annotations
 
@@ -38,14 +39,17 @@ def rows(path: Path) -> Iterator[dict[str, str]]:
 def published(folder: Path) -> list[Published]:
     """Every model once, in the file's order."""
     found = {
-        row["model"]: Published(row["model"], row["family"], float(row["published_ops_GMAC"]), int(row["num_params"]))
+        row["model"]: Published(
+            row["model"], row["family"], float(row["published_ops_GMAC"]), int(row["num_params"])
+        )
         for row in rows(folder / "torchvision_ops.csv")
     }
     return list(found.values())
 
 
 def build(name: str, family: str, train: bool, device: str = "meta") -> nn.Module:
-    """The model in the form of the published figure (for training with its own defaults), without its weights."""
+    """The model in the form of the published figure (for training with its own defaults), without
+    its weights."""
     settings: dict[str, Any] = {}
     if family in ("segmentation", "detection"):
         settings["weights_backbone"] = None
@@ -71,9 +75,13 @@ def inputs(name: str, batch: int, device: str = "meta") -> tuple[torch.Tensor, .
 
 def _twice(before: int, after: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
-        nn.Conv2d(after, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
-    )  # fmt: skip
+        nn.Conv2d(before, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+        nn.Conv2d(after, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+    )
 
 
 class UNet(nn.Module):
@@ -127,8 +135,14 @@ HAND: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "bilstm_b32_t100": (BiLSTM, (32, 100, 128)),
     "resnet18_b32": (_torchvision("resnet18"), (32, 3, 224, 224)),
     "vgg16_b32": (_torchvision("vgg16"), (32, 3, 224, 224)),
-    "dwconv_only": (lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=64)), (8, 64, 32, 32)),
-    "groupconv_g4": (lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=4)), (8, 64, 32, 32)),
+    "dwconv_only": (
+        lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=64)),
+        (8, 64, 32, 32),
+    ),
+    "groupconv_g4": (
+        lambda: nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=4)),
+        (8, 64, 32, 32),
+    ),
 }
 """The models of train_layers.csv and their inputs."""
 

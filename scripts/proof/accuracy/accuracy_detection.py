@@ -1,10 +1,12 @@
-"""Detection models of torchvision against their published counts: a line for each, when it is known.
+"""Detection models of torchvision against their published counts: a line for each, when it
+is known.
 
     python scripts/proof/accuracy/accuracy_detection.py [--shared ../shared]
 
-How many boxes such a model finds, and so its FLOPs, can depend on data. So each runs on the CPU, with random weights and one 512 x 512
-image of noise, for three seeds: four minutes of one core. Nothing is downloaded. Exits 1 when fewer than 8 models reach the published
-figure with any seed, or when a count that changes with the data is not marked so.
+How many boxes such a model finds, and so its FLOPs, can depend on data. So each runs on the CPU,
+with random weights and one 512 x 512 image of noise, for three seeds: four minutes of one core.
+Nothing is downloaded. Exits 1 when fewer than 8 models reach the published figure with any seed, or
+when a count that changes with the data is not marked so.
 """
 
 from __future__ import annotations
@@ -58,27 +60,39 @@ class Detected:
         if self.varies:
             said = "data-dependent: the count changes with the seed"
         elif not self.matching:
-            said = "data-dependent: by the proposals that nms keeps; random weights keep all that are allowed"
+            said = (
+                "data-dependent: by the proposals that nms keeps; random weights keep all that are "
+                "allowed"
+            )
         if self.problem:
             said = self.problem
-        return f"{self.case.name:40}{self.case.gmac:10.3f}  {values:28} matches seeds {seeds:8} {said}"
+        return (
+            f"{self.case.name:40}{self.case.gmac:10.3f}  {values:28} matches seeds {seeds:8} {said}"
+        )
 
 
 def detected(case: cases.Published) -> Detected:
-    """One forward of a 512 x 512 image of noise a seed: real, on the CPU, because the number of boxes can depend on data."""
+    """One forward of a 512 x 512 image of noise a seed: real, on the CPU, because the number of
+    boxes can depend on data."""
     macs, marked, problem = [], True, None
     for seed in SEEDS:
         torch.manual_seed(seed)
         model = cases.build(case.name, case.family, train=False, device="cpu")
-        found = estimation.from_trace(trace(model, (list(torch.randn((1, 3, 512, 512))),), mode="infer"))
+        found = estimation.from_trace(
+            trace(model, (list(torch.randn((1, 3, 512, 512))),), mode="infer")
+        )
         macs.append(found.forward.macs)
         marked, problem = marked and bool(found.data_dependent), problem or found.problem
     return Detected(case, tuple(macs), marked, problem)
 
 
 def detection(folder: Path) -> Line:
-    """Prints one line per model; their total: a model is right if every seed is within the rounding."""
-    print("One 512 x 512 image of noise: published GMAC, then GMAC for seeds 0, 1, 2 of weights and image")
+    """Prints one line per model; their total: a model is right if every seed is within
+    the rounding."""
+    print(
+        "One 512 x 512 image of noise: published GMAC, then GMAC for seeds 0, 1, 2 of weights and "
+        "image"
+    )
     found = []
     for case in cases.published(folder):
         if case.family == "detection":
@@ -88,17 +102,29 @@ def detection(folder: Path) -> Line:
     reached = sum(bool(one.matching) for one in found)
     unmarked = [one.case.name for one in found if one.varies and not one.marked]
     rest = [one for one in found if not one.matching]
-    good = reached >= 8 and not unmarked and all(one.marked for one in rest) and not any(one.problem for one in found)
-    note = (
-        f"{steady} for every seed, {reached - steady} for some seeds only, {len(rest)} for none: marked data-dependent"
+    good = (
+        reached >= 8
+        and not unmarked
+        and all(one.marked for one in rest)
+        and not any(one.problem for one in found)
     )
-    return Line("detection models inside the rounding", f"{reached} of {len(found)}", "8 of 12", good, note)
+    note = (
+        f"{steady} for every seed, {reached - steady} for some seeds only, {len(rest)} for none: "
+        "marked data-dependent"
+    )
+    return Line(
+        "detection models inside the rounding", f"{reached} of {len(found)}", "8 of 12", good, note
+    )
 
 
 def main() -> int:
     """Print the table; return 1 when it misses its target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder that holds datasets/peers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/peers"
+    )
     folder = parser.parse_args().shared / "datasets" / "peers"
     warnings.filterwarnings("ignore")
     if not (folder / "torchvision_ops.csv").is_file():

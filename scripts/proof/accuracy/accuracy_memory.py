@@ -1,16 +1,20 @@
-"""Memory of a step: against torch's MemTracker on the CPU, and against public measurements on GPUs. Two tables.
+"""Memory of a step: against torch's MemTracker on the CPU, and against public measurements on GPUs.
+Two tables.
 
     python scripts/proof/accuracy/accuracy_memory.py
 
-``memory_peaks.csv`` has the measurements, each with its source. No rule was fitted to them: the rules come from PyTorch's source,
-which ``workloads/tracing/as_cuda.py`` and ``orchestrator/analyse/memory/trace.py`` name, and none changed after the first
-comparison. What was looked up in the sources after it: which model ran (vgg16_bn), what the process held before the run
-(``there_mib``; for a figure of nvidia-smi, the context), and when the loop frees gradients (``gradients``). Known to differ: until
-July 2023 the ``foreach`` update of Adam took more copies (pytorch issue 97712; the rows of vit_l_16), and the estimate leaves out
-cuDNN's workspace (vgg16_bn).
+``memory_peaks.csv`` has the measurements, each with its source. No rule was fitted to them: the
+rules come from PyTorch's source, which ``workloads/tracing/as_cuda.py`` and
+``orchestrator/analyse/memory/trace.py`` name, and none changed after the first comparison. What was
+looked up in the sources after it: which model ran (vgg16_bn), what the process held before the run
+(``there_mib``; for a figure of nvidia-smi, the context), and when the loop frees gradients
+(``gradients``). Known to differ: until July 2023 the ``foreach`` update of Adam took more copies
+(pytorch issue 97712; the rows of vit_l_16), and the estimate leaves out cuDNN's
+workspace (vgg16_bn).
 
-Nothing is downloaded: models are built from configs, without weights. Exits 1 when a difference from MemTracker of over 1 % is not
-explained, or the median error of the second table is 10 % or more. Needs perfctl[hf], perfctl[timm] and torchvision.
+Nothing is downloaded: models are built from configs, without weights. Exits 1 when a difference
+from MemTracker of over 1 % is not explained, or the median error of the second table is 10 % or
+more. Needs perfctl[hf], perfctl[timm] and torchvision.
 """
 
 from __future__ import annotations
@@ -39,6 +43,29 @@ from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trac
 PEAKS = Path(__file__).with_name("memory_peaks.csv")
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "GB": 10**9}
 
+SMALL = (
+    ("mlp:depth=4,width=256", (), 32, "adamw"),
+    ("mnist_cnn", (), 16, "adam"),
+    ("unet:base_width=8", (), 2, "sgd"),
+    ("lstm", (), 8, "adam"),
+    ("resnet:depth=26,width=16", (), 8, "momentum"),
+    ("torchvision:resnet18", ("3x64x64",), 8, "momentum"),
+    ("torchvision:mobilenet_v3_small", ("3x64x64",), 8, "rmsprop"),
+    ("torchvision:efficientnet_b0", ("3x64x64",), 4, "sgd"),
+    ("torchvision:densenet121", ("3x64x64",), 4, "adam"),
+    ("timm:vit_tiny_patch16_224", (), 2, "adamw"),
+    (
+        "hf:bert:hidden_size=128,num_hidden_layers=3,num_attention_heads=2,intermediate_size=256",
+        (),
+        2,
+        "adamw",
+    ),
+    ("hf:gpt2:class=GPT2LMHeadModel,n_embd=128,n_layer=3,n_head=2", (), 2, "adam"),
+)
+"""Model, shapes of its inputs, batch size, optimizer: small enough to run with data."""
+EXPLAINED: dict[str, str] = {}
+"""Model -> why MemTracker's figure is another one."""
+
 
 class Classifier(nn.Module):
     """A network of images with its loss."""
@@ -63,11 +90,16 @@ class Language(nn.Module):
         return found
 
 
-def image_classifier(name: str, classes: int = 10) -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
+def image_classifier(
+    name: str, classes: int = 10
+) -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
     from torchvision import models
 
     network = models.get_model(
-        name, weights=None, num_classes=classes, **({"init_weights": False} if name.startswith("vgg") else {})
+        name,
+        weights=None,
+        num_classes=classes,
+        **({"init_weights": False} if name.startswith("vgg") else {}),
     )
     return Classifier(network), images
 
@@ -77,26 +109,38 @@ def images(batch: int) -> tuple[torch.Tensor, ...]:
 
 
 def cnn() -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
-    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool2d(2, 2), nn.Flatten(), nn.Linear(8 * 111 * 111, 10))
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.AvgPool2d(2, 2), nn.Flatten(), nn.Linear(8 * 111 * 111, 10)
+    )
     return Classifier(network), images
 
 
 def gpt2(checkpointed: bool = False) -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
     from transformers import GPT2Config, GPT2LMHeadModel, masking_utils
 
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None  # it looks at data; each row is one sequence
+    # it looks at data; each row is one sequence
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
     network = GPT2LMHeadModel(GPT2Config())
     if checkpointed:
         network.gradient_checkpointing_enable()
-    return Language(network), lambda batch: tuple(torch.zeros(batch, 512, dtype=torch.int64) for _ in range(2))
+    return Language(network), lambda batch: tuple(
+        torch.zeros(batch, 512, dtype=torch.int64) for _ in range(2)
+    )
 
 
-def bert_large(checkpointed: bool = False) -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
+def bert_large(
+    checkpointed: bool = False,
+) -> tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]:
     """As transformers ran it before scaled_dot_product_attention existed."""
     from transformers import BertConfig, BertForSequenceClassification
 
-    config = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
-                        attn_implementation="eager")  # fmt: skip
+    config = BertConfig(
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        attn_implementation="eager",
+    )
     network = BertForSequenceClassification(config)
     if checkpointed:
         network.gradient_checkpointing_enable()
@@ -107,18 +151,28 @@ def bert_large(checkpointed: bool = False) -> tuple[nn.Module, Callable[[int], t
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[torch.Tensor, ...]]]]] = {
-    "cnn": cnn, "gpt2": gpt2, "gpt2_checkpointed": lambda: gpt2(True), "bert_large": bert_large,
-    "bert_large_checkpointed": lambda: bert_large(True), "vit_l_16_imagenet": lambda: image_classifier("vit_l_16", 1000),
-    **{name: lambda name=name: image_classifier(name) for name in ("vgg16_bn", "resnet50", "vit_b_16", "vit_l_16")},  # type: ignore[misc]
-}  # fmt: skip
+    "cnn": cnn,
+    "gpt2": gpt2,
+    "gpt2_checkpointed": lambda: gpt2(True),
+    "bert_large": bert_large,
+    "bert_large_checkpointed": lambda: bert_large(True),
+    "vit_l_16_imagenet": lambda: image_classifier("vit_l_16", 1000),
+    **{
+        name: lambda name=name: image_classifier(name)
+        for name in ("vgg16_bn", "resnet50", "vit_b_16", "vit_l_16")
+    },  # type: ignore[misc]
+}
 
 
 def with_gradients(found: MemoryTrace, gradients: str) -> MemoryTrace:
-    """perfctl frees gradients before forward. A source's loop may hold them until backward, or keep and add to them."""
+    """perfctl frees gradients before forward. A source's loop may hold them until backward, or keep
+    and add to them."""
     if gradients == "freed":
         return found
     died = found.forward_ends if gradients == "held" else None
-    before = tuple(one._replace(died=None) if one.category == "gradient" else one for one in found.first)
+    before = tuple(
+        one._replace(died=None) if one.category == "gradient" else one for one in found.first
+    )
     stayed = iter(found.allocations)
     old = []
     for was, now in zip(found.first, before, strict=True):
@@ -129,7 +183,10 @@ def with_gradients(found: MemoryTrace, gradients: str) -> MemoryTrace:
     own = list(stayed)
     if gradients == "kept":  # each new gradient is added to the one that is there
         own = [
-            one._replace(category="temporary", died=one.born + 1) if one.category == "gradient" else one for one in own
+            one._replace(category="temporary", died=one.born + 1)
+            if one.category == "gradient"
+            else one
+            for one in own
         ]
     return replace(found, allocations=(*old, *own), first=before)
 
@@ -141,21 +198,28 @@ def estimated(row: dict[str, str]) -> int:
         given = inputs(int(row["batch"]))
     major, minor = map(int, row["gpu"].split("."))
     gpu = OnGpu((major, minor), row["attention"], row["update"])
-    traced = trace(model, given, optimizer=row["optimizer"], memory=True, gpu=gpu, precision=row["precision"])
+    traced = trace(
+        model, given, optimizer=row["optimizer"], memory=True, gpu=gpu, precision=row["precision"]
+    )
     if traced.problem is not None or traced.memory is None:
         raise SystemExit(f"{row['name']}: {traced.problem}")
     found = memory_of(with_gradients(traced.memory, row["gradients"]), (major, minor))
     there = int(float(row["there_mib"] or 0) * UNITS["MiB"])
     if row["quantity"] == "device":
         return found.reserved + there
-    if row["quantity"] == "allocated" and there:  # the model, the workspaces and what else the source's process held
+    # the model, the workspaces and what else the source's process held
+    if row["quantity"] == "allocated" and there:
         return there + found.rounded_peak - model_bytes(traced.memory)
     return found.allocated if row["quantity"] == "allocated" else found.reserved
 
 
 def model_bytes(found: MemoryTrace) -> int:
     """Parameters and buffers, in blocks."""
-    return sum(round_block(one.bytes) for one in found.allocations if one.category in ("parameter", "buffer"))
+    return sum(
+        round_block(one.bytes)
+        for one in found.allocations
+        if one.category in ("parameter", "buffer")
+    )
 
 
 def public() -> float:
@@ -169,31 +233,23 @@ def public() -> float:
             error = mine / (float(row["measured"]) * unit) - 1
             errors.append(abs(error))
             print(
-                f"{row['name']:<42}{row['quantity']:>10}{row['measured']:>8} {row['unit']:<3}{mine / unit:>12,.2f}{error:>9.1%}"
+                f"{row['name']:<42}{row['quantity']:>10}{row['measured']:>8} "
+                f"{row['unit']:<3}{mine / unit:>12,.2f}{error:>9.1%}"
             )
     found = statistics.median(errors)
     print(
-        f"median error of {len(errors)}: {found:.1%}; largest {max(errors):.1%}; sources: scripts/proof/accuracy/{PEAKS.name}"
+        f"median error of {len(errors)}: {found:.1%}; largest {max(errors):.1%}; sources: "
+        f"scripts/proof/accuracy/{PEAKS.name}"
     )
     return found
 
 
-SMALL = (
-    ("mlp:depth=4,width=256", (), 32, "adamw"), ("mnist_cnn", (), 16, "adam"), ("unet:base_width=8", (), 2, "sgd"),
-    ("lstm", (), 8, "adam"),
-    ("resnet:depth=26,width=16", (), 8, "momentum"), ("torchvision:resnet18", ("3x64x64",), 8, "momentum"),
-    ("torchvision:mobilenet_v3_small", ("3x64x64",), 8, "rmsprop"), ("torchvision:efficientnet_b0", ("3x64x64",), 4, "sgd"),
-    ("torchvision:densenet121", ("3x64x64",), 4, "adam"), ("timm:vit_tiny_patch16_224", (), 2, "adamw"),
-    ("hf:bert:hidden_size=128,num_hidden_layers=3,num_attention_heads=2,intermediate_size=256", (), 2, "adamw"),
-    ("hf:gpt2:class=GPT2LMHeadModel,n_embd=128,n_layer=3,n_head=2", (), 2, "adam"),
-)  # fmt: skip
-"""Model, shapes of its inputs, batch size, optimizer: small enough to run with data."""
-EXPLAINED: dict[str, str] = {}
-"""Model -> why MemTracker's figure is another one."""
-
-
 def tracked(
-    model: nn.Module, inputs: tuple[Any, ...], loss: Callable[[Any], Any] | None, held: Any, optimizer: str
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    loss: Callable[[Any], Any] | None,
+    held: Any,
+    optimizer: str,
 ) -> int:
     """MemTracker's peak in bytes over the second of two steps."""
     from torch.distributed._tools.mem_tracker import MemTracker
@@ -206,7 +262,11 @@ def tracked(
             tracker.reset_mod_stats()
             stepper.zero_grad()
             output = model(*inputs)
-            ends = [loss(output)] if loss is not None else [end for end in tensors_in(output) if end.requires_grad]
+            ends = (
+                [loss(output)]
+                if loss is not None
+                else [end for end in tensors_in(output) if end.requires_grad]
+            )
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
             del output, ends
             stepper.step()
@@ -216,7 +276,10 @@ def tracked(
 
 def on_cpu() -> bool:
     """Print a line for each small model; whether all are within 1 % or explained."""
-    print(f"{'on the CPU, against MemTracker':<84}{'optimizer':>10}{'MemTracker B':>15}{'perfctl B':>15}{'error':>9}")
+    print(
+        f"{'on the CPU, against MemTracker':<84}{'optimizer':>10}{'MemTracker B':>15}"
+        f"{'perfctl B':>15}{'error':>9}"
+    )
     good = True
     for name, shapes, batch, optimizer in SMALL:
         given = []
@@ -224,7 +287,9 @@ def on_cpu() -> bool:
             session = open_session(Request(name, shapes, optimizer=optimizer, device="cpu"))
             source = session.source
             inputs = make_inputs(
-                [shape.at(batch) for shape in session.facts.inputs], [one.dtype for one in session.facts.inputs], "cpu"
+                [shape.at(batch) for shape in session.facts.inputs],
+                [one.dtype for one in session.facts.inputs],
+                "cpu",
             )
             held: tuple[Any, ...] = ()
             loss = None

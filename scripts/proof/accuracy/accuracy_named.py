@@ -1,10 +1,13 @@
-"""Models that libraries name, against torch's FlopCounterMode and published figures, forward and backward: one table.
+"""Models that libraries name, against torch's FlopCounterMode and published figures, forward and
+backward: one table.
 
     python scripts/proof/accuracy/accuracy_named.py [NAME ...] [--shared ../shared]
 
-Nothing is downloaded: models have their default configs, no weights, and tensors on the meta device. 1 multiply-add is 2 FLOPs;
-published figures are multiply-adds of one sample. A difference over 1 % is followed by what explains it: a sum over the operators
-that ran, which has to close the gap to 0.1 % (published: to the rounding, or 0.5 %). Exits 1 when one does not. Needs perfctl[peers].
+Nothing is downloaded: models have their default configs, no weights, and tensors on the meta
+device. 1 multiply-add is 2 FLOPs; published figures are multiply-adds of one sample. A difference
+over 1 % is followed by what explains it: a sum over the operators that ran, which has to close the
+gap to 0.1 % (published: to the rounding, or 0.5 %). Exits 1 when one does not. Needs
+perfctl[peers].
 """
 
 from __future__ import annotations
@@ -38,31 +41,133 @@ LEFT = {"torch": 0.001, "published": 0.005}
 GROUPED = "torch counts the weights' gradient of grouped convolutions `groups` times"
 
 TIMM = (
-    "resnet50", "vgg16", "densenet121", "inception_v3", "inception_resnet_v2", "xception41", "legacy_seresnet50", "skresnet50",
-    "resnest50d", "res2net50_26w_4s", "resnext50_32x4d", "resnetv2_50", "dpn68b", "hrnet_w18_small", "dla34", "ese_vovnet39b",
-    "repvgg_b0", "mobileone_s1", "regnety_016", "nfnet_f0", "efficientnet_b0", "tf_efficientnetv2_s", "mobilenetv2_100",
-    "mobilenetv3_large_100", "mnasnet_100", "ghostnet_100", "mixnet_s", "rexnet_100", "cspresnet50", "tresnet_m", "selecsls42b",
-    "hgnetv2_b0", "convnext_tiny", "convnextv2_nano", "convmixer_1024_20_ks9_p14", "inception_next_tiny", "repvit_m1_1",
-    "mambaout_tiny", "focalnet_tiny_srf", "vit_base_patch16_224", "deit_small_patch16_224", "cait_xxs24_224",
-    "beit_base_patch16_224", "eva02_tiny_patch14_224", "naflexvit_base_patch16_gap", "swin_tiny_patch4_window7_224",
-    "swinv2_cr_tiny_224", "maxvit_tiny_tf_224", "coatnet_0_rw_224", "mvitv2_tiny", "hiera_tiny_224", "davit_tiny",
-    "xcit_tiny_12_p16_224", "levit_128s", "volo_d1_224", "twins_svt_small", "pvt_v2_b1", "gcvit_xtiny", "edgenext_small",
-    "mobilevit_s", "poolformer_s12", "caformer_s18", "efficientformer_l1", "efficientvit_b1", "fastvit_t8", "tiny_vit_5m_224",
-    "crossvit_9_240", "convit_tiny", "pit_s_224", "nest_tiny", "vit_small_r26_s32_224", "halonet26t", "lambda_resnet26t",
-    "mixer_b16_224", "gmlp_s16_224",
-)  # fmt: skip
+    "resnet50",
+    "vgg16",
+    "densenet121",
+    "inception_v3",
+    "inception_resnet_v2",
+    "xception41",
+    "legacy_seresnet50",
+    "skresnet50",
+    "resnest50d",
+    "res2net50_26w_4s",
+    "resnext50_32x4d",
+    "resnetv2_50",
+    "dpn68b",
+    "hrnet_w18_small",
+    "dla34",
+    "ese_vovnet39b",
+    "repvgg_b0",
+    "mobileone_s1",
+    "regnety_016",
+    "nfnet_f0",
+    "efficientnet_b0",
+    "tf_efficientnetv2_s",
+    "mobilenetv2_100",
+    "mobilenetv3_large_100",
+    "mnasnet_100",
+    "ghostnet_100",
+    "mixnet_s",
+    "rexnet_100",
+    "cspresnet50",
+    "tresnet_m",
+    "selecsls42b",
+    "hgnetv2_b0",
+    "convnext_tiny",
+    "convnextv2_nano",
+    "convmixer_1024_20_ks9_p14",
+    "inception_next_tiny",
+    "repvit_m1_1",
+    "mambaout_tiny",
+    "focalnet_tiny_srf",
+    "vit_base_patch16_224",
+    "deit_small_patch16_224",
+    "cait_xxs24_224",
+    "beit_base_patch16_224",
+    "eva02_tiny_patch14_224",
+    "naflexvit_base_patch16_gap",
+    "swin_tiny_patch4_window7_224",
+    "swinv2_cr_tiny_224",
+    "maxvit_tiny_tf_224",
+    "coatnet_0_rw_224",
+    "mvitv2_tiny",
+    "hiera_tiny_224",
+    "davit_tiny",
+    "xcit_tiny_12_p16_224",
+    "levit_128s",
+    "volo_d1_224",
+    "twins_svt_small",
+    "pvt_v2_b1",
+    "gcvit_xtiny",
+    "edgenext_small",
+    "mobilevit_s",
+    "poolformer_s12",
+    "caformer_s18",
+    "efficientformer_l1",
+    "efficientvit_b1",
+    "fastvit_t8",
+    "tiny_vit_5m_224",
+    "crossvit_9_240",
+    "convit_tiny",
+    "pit_s_224",
+    "nest_tiny",
+    "vit_small_r26_s32_224",
+    "halonet26t",
+    "lambda_resnet26t",
+    "mixer_b16_224",
+    "gmlp_s16_224",
+)
 TRANSFORMERS = (
-    "bert", "gpt2:class=GPT2LMHeadModel", "roberta", "t5", "vit", "distilbert:class=DistilBertForSequenceClassification", "clip",
-    "whisper", "llama:num_hidden_layers=4,class=LlamaForCausalLM", "mistral:num_hidden_layers=2",
-    "qwen2:num_hidden_layers=2,class=Qwen2ForCausalLM", "gemma:num_hidden_layers=2", "bart", "electra",
-    "deberta-v2:num_hidden_layers=6", "albert", "segformer:class=SegformerForSemanticSegmentation", "detr", "wav2vec2", "hubert",
-    "mamba:num_hidden_layers=4", "bloom", "opt", "xlnet", "big_bird", "fnet:hidden_size=256,intermediate_size=1024",
-    "squeezebert", "swin", "convnext", "poolformer", "levit",
-)  # fmt: skip
+    "bert",
+    "gpt2:class=GPT2LMHeadModel",
+    "roberta",
+    "t5",
+    "vit",
+    "distilbert:class=DistilBertForSequenceClassification",
+    "clip",
+    "whisper",
+    "llama:num_hidden_layers=4,class=LlamaForCausalLM",
+    "mistral:num_hidden_layers=2",
+    "qwen2:num_hidden_layers=2,class=Qwen2ForCausalLM",
+    "gemma:num_hidden_layers=2",
+    "bart",
+    "electra",
+    "deberta-v2:num_hidden_layers=6",
+    "albert",
+    "segformer:class=SegformerForSemanticSegmentation",
+    "detr",
+    "wav2vec2",
+    "hubert",
+    "mamba:num_hidden_layers=4",
+    "bloom",
+    "opt",
+    "xlnet",
+    "big_bird",
+    "fnet:hidden_size=256,intermediate_size=1024",
+    "squeezebert",
+    "swin",
+    "convnext",
+    "poolformer",
+    "levit",
+)
 SD_UNET = "UNet2DConditionModel:cross_attention_dim=768,sample_size=64"
-DIFFUSERS = ("UNet2DModel", SD_UNET, "AutoencoderKL", "VQModel", "DiTTransformer2DModel", "SD3Transformer2DModel:num_layers=4",
-             "AutoencoderTiny")  # fmt: skip
-TORCHAUDIO = ("wav2vec2_base", "hubert_base", "wavlm_base", "conv_tasnet_base", "Wav2Letter", "DeepSpeech:n_feature=40")
+DIFFUSERS = (
+    "UNet2DModel",
+    SD_UNET,
+    "AutoencoderKL",
+    "VQModel",
+    "DiTTransformer2DModel",
+    "SD3Transformer2DModel:num_layers=4",
+    "AutoencoderTiny",
+)
+TORCHAUDIO = (
+    "wav2vec2_base",
+    "hubert_base",
+    "wavlm_base",
+    "conv_tasnet_base",
+    "Wav2Letter",
+    "DeepSpeech:n_feature=40",
+)
 OF_PACKAGE: Mapping[str, tuple[str, ...]] = {
     "timm": tuple(f"timm:{name}" for name in TIMM),
     "transformers": tuple(f"hf:{name}" for name in TRANSFORMERS),
@@ -92,12 +197,19 @@ _ELSEWHERE = {
     "hf:convnext": Published(4.5, 0.05, "https://github.com/facebookresearch/ConvNeXt, ConvNeXt-T"),
     "hf:poolformer": Published(1.8, 0.05, "https://github.com/sail-sg/poolformer, PoolFormer-S12"),
     "hf:levit": Published(0.406, 0.0005, "https://arxiv.org/abs/2104.01136, table 3, LeViT-128"),
-    "hf:bert": Published(22.5 / 2, 0.025, "https://arxiv.org/abs/2004.02984, table 1: 22.5 GFLOPs for 128 tokens"),
-    "diffusers:DiTTransformer2DModel": Published(119, 0.5, "https://github.com/facebookresearch/DiT, DiT-XL/2 256 x 256"),
-    f"diffusers:{SD_UNET}": Published(
-        338.749194240, 0, "https://github.com/Nota-NetsPresso/BK-SDM/issues/53, U-Net of Stable Diffusion 1.4", "thop"
+    "hf:bert": Published(
+        22.5 / 2, 0.025, "https://arxiv.org/abs/2004.02984, table 1: 22.5 GFLOPs for 128 tokens"
     ),
-}  # fmt: skip
+    "diffusers:DiTTransformer2DModel": Published(
+        119, 0.5, "https://github.com/facebookresearch/DiT, DiT-XL/2 256 x 256"
+    ),
+    f"diffusers:{SD_UNET}": Published(
+        338.749194240,
+        0,
+        "https://github.com/Nota-NetsPresso/BK-SDM/issues/53, U-Net of Stable Diffusion 1.4",
+        "thop",
+    ),
+}
 """The default config of each is the model that the source names."""
 
 
@@ -109,7 +221,10 @@ def available() -> tuple[list[str], list[str]]:
             import_module(package)
         except (ImportError, OSError, RuntimeError) as error:
             why = " ".join(str(error).split())[:120]
-            lines.append(f"{package}: left out {len(mine)} models ({why}); pip install 'perfctl[{EXTRAS[package]}]'")
+            lines.append(
+                f"{package}: left out {len(mine)} models ({why}); pip install "
+                f"'perfctl[{EXTRAS[package]}]'"
+            )
         else:
             names += mine
     return names, lines
@@ -126,12 +241,17 @@ def timm_results(folder: Path) -> dict[tuple[str, int], Published]:
             for row in csv.DictReader(text):
                 if row["infer_gmacs"]:
                     key = row["model"], int(row["infer_img_size"])
-                    found.setdefault(key, Published(float(row["infer_gmacs"]), 0.005, file.name, "fvcore"))
+                    found.setdefault(
+                        key, Published(float(row["infer_gmacs"]), 0.005, file.name, "fvcore")
+                    )
     return found
 
 
-def published(name: str, sizes: Iterable[int], of_timm: Mapping[tuple[str, int], Published]) -> Published | None:
-    """What somebody published about a model with an input of these sizes; None where nothing is known."""
+def published(
+    name: str, sizes: Iterable[int], of_timm: Mapping[tuple[str, int], Published]
+) -> Published | None:
+    """What somebody published about a model with an input of these sizes; None where nothing
+    is known."""
     library, _, rest = name.partition(":")
     return of_timm.get((rest, [*sizes][-1])) if library == "timm" else _ELSEWHERE.get(name)
 
@@ -149,7 +269,9 @@ class Row:
 
 def inputs_of(session: Session, batch: int) -> tuple[Any, ...]:
     shapes = session.facts.inputs
-    return recorder.make_inputs([shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta")
+    return recorder.make_inputs(
+        [shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta"
+    )
 
 
 def compare(name: str, of_timm: Mapping[tuple[str, int], Published]) -> Row:
@@ -172,13 +294,20 @@ def compare(name: str, of_timm: Mapping[tuple[str, int], Published]) -> Row:
     for kind, flops in strange.items():
         for way, count in zip(more, flops, strict=True):
             more[way] += [(f"torch has no formula for {kind}", count)] if count else []
-    pairs = (("forward", found.forward, theirs.forward), ("backward", found.backward, theirs.backward))
+    pairs = (
+        ("forward", found.forward, theirs.forward),
+        ("backward", found.backward, theirs.backward),
+    )
     for way, own, other in pairs:
         at_least = "at least " if own.at_least else ""
-        row.cells += f"{at_least + format(own.flops, ','):>28}{own.flops / other - 1 if other else 1:>+9.2%}"
+        row.cells += (
+            f"{at_least + format(own.flops, ','):>28}{own.flops / other - 1 if other else 1:>+9.2%}"
+        )
         row.ends[way] = settle(row, way, own.flops, other, more[way])
         if own.at_least:
-            row.lines.append(f"    {way}: not counted: {', '.join(kind for kind, _ in own.unknown)}")
+            row.lines.append(
+                f"    {way}: not counted: {', '.join(kind for kind, _ in own.unknown)}"
+            )
     said = published(name, session.facts.inputs[0].sizes, of_timm)
     if said is not None:
         beside_published(row, session, said)
@@ -210,9 +339,14 @@ def beside_published(row: Row, session: Session, said: Published) -> None:
     theirs = own + total(terms)
     rest = theirs - said.gmac
     text = "; ".join(f"{text} {count:+.4f}" for text, count in terms)
-    counted = f"{said.counter} counts otherwise: {text} = {theirs:.4f}" if text else "no other rule is known"
+    counted = (
+        f"{said.counter} counts otherwise: {text} = {theirs:.4f}"
+        if text
+        else "no other rule is known"
+    )
     row.lines.append(
-        f"    published: {counted}, {rest / said.gmac:+.2%} left; theirs is rounded to +-{said.rounding:g} ({said.source})"
+        f"    published: {counted}, {rest / said.gmac:+.2%} left; theirs is rounded to "
+        f"+-{said.rounding:g} ({said.source})"
     )
     good = abs(rest) <= max(LEFT["published"] * said.gmac, said.rounding * 1.0001)
     row.ends["published"] = "explained" if good else "failed"
@@ -225,25 +359,29 @@ def summary(rows: list[Row], seconds: float) -> str:
         ends = Counter(row.ends[way] for row in rows if way in row.ends)
         count = sum(ends.values())
         parts.append(
-            f"{way} {count}: {ends['same']} within 1 %, {ends['explained']} explained, {ends['failed']} failed"
+            f"{way} {count}: {ends['same']} within 1 %, {ends['explained']} explained, "
+            f"{ends['failed']} failed"
         )
     models = ", ".join(f"{count} {library}" for library, count in libraries.items())
     return f"{len(rows)} models ({models}). {'. '.join(parts)}. {seconds:.0f} s of CPU"
 
 
 def main(names: list[str], shared: Path) -> int:
-    """Print a line for each model, what explains it, and a last line that counts; 1 when a difference has no explanation."""
+    """Print a line for each model, what explains it, and a last line that counts; 1 when a
+    difference has no explanation."""
     begun = time.process_time()
     there, left_out = available()
     folder = shared / "datasets" / "timm"
     of_timm = timm_results(folder)
     if not of_timm:
         left_out.append(
-            f"No results of timm in {folder}: no published figures for its models; say where they are with --shared"
+            f"No results of timm in {folder}: no published figures for its models; say where they "
+            "are with --shared"
         )
     print("\n".join(left_out))
     print(
-        f"{'model':<{NAME}}{'forward FLOP':>28}{'torch':>9}{'backward FLOP':>28}{'torch':>9}{'GMAC':>12}{'published':>10}"
+        f"{'model':<{NAME}}{'forward FLOP':>28}{'torch':>9}{'backward FLOP':>28}{'torch':>9}"
+        f"{'GMAC':>12}{'published':>10}"
     )
     rows = []
     for name in names or there:
@@ -256,11 +394,18 @@ def main(names: list[str], shared: Path) -> int:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     where = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="timm:resnet50, hf:bert, ...; all of the table when none is given"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="timm:resnet50, hf:bert, ...; all of the table when none is given",
     )
-    parser.add_argument("--shared", type=Path, default=where, help="folder that holds datasets/timm")
+    parser.add_argument(
+        "--shared", type=Path, default=where, help="folder that holds datasets/timm"
+    )
     given = parser.parse_args()
     sys.exit(main(given.names, given.shared))

@@ -2,15 +2,16 @@
 
     python scripts/proof/accuracy/accuracy_ops.py [--shared ../shared]
 
-Conv2d and Linear, forward, fp32, cuDNN 8.9, on V100, T4 and A100 (sitar-lab/NeuSight, MIT). Two questions: shapes that
-were not measured, on a GPU that was (five folds by shape, seeded); and a GPU that was not measured. Kernel names and grids
-are not used, because they are unknown before running.
+Conv2d and Linear, forward, fp32, cuDNN 8.9, on V100, T4 and A100 (sitar-lab/NeuSight, MIT). Two
+questions: shapes that were not measured, on a GPU that was (five folds by shape, seeded); and a GPU
+that was not measured. Kernel names and grids are not used, because they are unknown before running.
 
-The program that measured the convolutions slowed down from row to row (docs/prediction.md). The first figures of a line, which have
-to meet the target, know nothing of the order of rows: neither when learning nor when predicting. The second figures use it; "=":
-there is nothing to use. Every line also shows a line through GMACs (fitted in logarithms on the same rows), the roofline alone,
-and what NeuSight's summary has of Habitat and NeuSight. Needs perfctl[predict]. Exits 1 when a line misses its target; without
-the measurements it says so and exits 0.
+The program that measured the convolutions slowed down from row to row (docs/prediction.md). The
+first figures of a line, which have to meet the target, know nothing of the order of rows: neither
+when learning nor when predicting. The second figures use it; "=": there is nothing to use. Every
+line also shows a line through GMACs (fitted in logarithms on the same rows), the roofline alone,
+and what NeuSight's summary has of Habitat and NeuSight. Needs perfctl[predict]. Exits 1 when a line
+misses its target; without the measurements it says so and exits 0.
 """
 
 from __future__ import annotations
@@ -28,9 +29,24 @@ from typing import Any
 
 import accuracy_ops_model as ops
 import numpy as np
-from accuracy_ops_model import Chip, Parts, Rows, Shared, bytes_moved, learn, seconds, sustained_rate
+from accuracy_ops_model import (
+    Chip,
+    Parts,
+    Rows,
+    Shared,
+    bytes_moved,
+    learn,
+    seconds,
+    sustained_rate,
+)
 
-from perfctl.orchestrator.analyse.predict.efficiency import Sample, Settings, folds, interval, learn_model
+from perfctl.orchestrator.analyse.predict.efficiency import (
+    Sample,
+    Settings,
+    folds,
+    interval,
+    learn_model,
+)
 from perfctl.orchestrator.analyse.predict.operations import Operation
 
 SEED = 11
@@ -48,9 +64,14 @@ DEVICES = {
     "T4": Chip("Tesla T4", 0, 0, 0, 70, 12),
     "A100": Chip("NVIDIA A100-PCIE-40GB", 0, 0, 0, 250, 7),
 }
-"""Board power and process by NVIDIA's data sheets; the rest is read from NeuSight's device_configs. Of Linear."""
+"""Board power and process by NVIDIA's data sheets; the rest is read from NeuSight's device_configs.
+Of Linear."""
 CONV_A100 = Chip("NVIDIA A100 80GB PCIe", 0, 0, 0, 300, 7)
 """Convolutions were measured on another A100."""
+
+NOTE = """
+*: mean errors for Linear that NeuSight's authors published (ASPLOS 2025, summary/perop.csv), over more GPUs, other shapes and
+another split: on GPUs that were learned from (first table) and on others (second). -: they published none for convolutions."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,42 +103,74 @@ def tables(folder: Path, kind: str) -> dict[str, Table]:
 def with_peaks(folder: Path, chip: Chip) -> Chip:
     path = folder / "device_configs" / f"{chip.name.replace(' ', '_')}.json"
     given = json.loads(path.read_text(encoding="utf-8"))
-    return replace(chip, flops=given["SingleFLOPs"] * 1e9, bandwidth=given["Mem_Bw"] * 1e9, sms=given["Num_Sm"])
+    return replace(
+        chip, flops=given["SingleFLOPs"] * 1e9, bandwidth=given["Mem_Bw"] * 1e9, sms=given["Num_Sm"]
+    )
 
 
 def table(folder: Path, kind: str, chip: Chip) -> Table:
     path = folder / "op_samples" / f"{kind}_{chip.name.replace(' ', '_')}.csv"
     with path.open(newline="", encoding="utf-8") as file:
         given = [
-            (*(conv if kind == "conv" else linear)(row), float(row["Latency"]) / 1e3) for row in csv.DictReader(file)
+            (*(conv if kind == "conv" else linear)(row), float(row["Latency"]) / 1e3)
+            for row in csv.DictReader(file)
         ]
     works = [(work, batch) for _, work, batch, _ in given]
     macs = np.array([batch * work.macs for work, batch in works])
     moved = np.array([bytes_moved(work, batch) for work, batch in works])
     return Table(
-        chip, [shape for shape, *_ in given], np.array([each[-1] for each in given]), macs,
+        chip,
+        [shape for shape, *_ in given],
+        np.array([each[-1] for each in given]),
+        macs,
         np.array([ops.floor(work, batch, chip) for work, batch in works]),
         np.maximum(2 * macs / chip.flops, moved / chip.bandwidth),
         [ops.parts(work, batch, chip) for work, batch in works],
         np.array([ops.features(work, batch, chip) for work, batch in works]),
         kind == "conv",
-    )  # fmt: skip
+    )
 
 
 def linear(row: dict[str, str]) -> tuple[tuple[int, ...], Operation, int]:
     """B x M rows of N inputs, K outputs: M is the batch of single rows."""
     batch, inputs, outputs = int(row["B"]) * int(row["M"]), int(row["N"]), int(row["K"])
-    work = Operation("", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs + outputs, 1, outputs, inputs)
+    work = Operation(
+        "",
+        "linear",
+        1,
+        inputs * outputs,
+        inputs,
+        outputs,
+        inputs * outputs + outputs,
+        1,
+        outputs,
+        inputs,
+    )
     return (batch, inputs, outputs), work, batch
 
 
 def conv(row: dict[str, str]) -> tuple[tuple[int, ...], Operation, int]:
     batch, inputs, outputs = (int(row[name]) for name in ("B", "Input_Channel", "Output_Channel"))
-    kernel, size, stride, padding = (int(row[name]) for name in ("Kernel_Szie", "Input_Size", "Stride", "Padding"))
+    kernel, size, stride, padding = (
+        int(row[name]) for name in ("Kernel_Szie", "Input_Size", "Stride", "Padding")
+    )
     side = (size + 2 * padding - kernel) // stride + 1
     depth, rows = inputs * kernel**2, side**2
-    work = Operation("", "conv", 1, rows * depth * outputs, inputs * size**2, outputs * rows, depth * outputs + outputs,
-                rows, outputs, depth, 1, kernel**2, stride)  # fmt: skip
+    work = Operation(
+        "",
+        "conv",
+        1,
+        rows * depth * outputs,
+        inputs * size**2,
+        outputs * rows,
+        depth * outputs + outputs,
+        rows,
+        outputs,
+        depth,
+        1,
+        kernel**2,
+        stride,
+    )
     return (batch, inputs, outputs, kernel, size, stride, padding), work, batch
 
 
@@ -133,7 +186,9 @@ class Found:
 
 
 def joined(parts: list[Found]) -> Found:
-    return Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in Found.__slots__))
+    return Found(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Found.__slots__)
+    )
 
 
 def missed(predicted: Any, measured: Any) -> Any:
@@ -155,7 +210,12 @@ def reached(table: Table) -> float:
 def rows(table: Table, sustained: float, chosen: Any = None) -> Rows:
     chosen = range(len(table.seconds)) if chosen is None else chosen
     places = [float(i) for i in chosen] if table.drifts else None
-    return Rows([table.parts[i] for i in chosen], [float(table.seconds[i]) for i in chosen], sustained, places)
+    return Rows(
+        [table.parts[i] for i in chosen],
+        [float(table.seconds[i]) for i in chosen],
+        sustained,
+        places,
+    )
 
 
 def physical(shared: Shared, table: Table, sustained: float) -> Any:
@@ -168,7 +228,8 @@ def drift(shared: Shared, table: Table) -> Any:
 
 
 def within(table: Table, sustained: float, even: bool) -> Found:
-    """Each fold predicted from the other four; ``even``: constrained so that seconds never fall with batch."""
+    """Each fold predicted from the other four; ``even``: constrained so that seconds never fall
+    with batch."""
     settings = EVEN if even else UNEVEN
     growing = len(ops.GROWING)
     names = (*ops.GROWING, *ops.FIXED, *(() if even else ops.UNEVEN), "physical")
@@ -181,30 +242,44 @@ def within(table: Table, sustained: float, even: bool) -> Found:
         every = np.column_stack([fixed, physical(shared, table, sustained)])
         net = np.maximum(table.seconds - extra, table.seconds / 5)
         sample = Sample(
-            names, every[train], table.floors[train], net[train], [table.shapes[i] for i in train], increasing
+            names,
+            every[train],
+            table.floors[train],
+            net[train],
+            [table.shapes[i] for i in train],
+            increasing,
         )
         base = table.floors[test] ** (settings.power / 8)
-        predicted[test] = np.exp(learn_model(sample, settings).predict(every[test])) * base + extra[test]
+        predicted[test] = (
+            np.exp(learn_model(sample, settings).predict(every[test])) * base + extra[test]
+        )
         gmacs[test] = line_through(table.macs[train], table.seconds[train], table.macs[test])
     return Found(predicted, table.seconds, covered(table, predicted), gmacs, table.roofline)
 
 
 def covered(table: Table, predicted: Any) -> Any:
-    """Whether each row is inside an interval whose width was learned from the errors of the other folds."""
+    """Whether each row is inside an interval whose width was learned from the errors of the
+    other folds."""
     misses = abs(np.log(predicted / table.seconds))
     inside = np.zeros(len(misses), dtype=bool)
     for train, test in folds(table.shapes, 5, SEED):
         groups = [table.shapes[i] for i in train]
         spread, low, high, quantile = interval(table.features[train], misses[train], groups, UNEVEN)
-        inside[test] = misses[test] <= quantile * np.clip(spread.predict(table.features[test]), low, high)
+        inside[test] = misses[test] <= quantile * np.clip(
+            spread.predict(table.features[test]), low, high
+        )
     return inside
 
 
 def left_out(found: dict[str, Table], rates: dict[str, float], device: str, same: bool) -> Found:
-    """``device`` from the two others; ``same``: with the time that the same shape took there, where it was measured."""
+    """``device`` from the two others; ``same``: with the time that the same shape took there, where
+    it was measured."""
     table, others = found[device], [name for name in found if name != device]
     known = {DEVICES[name]: rates[name] for name in others}
-    limits = {name: min(rates[name], rates[name] * found[name].chip.watts / DEVICES[name].watts) for name in others}
+    limits = {
+        name: min(rates[name], rates[name] * found[name].chip.watts / DEVICES[name].watts)
+        for name in others
+    }
     limits[device] = sustained_rate(table.chip, known)
     shared = learn([rows(found[name], limits[name]) for name in others])
     place = drift(shared, table)
@@ -217,10 +292,14 @@ def left_out(found: dict[str, Table], rates: dict[str, float], device: str, same
         for shape, ratio in zip(theirs.shapes, np.log(theirs.seconds / guess), strict=True):
             ratios.setdefault(shape, []).append(float(ratio))
         one = learn([rows(found[other], limits[other]) for other in others if other != name])
-        spread += list(abs(np.log((physical(one, theirs, limits[name]) + drift(one, theirs)) / theirs.seconds)))
+        spread += list(
+            abs(np.log((physical(one, theirs, limits[name]) + drift(one, theirs)) / theirs.seconds))
+        )
     if same:
         known_rows = np.array([shape in ratios for shape in table.shapes])
-        moved = np.array([np.mean(ratios[shape]) if shape in ratios else 0.0 for shape in table.shapes])
+        moved = np.array(
+            [np.mean(ratios[shape]) if shape in ratios else 0.0 for shape in table.shapes]
+        )
         predicted = predicted * np.exp(SHRUNK * moved)
     else:
         known_rows = np.ones(len(table.seconds), dtype=bool)
@@ -228,12 +307,15 @@ def left_out(found: dict[str, Table], rates: dict[str, float], device: str, same
     macs = np.concatenate([found[name].macs for name in others])
     taken = np.concatenate([found[name].seconds for name in others])
     gmacs = line_through(macs, taken, table.macs)
-    return Found(*(each[known_rows] for each in (predicted, table.seconds, inside, gmacs, table.roofline)))
+    return Found(
+        *(each[known_rows] for each in (predicted, table.seconds, inside, gmacs, table.roofline))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Of the same rows: predicted without the order of measuring and, where the measuring program drifted, with it."""
+    """Of the same rows: predicted without the order of measuring and, where the measuring program
+    drifted, with it."""
 
     plain: Found
     ordered: Found
@@ -252,8 +334,12 @@ def within_both(table: Table, sustained: float, even: bool = False) -> Both:
     return Both(plain, within(table, sustained, even) if table.drifts else plain)
 
 
-def left_out_both(found: dict[str, Table], rates: dict[str, float], device: str, same: bool) -> Both:
-    plain = left_out({name: without_order(table) for name, table in found.items()}, rates, device, same)
+def left_out_both(
+    found: dict[str, Table], rates: dict[str, float], device: str, same: bool
+) -> Both:
+    plain = left_out(
+        {name: without_order(table) for name, table in found.items()}, rates, device, same
+    )
     return Both(plain, left_out(found, rates, device, same) if found[device].drifts else plain)
 
 
@@ -262,39 +348,54 @@ def joined_both(parts: list[Both]) -> Both:
 
 
 def published_means(folder: Path) -> dict[str, tuple[float, float]]:
-    """Who -> mean error for Linear (FC in perop.csv) on GPUs that they learned from, and on others; {} without the file."""
+    """Who -> mean error for Linear (FC in perop.csv) on GPUs that they learned from, and on others;
+    {} without the file."""
     path = folder / "summary" / "perop.csv"
     if not path.is_file():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
         found = list(csv.reader(file))
     near, far = (place for place, name in enumerate(found[1]) if name == "FC")
-    return {row[0]: (float(row[near]) / 100, float(row[far]) / 100) for row in found[2:] if row and row[0]}
+    return {
+        row[0]: (float(row[near]) / 100, float(row[far]) / 100)
+        for row in found[2:]
+        if row and row[0]
+    }
 
 
 def heading(what: str) -> str:
     """Two lines."""
-    over = f"{'':52}{'without the order':>24}{'with the order':>24}{'median (*: mean) of others':>41}"
+    over = (
+        f"{'':52}{'without the order':>24}{'with the order':>24}{'median (*: mean) of others':>41}"
+    )
     three = f"{'median':>8}{'p90':>8}{'in 90 %':>8}"
-    return f"{over}\n{what:46}{'rows':>6}{three}{three}   {'GMACs':>8}{'roofline':>10}{'Habitat*':>10}{'NeuSight*':>10}  wanted"
+    return (
+        f"{over}\n{what:46}{'rows':>6}{three}{three}   "
+        f"{'GMACs':>8}{'roofline':>10}{'Habitat*':>10}{'NeuSight*':>10}  wanted"
+    )
 
 
-NOTE = """
-*: mean errors for Linear that NeuSight's authors published (ASPLOS 2025, summary/perop.csv), over more GPUs, other shapes and
-another split: on GPUs that were learned from (first table) and on others (second). -: they published none for convolutions."""
-
-
-def shown(what: str, both: Both, wanted: float | None, theirs: Mapping[str, float] | None = None) -> bool:
-    """Print one line; return whether the figure without the order of rows meets the target. ``theirs``: mean errors by who."""
+def shown(
+    what: str, both: Both, wanted: float | None, theirs: Mapping[str, float] | None = None
+) -> bool:
+    """Print one line; return whether the figure without the order of rows meets the target.
+    ``theirs``: mean errors by who."""
     plain = both.plain
     median = float(np.median(missed(plain.predicted, plain.measured)))
-    gmacs, roofline = (np.median(missed(each, plain.measured)) for each in (plain.gmacs, plain.roofline))
+    gmacs, roofline = (
+        np.median(missed(each, plain.measured)) for each in (plain.gmacs, plain.roofline)
+    )
     good = wanted is None or median < wanted
     mark = "" if wanted is None else f"< {wanted:.0%}  {'yes' if good else 'NO'}"
     ordered = _three(both.ordered) if both.drifts else f"{'=':>8}" * 3
-    others = "".join(f"{theirs[who]:>10.1%}" if theirs else f"{'-':>10}" for who in ("Habitat", "NeuSight"))
-    print(f"{what:46}{len(plain.measured):>6}{_three(plain)}{ordered}   {gmacs:>8.1%}{roofline:>10.1%}{others}  {mark}".rstrip(),
-          flush=True)  # fmt: skip
+    others = "".join(
+        f"{theirs[who]:>10.1%}" if theirs else f"{'-':>10}" for who in ("Habitat", "NeuSight")
+    )
+    print(
+        f"{what:46}{len(plain.measured):>6}{_three(plain)}{ordered}   "
+        f"{gmacs:>8.1%}{roofline:>10.1%}{others}  {mark}".rstrip(),
+        flush=True,
+    )
     return good
 
 
@@ -307,8 +408,15 @@ Make = Callable[[str, str], Both]
 """Of a kind and a device."""
 
 
-def block(every: Mapping[str, Any], made: Make, said: str, wanted: float | None, theirs: Mapping[str, float]) -> bool:
-    """For each device a line for each kind of operation, and one for both together, which has the target."""
+def block(
+    every: Mapping[str, Any],
+    made: Make,
+    said: str,
+    wanted: float | None,
+    theirs: Mapping[str, float],
+) -> bool:
+    """For each device a line for each kind of operation, and one for both together, which has
+    the target."""
     good = True
     for device in DEVICES:
         parts = {kind: made(kind, device) for kind in every}
@@ -320,12 +428,19 @@ def block(every: Mapping[str, Any], made: Make, said: str, wanted: float | None,
 
 def main() -> int:
     """Print the table; return 1 when a line misses its target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
-    parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/neusight")
+    parser.add_argument(
+        "--shared", type=Path, default=shared, help="folder that holds datasets/neusight"
+    )
     folder = parser.parse_args().shared / "datasets" / "neusight"
     if not (folder / "op_samples").is_dir():
-        print(f"No measurements in {folder / 'op_samples'}: operations are left out; say where with --shared")
+        print(
+            f"No measurements in {folder / 'op_samples'}: operations are left out; say where with "
+            "--shared"
+        )
         return 0
     begun = time.process_time()
     every = {kind: tables(folder, kind) for kind in ("conv", "linear")}
@@ -333,16 +448,31 @@ def main() -> int:
     means = published_means(folder)
     near, far = ({who: pair[place] for who, pair in means.items()} for place in (0, 1))
     print(heading("Within a device: five folds by shape"))
-    good = block(every, lambda kind, device: within_both(every[kind][device], rates[device]), "", WITHIN_WANTED, near)
-    block(every, lambda kind, device: within_both(every[kind][device], rates[device], even=True),
-          ", never falling with batch", None, near)  # fmt: skip
+    good = block(
+        every,
+        lambda kind, device: within_both(every[kind][device], rates[device]),
+        "",
+        WITHIN_WANTED,
+        near,
+    )
+    block(
+        every,
+        lambda kind, device: within_both(every[kind][device], rates[device], even=True),
+        ", never falling with batch",
+        None,
+        near,
+    )
     print("\n" + heading("A device left out, learned from the two others"))
     for same, said, wanted in (
         (False, ", no time of the shape", None),
         (True, ", shape timed elsewhere", LEFT_OUT_WANTED),
     ):
         good &= block(
-            every, lambda kind, device, same=same: left_out_both(every[kind], rates, device, same), said, wanted, far
+            every,
+            lambda kind, device, same=same: left_out_both(every[kind], rates, device, same),
+            said,
+            wanted,
+            far,
         )
     print(NOTE)
     print(f"{time.process_time() - begun:.0f} s of CPU")

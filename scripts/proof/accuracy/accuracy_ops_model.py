@@ -1,14 +1,16 @@
-"""One product (Linear, or a convolution) on one GPU: the parts of its time, and the features for the boosted model.
+"""One product (Linear, or a convolution) on one GPU: the parts of its time, and the features for
+the boosted model.
 
-A GPU works in waves of thread blocks: a tile of the output each, as many at once as there are SMs. The parts below count
-whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power allows is a part of its own, since a board
-of 70 W cannot run all of its SMs at their highest clock. Winograd F(2x2, 3x3) and F(4x4, 3x3) need fewer multiplies:
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. Every part grows with batch.
+A GPU works in waves of thread blocks: a tile of the output each, as many at once as there are SMs.
+The parts below count whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power
+allows is a part of its own, since a board of 70 W cannot run all of its SMs at their highest clock.
+Winograd F(2x2, 3x3) and F(4x4, 3x3) need fewer multiplies: Lavin and Gray, "Fast Algorithms for
+Convolutional Neural Networks", 2015. Every part grows with batch.
 
 Measured GPUs and a new one share a few coefficients: ``seconds = launch + memory +
-((sum of products)^4 + (executed / sustained)^4)^(1/4)``, each term times a coefficient that holds on every GPU.
-``sustained`` is what power allows: see :func:`sustained_rate`. Learning needs scipy, which comes with scikit-learn; what
-comes out are plain numbers.
+((sum of products)^4 + (executed / sustained)^4)^(1/4)``, each term times a coefficient that holds
+on every GPU. ``sustained`` is what power allows: see :func:`sustained_rate`. Learning needs scipy,
+which comes with scikit-learn; what comes out are plain numbers.
 """
 
 from __future__ import annotations
@@ -30,10 +32,57 @@ if TYPE_CHECKING:
 LAUNCH = 1e-5
 """Seconds: the unit of what starting costs."""
 EXECUTED = 2.0
-"""A 3 x 3 convolution of stride 1 runs about this much fewer multiplies than on paper: a mean over what cuDNN picks, by
-shape, among implicit products (1), F(2x2) (2.25) and F(4x4) (4), with tiles padded."""
+"""A 3 x 3 convolution of stride 1 runs about this much fewer multiplies than on paper: a mean over
+what cuDNN picks, by shape, among implicit products (1), F(2x2) (2.25) and F(4x4) (4), with
+tiles padded."""
 LEAST = 4.0
 """F(4x4, 3x3): no algorithm here needs fewer multiplies than a fourth."""
+
+GROWING = (
+    "batch",
+    "rows",
+    "macs",
+    "outputs",
+    "inputs",
+    "bytes",
+    "intensity",
+    "tiles",
+    "waves 128x64",
+    "waves 64x64",
+    "part 0",
+    "part 1",
+    "part 2",
+    "work 128x128",
+    "work 128x32",
+    "work 32x128",
+    "work 64x64",
+    "winograd 128x128",
+    "winograd 64x64",
+    "winograd 32x128",
+)
+"""Features that grow with batch."""
+FIXED = (
+    "columns",
+    "depth",
+    "weights",
+    "side",
+    "columns by 4",
+    "columns by 32",
+    "depth by 4",
+    "depth by 32",
+    "side by 4",
+)
+"""Features that batch does not change; "by 4": the remainder."""
+UNEVEN = (
+    "last wave 128x128",
+    "last wave 128x64",
+    "last wave 64x64",
+    "last of two 128x64",
+    "last of four 128x64",
+    "last of four 64x64",
+    "shape",
+)
+"""Features that rise and fall with batch; left out where seconds must not fall with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +103,8 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Seconds of one product. ``products``: one figure for each algorithm and tile, at peak rate and full clock."""
+    """Seconds of one product. ``products``: one figure for each algorithm and tile, at peak rate
+    and full clock."""
 
     products: tuple[float, ...]
     executed: float
@@ -87,7 +137,8 @@ def parts(work: Operation, batch: int, chip: Chip) -> Parts:
     memory = bytes_moved(work, batch) / chip.bandwidth
     if work.kind != "conv":
         products = tuple(
-            2 * tiled(rows, channels, tile, chip.sms, work.groups) * work.depth / rate for tile in ((128, 64), (32, 32))
+            2 * tiled(rows, channels, tile, chip.sms, work.groups) * work.depth / rate
+            for tile in ((128, 64), (32, 32))
         )
         return Parts(products, flops, memory)
     implicit = 2 * tiled(rows, channels, (128, 64), chip.sms) * ceil(work.depth / 8) * 8 / rate
@@ -116,29 +167,6 @@ def floor(work: Operation, batch: int, chip: Chip) -> float:
     return max(flops / chip.flops, bytes_moved(work, batch) / chip.bandwidth)
 
 
-GROWING = (
-    "batch", "rows", "macs", "outputs", "inputs", "bytes", "intensity", "tiles", "waves 128x64", "waves 64x64",
-    "part 0", "part 1", "part 2", "work 128x128", "work 128x32", "work 32x128", "work 64x64", "winograd 128x128",
-    "winograd 64x64", "winograd 32x128",
-)  # fmt: skip
-"""Features that grow with batch."""
-FIXED = (
-    "columns",
-    "depth",
-    "weights",
-    "side",
-    "columns by 4",
-    "columns by 32",
-    "depth by 4",
-    "depth by 32",
-    "side by 4",
-)
-"""Features that batch does not change; "by 4": the remainder."""
-UNEVEN = ("last wave 128x128", "last wave 128x64", "last wave 64x64", "last of two 128x64", "last of four 128x64",
-          "last of four 64x64", "shape")  # fmt: skip
-"""Features that rise and fall with batch; left out where seconds must not fall with it."""
-
-
 def features(work: Operation, batch: int, chip: Chip) -> tuple[float, ...]:
     """One figure for each of GROWING, FIXED and UNEVEN, in that order."""
     m, n, k, sms = batch * work.rows, work.columns, work.depth, chip.sms
@@ -150,11 +178,20 @@ def features(work: Operation, batch: int, chip: Chip) -> tuple[float, ...]:
     tiles = _tiles(work, batch) if winograd(work) else 0.0
     per_sm = m * n / sms
     growing = (
-        batch, m, macs, batch * work.outputs, batch * work.inputs, moved, macs / moved, tiles,
-        tiled(m, n, (128, 64), sms) / 8192, tiled(m, n, (64, 64), sms) / 4096, *_three(found.products),
+        batch,
+        m,
+        macs,
+        batch * work.outputs,
+        batch * work.inputs,
+        moved,
+        macs / moved,
+        tiles,
+        tiled(m, n, (128, 64), sms) / 8192,
+        tiled(m, n, (64, 64), sms) / 4096,
+        *_three(found.products),
         *(tiled(m, n, tile, sms) * k for tile in ((128, 128), (128, 32), (32, 128), (64, 64))),
         *(tiled(tiles, n, tile, sms, 36) * inputs for tile in ((128, 128), (64, 64), (32, 128))),
-    )  # fmt: skip
+    )
     fixed = (n, k, work.weights, side, n % 4, n % 32, inputs % 4, inputs % 32, side % 4)
     uneven = (
         *(tiled(m, n, tile, sms) / per_sm for tile in ((128, 128), (128, 64), (64, 64))),
@@ -180,7 +217,8 @@ class Shared:
     memory: float
     products: tuple[float, ...]
     drift: float = 0.0
-    """Seconds by which the measuring program itself slows with every row; 0 where it does not. Never predicted."""
+    """Seconds by which the measuring program itself slows with every row; 0 where it does not.
+    Never predicted."""
 
 
 def seconds(shared: Shared, parts: Parts, sustained: float) -> float:
@@ -192,10 +230,12 @@ def seconds(shared: Shared, parts: Parts, sustained: float) -> float:
 
 
 def sustained_rate(chip: Chip, reached: Mapping[Chip, float]) -> float:
-    """FLOP/s that ``chip`` can sustain, from the FLOP/s that other GPUs reached in their largest products.
+    """FLOP/s that ``chip`` can sustain, from the FLOP/s that other GPUs reached in their
+    largest products.
 
-    The smaller of two figures: this chip's peak times the best fraction of peak that any GPU reached; and this chip's power
-    limit times the most FLOPs per joule of GPUs of the same process. Without a GPU of that process: the first alone.
+    The smaller of two figures: this chip's peak times the best fraction of peak that any GPU
+    reached; and this chip's power limit times the most FLOPs per joule of GPUs of the same process.
+    Without a GPU of that process: the first alone.
     """
     best = max(rate / other.flops for other, rate in reached.items()) * chip.flops
     alike = [rate / other.watts for other, rate in reached.items() if other.process == chip.process]
@@ -215,12 +255,15 @@ class Rows:
 
 
 def learn(measured: Sequence[Rows], limit: int = 900, seed: int = 0) -> Shared:
-    """Least squares of the logarithms, robust; at most ``limit`` rows of each GPU. Raises ToolMissing without scipy."""
+    """Least squares of the logarithms, robust; at most ``limit`` rows of each GPU. Raises
+    ToolMissing without scipy."""
     from importlib.util import find_spec
 
     if find_spec("scipy") is None:
-        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed",
-                          "pip install 'perfctl[predict]'")  # fmt: skip
+        raise ToolMissing(
+            "learning from measurements needs scikit-learn, which is not installed",
+            "pip install 'perfctl[predict]'",
+        )
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -236,7 +279,9 @@ def learn(measured: Sequence[Rows], limit: int = 900, seed: int = 0) -> Shared:
     best = np.exp(least_squares(missed, start, loss="soft_l1", f_scale=0.1).x)
     drifted = any(rows.places is not None for rows in measured)
     weights = tuple(float(weight) for weight in best[3:])
-    return Shared(float(best[0]), float(best[1]), weights, float(best[2]) * 1e-7 if drifted else 0.0)
+    return Shared(
+        float(best[0]), float(best[1]), weights, float(best[2]) * 1e-7 if drifted else 0.0
+    )
 
 
 def _matrix(rows: Rows, chosen: NDArray[np.intp]) -> Floats:
@@ -244,10 +289,18 @@ def _matrix(rows: Rows, chosen: NDArray[np.intp]) -> Floats:
     import numpy as np
 
     places = rows.places or [0.0] * len(rows.seconds)
-    return np.array([
-        (rows.seconds[i], rows.parts[i].memory, places[i], rows.parts[i].executed / rows.sustained, *rows.parts[i].products)
-        for i in chosen
-    ])  # fmt: skip
+    return np.array(
+        [
+            (
+                rows.seconds[i],
+                rows.parts[i].memory,
+                places[i],
+                rows.parts[i].executed / rows.sustained,
+                *rows.parts[i].products,
+            )
+            for i in chosen
+        ]
+    )
 
 
 def _all(weights: Floats, matrix: Floats) -> Floats:

@@ -1,10 +1,13 @@
-"""Other tools on the same models, side by side, on the CPU with real tensors, because some of them need that.
+"""Other tools on the same models, side by side, on the CPU with real tensors, because some of them
+need that.
 
-FlopCounterMode comes with torch; fvcore and torchinfo are used if installed (extra ``peers``). fvcore calls a
-multiply-add one flop and torchinfo counts "mult-adds", so both are MAC already; FlopCounterMode's FLOPs are halved.
+FlopCounterMode comes with torch; fvcore and torchinfo are used if installed (extra ``peers``).
+fvcore calls a multiply-add one flop and torchinfo counts "mult-adds", so both are MAC already;
+FlopCounterMode's FLOPs are halved.
 
-For ``accuracy_named.py`` the rules of FlopCounterMode, fvcore and thop are worked out for the very model: each is a figure computed
-from the operators that ran, so that an explanation of a difference is a sum that holds.
+For ``accuracy_named.py`` the rules of FlopCounterMode, fvcore and thop are worked out for the very
+model: each is a figure computed from the operators that ran, so that an explanation of a difference
+is a sum that holds.
 """
 
 from __future__ import annotations
@@ -31,6 +34,25 @@ from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.workloads.tracing import operations
 from perfctl.workloads.tracing.gradients import tensors_in
 
+Case = tuple[Callable[[], nn.Module], tuple[int, ...], int]
+
+TORCHVISION = (
+    "resnet18",
+    "mobilenet_v2",
+    "squeezenet1_1",
+    "shufflenet_v2_x1_0",
+    "vit_b_16",
+    "swin_t",
+)
+
+_NORMS = {
+    "native_batch_norm": 1,
+    "cudnn_batch_norm": 1,
+    "native_layer_norm": 2,
+    "native_group_norm": 1,
+}
+"""Operator -> place of its scale."""
+
 
 def counter_macs(model: Any, given: tuple[Any, ...]) -> int:
     with FlopCounterMode(display=False) as counter:
@@ -42,7 +64,12 @@ def fvcore_macs(model: Any, given: tuple[Any, ...]) -> int:
     from fvcore.nn import FlopCountAnalysis
 
     logging.getLogger("fvcore").setLevel(logging.ERROR)
-    return int(FlopCountAnalysis(model, given).unsupported_ops_warnings(False).uncalled_modules_warnings(False).total())
+    return int(
+        FlopCountAnalysis(model, given)
+        .unsupported_ops_warnings(False)
+        .uncalled_modules_warnings(False)
+        .total()
+    )
 
 
 def torchinfo_macs(model: Any, given: tuple[Any, ...], device: str = "cpu") -> int:
@@ -70,25 +97,33 @@ class Einsum(nn.Module):
         return torch.einsum("bij,bkj->bik", x, x)
 
 
-Case = tuple[Callable[[], nn.Module], tuple[int, ...], int]
-
 BESIDE: dict[str, Case] = {
-    "Conv2d depthwise": (lambda: nn.Conv2d(16, 16, 3, padding=1, groups=16), (2, 16, 16, 16), 2 * 16 * 16 * 16 * 9),
-    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(16, 8, 2, 2), (2, 16, 16, 16), 2 * 16 * 16 * 16 * 8 * 4),
+    "Conv2d depthwise": (
+        lambda: nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        (2, 16, 16, 16),
+        2 * 16 * 16 * 16 * 9,
+    ),
+    "ConvTranspose2d": (
+        lambda: nn.ConvTranspose2d(16, 8, 2, 2),
+        (2, 16, 16, 16),
+        2 * 16 * 16 * 16 * 8 * 4,
+    ),
     "Linear on 2 x 50 x 64": (lambda: nn.Linear(64, 32), (2, 50, 64), 2 * 50 * 64 * 32),
     "einsum bij,bkj->bik": (Einsum, (2, 50, 64), 2 * 50 * 50 * 64),
     **cases.PROBES,
 }
 """Model, input, MAC by hand (or as published)."""
 
-TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "shufflenet_v2_x1_0", "vit_b_16", "swin_t")
-
 
 def torchvision_cases(published: list[cases.Published]) -> dict[str, Case]:
     """Small published models; the figure is theirs, rounded to 3 decimals of GMAC."""
     known = {case.name: case for case in published}
     return {
-        name: (_maker(known[name]), (1, *cases.inputs(name, 1)[0].shape[1:]), round(known[name].gmac * 1e9))
+        name: (
+            _maker(known[name]),
+            (1, *cases.inputs(name, 1)[0].shape[1:]),
+            round(known[name].gmac * 1e9),
+        )
         for name in TORCHVISION
         if name in known
     }
@@ -103,8 +138,14 @@ def side_by_side(published: list[cases.Published]) -> list[str]:
     names = [name for name in PEERS if installed(name)]
     missing = [name for name in PEERS if not installed(name)]
     lines = [
-        "Side by side: forward MAC of one call, eval, no_grad. perfctl on meta; the others on the CPU with real tensors.",
-        "FlopCounterMode counts FLOP (2 a MAC) and is halved here; fvcore and torchinfo count MAC. = : the reference.",
+        (
+            "Side by side: forward MAC of one call, eval, no_grad. perfctl on meta; the others on "
+            "the CPU with real tensors."
+        ),
+        (
+            "FlopCounterMode counts FLOP (2 a MAC) and is halved here; fvcore and torchinfo count "
+            "MAC. = : the reference."
+        ),
     ]
     if missing:
         lines.append(f"Not installed: {', '.join(missing)} (pip install 'perfctl[peers]')")
@@ -128,7 +169,9 @@ def _cell(value: int | None, wanted: int, tolerance: float) -> str:
     return f"{value:,}"
 
 
-def _ask(peer: Callable[[Any, tuple[Any, ...]], int], model: Any, given: tuple[Any, ...]) -> int | None:
+def _ask(
+    peer: Callable[[Any, tuple[Any, ...]], int], model: Any, given: tuple[Any, ...]
+) -> int | None:
     """A peer's answer; None when it refuses the model."""
     try:
         with torch.no_grad(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
@@ -143,9 +186,11 @@ class Beside(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.grouped = 0
-        """FLOPs that FlopCounterMode counts too often: weights' gradients of grouped convolutions, groups times."""
+        """FLOPs that FlopCounterMode counts too often: weights' gradients of grouped convolutions,
+        groups times."""
         self.norms = 0
-        """What fvcore adds for normalisation: batch norm 2 a value in eval, other norms and training 5, without scale 1 less."""
+        """What fvcore adds for normalisation: batch norm 2 a value in eval, other norms and
+        training 5, without scale 1 less."""
         self.sampled = 0
         """What fvcore adds for interpolation: 1 for each output value, bilinear 4."""
 
@@ -156,7 +201,9 @@ class Beside(TorchDispatchMode):
         if bare == "convolution_backward" and args[9] > 1 and args[10][1]:
             gradient, data, weight = args[:3]
             positions = data if args[7] else gradient
-            self.grouped += 2 * (args[9] - 1) * positions.shape[0] * prod(positions.shape[2:]) * weight.numel()
+            self.grouped += (
+                2 * (args[9] - 1) * positions.shape[0] * prod(positions.shape[2:]) * weight.numel()
+            )
         elif bare in _NORMS:
             scaled = args[_NORMS[bare]] is not None
             training = "batch" not in bare or args[5]
@@ -164,10 +211,6 @@ class Beside(TorchDispatchMode):
         elif bare in ("upsample_bilinear2d", "upsample_nearest2d"):
             self.sampled += result.numel() * (4 if "bilinear" in bare else 1)
         return result
-
-
-_NORMS = {"native_batch_norm": 1, "cudnn_batch_norm": 1, "native_layer_norm": 2, "native_group_norm": 1}
-"""Operator -> place of its scale."""
 
 
 @dataclass
@@ -193,7 +236,8 @@ def by_torch(model: nn.Module, inputs: tuple[Any, ...]) -> Theirs:
 
 
 def unknown_to_torch(found: Estimate) -> dict[str, tuple[int, int]]:
-    """Operator that FlopCounterMode has no formula for -> its FLOPs (forward, backward) by perfctl."""
+    """Operator that FlopCounterMode has no formula for -> its FLOPs (forward, backward)
+    by perfctl."""
     flops: dict[str, list[int]] = {}
     for op in found.ops:
         formula = formula_for(op)
@@ -206,31 +250,49 @@ def unknown_to_torch(found: Estimate) -> dict[str, tuple[int, int]]:
 
 
 def _known(op: str) -> bool:
-    """Attention and recurrent layers are one operation of perfctl's own; FlopCounterMode sees the products inside."""
+    """Attention and recurrent layers are one operation of perfctl's own; FlopCounterMode sees the
+    products inside."""
     space, _, bare = op.partition(".")
-    return space == "perfctl" or getattr(getattr(torch.ops, space, None), bare, None) in flop_registry
+    return (
+        space == "perfctl" or getattr(getattr(torch.ops, space, None), bare, None) in flop_registry
+    )
 
 
-def as_counted(counter: str, model: nn.Module, inputs: tuple[Any, ...], found: Estimate) -> list[tuple[str, float]]:
-    """(What a counter counts besides or leaves out, giga multiply-adds) for one sample in eval; ``found``: perfctl's."""
+def as_counted(
+    counter: str, model: nn.Module, inputs: tuple[Any, ...], found: Estimate
+) -> list[tuple[str, float]]:
+    """(What a counter counts besides or leaves out, giga multiply-adds) for one sample in eval;
+    ``found``: perfctl's."""
     macs = [call for call in found.calls if call.direction == "forward" and call.macs]
     if counter == "fvcore":
         beside = Beside()
         with torch.no_grad(), beside:
             model.eval()(*inputs)
-        words = {path for path, module in model.named_modules() if isinstance(getattr(module, "padding", None), str)}
+        words = {
+            path
+            for path, module in model.named_modules()
+            if isinstance(getattr(module, "padding", None), str)
+        }
         return _without_zeros(
             ("its norms", beside.norms),
             ("its interpolations", beside.sampled),
-            ("without convolutions whose padding is a word", -sum(call.macs for call in macs if call.layer in words)),
+            (
+                "without convolutions whose padding is a word",
+                -sum(call.macs for call in macs if call.layer in words),
+            ),
             ("without nn.LSTM", -sum(call.macs for call in macs if call.kind == "LSTM")),
         )
     if counter == "thop":
         leaves = {
-            path for path, module in model.named_modules() if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
+            path
+            for path, module in model.named_modules()
+            if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
         }
         return _without_zeros(
-            ("only what layers multiply, no attention", -sum(call.macs for call in macs if call.layer not in leaves))
+            (
+                "only what layers multiply, no attention",
+                -sum(call.macs for call in macs if call.layer not in leaves),
+            )
         )
     return []
 

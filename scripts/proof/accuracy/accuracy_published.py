@@ -2,11 +2,12 @@
 
     python scripts/proof/accuracy/accuracy_published.py [--shared ../shared] [--traces FILE]
 
-Left out together: the networks of one timm module (five folds), all boards of one chip, all that was published in a year and
-later, all chips that came out in a year and later, and, as judges only, every row of published.csv whose licence does not allow
-to learn from it. Each line stands beside a line through GMACs (fitted in logarithms), the roofline alone, and Habitat and NeuSight
-where their predictions are published. The first run traces 2,500 networks, which takes a quarter of an hour of one core; the traces
-are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
+Left out together: the networks of one timm module (five folds), all boards of one chip, all that
+was published in a year and later, all chips that came out in a year and later, and, as judges only,
+every row of published.csv whose licence does not allow to learn from it. Each line stands beside a
+line through GMACs (fitted in logarithms), the roofline alone, and Habitat and NeuSight where their
+predictions are published. The first run traces 2,500 networks, which takes a quarter of an hour of
+one core; the traces are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
 """
 
 from __future__ import annotations
@@ -45,6 +46,35 @@ from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.published import Published, product_of, unseen, width_of
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 
+HEADING = (
+    f"{'':91}{'':>12}{'median error of others':>40}\n"
+    f"{'steps that the fit did not see':62}{'median error':>14}{'wanted':>14}{'':>5}{'p90':>10}"
+    f"{'GMACs':>10}{'roofline':>10}{'Habitat':>10}{'NeuSight':>10}"
+)
+NOTE = (
+    "-: NeuSight's summary.csv has predictions of NeuSight and Habitat for language models in fp32 "
+    "only; none are published for the other rows."
+)
+
+RELEASED = {
+    "P100": 2016,
+    "P4": 2016,
+    "V100": 2017,
+    "T4": 2018,
+    "A100": 2020,
+    "RTX 3090": 2020,
+    "MI100": 2020,
+    "MI250": 2021,
+    "MI210": 2022,
+    "H100": 2022,
+    "RTX 4090": 2022,
+    "L4": 2023,
+    "RTX 5090": 2025,
+}
+"""Year in which each chip came out, from memory: not looked up."""
+FEWEST = 30
+"""Rows of earlier years to learn from."""
+
 
 def _errors(given: Sequence[Row], seconds: Callable[[Row], float]) -> np.ndarray:
     return np.array([abs(seconds(row) / row.seconds - 1.0) for row in given])
@@ -55,35 +85,38 @@ def _roofline(given: Sequence[Row]) -> np.ndarray:
 
 
 def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:
-    """Errors of a line through GMACs of ``through``, these very rows or more, so better than it could be on rows not seen."""
-    macs, seconds = (np.log([row.case.macs for row in through]), np.log([row.seconds for row in through]))
+    """Errors of a line through GMACs of ``through``, these very rows or more, so better than it
+    could be on rows not seen."""
+    macs, seconds = (
+        np.log([row.case.macs for row in through]),
+        np.log([row.seconds for row in through]),
+    )
     slope, start = np.polyfit(macs, seconds, 1)
     return _errors(given, lambda row: float(np.exp(start + slope * np.log(row.case.macs))))
 
 
-HEADING = (
-    f"{'':91}{'':>12}{'median error of others':>40}\n"
-    f"{'steps that the fit did not see':62}{'median error':>14}{'wanted':>14}{'':>5}{'p90':>10}"
-    f"{'GMACs':>10}{'roofline':>10}{'Habitat':>10}{'NeuSight':>10}"
-)
-NOTE = (
-    "-: NeuSight's summary.csv has predictions of NeuSight and Habitat for language models in fp32 only; none are published "
-    "for the other rows."
-)
-
-
 def line(
-    name: str, given: Sequence[Row], seconds: Callable[[Row], float], aim: float | None, through: Sequence[Row] = ()
+    name: str,
+    given: Sequence[Row],
+    seconds: Callable[[Row], float],
+    aim: float | None,
+    through: Sequence[Row] = (),
 ) -> Line:
-    """A line of the table; ``through``: the rows that the line through GMACs is fitted to, where these are too few."""
+    """A line of the table; ``through``: the rows that the line through GMACs is fitted to, where
+    these are too few."""
     errors = _errors(given, seconds)
     median = float(np.median(errors))
     others: list[np.ndarray | None] = [_gmacs(given, through or given), _roofline(given)]
     others += [_theirs(given, lambda row: row.habitat), _theirs(given, lambda row: row.neusight)]
     cells = [percent(float(np.quantile(errors, 0.9)))]
     cells += ["-" if each is None else percent(float(np.median(each))) for each in others]
-    return Line(f"{name} ({len(given)})", percent(median), f"< {aim:.0%}" if aim else "",
-                aim is None or median < aim, "".join(f"{cell:>10}" for cell in cells)[2:])  # fmt: skip
+    return Line(
+        f"{name} ({len(given)})",
+        percent(median),
+        f"< {aim:.0%}" if aim else "",
+        aim is None or median < aim,
+        "".join(f"{cell:>10}" for cell in cells)[2:],
+    )
 
 
 def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.ndarray | None:
@@ -91,15 +124,22 @@ def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.
     found = [seconds(row) for row in given]
     if any(one is None for one in found):
         return None
-    return np.array([abs((one or 0.0) / row.seconds - 1.0) for one, row in zip(found, given, strict=True)])
+    return np.array(
+        [abs((one or 0.0) / row.seconds - 1.0) for one, row in zip(found, given, strict=True)]
+    )
 
 
 def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line]:
     known, new = (lambda row: found.known[id(row)]), (lambda row: found.new[id(row)])
 
     def taught(source: str, training: bool | None = None) -> list[Row]:
-        return [row for row in every if teaches(row) and row.source.startswith(source)
-                and training in (None, row.case.training)]  # fmt: skip
+        return [
+            row
+            for row in every
+            if teaches(row)
+            and row.source.startswith(source)
+            and training in (None, row.case.training)
+        ]
 
     def whole(row: Row) -> float:
         return published.predict(fit, row.case, row.machine).seconds
@@ -125,13 +165,23 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line
                 yield line(f"  {name} {precision}", mine, whole, None, resnets)
         if not any(chip(row) == name for row in resnets):
             yield Line(f"  {name} (0)", "-", "", True, "published.csv has none")
-    hosts = {name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
-             for name in {chip(row) for row in every if single(row)}}  # fmt: skip
+    hosts = {
+        name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
+        for name in {chip(row) for row in every if single(row)}
+    }
     singles = [row for row in every if single(row)]
-    yield line("one sample, inference, host by left-out GPU", singles,
-               lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30)  # fmt: skip
+    yield line(
+        "one sample, inference, host by left-out GPU",
+        singles,
+        lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds,
+        0.30,
+    )
     for what, chosen in (("convolutions", False), ("Lambda's BERT", True)):
-        mine = [row for row in judges if row.case.training and row.case.model.startswith("hf:") == chosen]
+        mine = [
+            row
+            for row in judges
+            if row.case.training and row.case.model.startswith("hf:") == chosen
+        ]
         yield line(f"all training that no fit may see, {what}", mine, whole, None)
     yield from _compiled(every, found)
     yield from _years(every, found)
@@ -145,7 +195,12 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     inside = [_inside(row, found[id(row)], width_of(fit, row.case, row.machine)) for row in given]
     widths = f"factor to its ends {exp(fit.spread['known iV']):.2f}, from these very errors"
     return [
-        line("timm, inference on one CPU, by left-out module", given, lambda row: found[id(row)], 0.10),
+        line(
+            "timm, inference on one CPU, by left-out module",
+            given,
+            lambda row: found[id(row)],
+            0.10,
+        ),
         Line(
             f"90 % interval, one CPU, left-out modules ({len(given)})",
             percent(float(np.mean(inside))),
@@ -157,28 +212,33 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:
-    """Inference under torch.compile: the factors, and the eager costs they apply to, come from other networks, then other GPUs."""
+    """Inference under torch.compile: the factors, and the eager costs they apply to, come from
+    other networks, then other GPUs."""
     mine = [row for row in every if row.case.compiled and row.case.batch > SMALL]
-    said = [line("torch.compile, inference, by left-out module", mine, lambda row: found.compiled[id(row)], None)]
+    said = [
+        line(
+            "torch.compile, inference, by left-out module",
+            mine,
+            lambda row: found.compiled[id(row)],
+            None,
+        )
+    ]
     for name in sorted({chip(row) for row in mine}):
         its = [row for row in mine if chip(row) == name]
-        said.append(line(f"  {name} left out", its, lambda row: found.compiled_new[id(row)], None, mine))
+        said.append(
+            line(f"  {name} left out", its, lambda row: found.compiled_new[id(row)], None, mine)
+        )
     return said
 
 
-RELEASED = {
-    "P100": 2016, "P4": 2016, "V100": 2017, "T4": 2018, "A100": 2020, "RTX 3090": 2020, "MI100": 2020, "MI250": 2021, "MI210": 2022,
-    "H100": 2022, "RTX 4090": 2022, "L4": 2023, "RTX 5090": 2025,
-}  # fmt: skip
-"""Year in which each chip came out, from memory: not looked up."""
-FEWEST = 30
-"""Rows of earlier years to learn from."""
-
-
 def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
-    """Each year predicted by a fit to earlier years only: of publication, then of the chips' release."""
+    """Each year predicted by a fit to earlier years only: of publication, then of the
+    chips' release."""
     taught, made = [row for row in every if teaches(row)], dict[int, Any]()
-    for what, year_of in (("published", lambda row: row.year), ("chips of", lambda row: RELEASED[chip(row)])):
+    for what, year_of in (
+        ("published", lambda row: row.year),
+        ("chips of", lambda row: RELEASED[chip(row)]),
+    ):
         for year in sorted({year_of(row) for row in taught}):
             before = [row for row in taught if year_of(row) < year]
             mine = [row for row in taught if year_of(row) == year]
@@ -186,8 +246,15 @@ def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
                 continue
             fit = as_published(learn(before, made), before, {}, spread_of(before, found))
             seconds = {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine}
-            inside = [_inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine]
-            one = line(f"{what} {year}, from earlier years", mine, lambda row, seconds=seconds: seconds[id(row)], None)
+            inside = [
+                _inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine
+            ]
+            one = line(
+                f"{what} {year}, from earlier years",
+                mine,
+                lambda row, seconds=seconds: seconds[id(row)],
+                None,
+            )
             more = f"  in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}"
             yield replace(one, note=f"{one.note}{more}")
 
@@ -197,7 +264,8 @@ def _inside(row: Row, seconds: float, width: float) -> bool:
 
 
 def likely(inside: Sequence[bool], groups: Sequence[str]) -> tuple[float, float]:
-    """The shares of steps in their interval that such a result allows: 95 % binomial range (Clopper and Pearson, 1934).
+    """The shares of steps in their interval that such a result allows: 95 % binomial range (Clopper
+    and Pearson, 1934).
 
     Relatives miss together, so each of the ``groups`` counts as one step.
     """
@@ -208,27 +276,50 @@ def likely(inside: Sequence[bool], groups: Sequence[str]) -> tuple[float, float]
 
 
 def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
-    """Rows inside their 90 % interval: held-out networks, then each chip left out, then the judges."""
+    """Rows inside their 90 % interval: held-out networks, then each chip left out, then
+    the judges."""
     taught = [row for row in every if teaches(row)]
-    inside = [_inside(row, found.known[id(row)], width_of(fit, row.case, row.machine)) for row in taught]
+    inside = [
+        _inside(row, found.known[id(row)], width_of(fit, row.case, row.machine)) for row in taught
+    ]
     widths = ", ".join(f"{name} {exp(half):.2f}" for name, half in fit.spread.items())
-    said = [Line(f"90 % interval, left-out modules ({len(inside)})", percent(float(np.mean(inside))), "85..95 %",
-                 0.85 <= np.mean(inside) <= 0.95, f"factors to its ends: {widths}")]  # fmt: skip
+    said = [
+        Line(
+            f"90 % interval, left-out modules ({len(inside)})",
+            percent(float(np.mean(inside))),
+            "85..95 %",
+            0.85 <= np.mean(inside) <= 0.95,
+            f"factors to its ends: {widths}",
+        )
+    ]
     for name in sorted({chip(row) for row in taught}):
         mine = [row for row in taught if chip(row) == name]
         said.append(_without(fit, found, taught, name, mine))
-    resnets = [row for row in every if not row.may_fit and row.case.training and "resnet50" in row.case.model]
+    resnets = [
+        row
+        for row in every
+        if not row.may_fit and row.case.training and "resnet50" in row.case.model
+    ]
     spans = [(published.predict(fit, row.case, row.machine), row.seconds) for row in resnets]
     held = sum(span.low <= seconds <= span.high for span, seconds in spans)
-    said.append(Line(f"90 % interval, ResNet-50, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
-                     held == len(spans), ""))  # fmt: skip
+    said.append(
+        Line(
+            f"90 % interval, ResNet-50, rows that no fit may see ({len(spans)})",
+            percent(held / len(spans)),
+            "all",
+            held == len(spans),
+            "",
+        )
+    )
     judged: dict[str, list[bool]] = defaultdict(list)
     for row in every:
         if not row.may_fit:
             predicted = published.predict(fit, row.case, row.machine)
             judged[chip(row)].append(predicted.low <= row.seconds <= predicted.high)
     everything = [one for those in judged.values() for one in those]
-    each = ", ".join(f"{name} {sum(those)} of {len(those)}" for name, those in sorted(judged.items()))
+    each = ", ".join(
+        f"{name} {sum(those)} of {len(those)}" for name, those in sorted(judged.items())
+    )
     return [
         *said,
         Line(
@@ -241,33 +332,61 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
     ]
 
 
-def _without(fit: Published, found: HeldOut, taught: Sequence[Row], name: str, mine: Sequence[Row]) -> Line:
-    """Rows of one chip inside the intervals that a fit without it gives: as wide as the other devices' errors say."""
+def _without(
+    fit: Published, found: HeldOut, taught: Sequence[Row], name: str, mine: Sequence[Row]
+) -> Line:
+    """Rows of one chip inside the intervals that a fit without it gives: as wide as the other
+    devices' errors say."""
     spread = spread_of([row for row in taught if chip(row) != name], found)
     own = {product_of(row.machine.name) for row in mine}
     rest = replace(
-        fit, measured={one: known for one, known in fit.measured.items() if one not in own}, spread=fit.spread | spread
+        fit,
+        measured={one: known for one, known in fit.measured.items() if one not in own},
+        spread=fit.spread | spread,
     )
-    inside = [_inside(row, found.new[id(row)], width_of(rest, row.case, row.machine)) for row in mine]
+    inside = [
+        _inside(row, found.new[id(row)], width_of(rest, row.case, row.machine)) for row in mine
+    ]
     share, modules = float(np.mean(inside)), [row.module for row in mine]
     least, most = likely(inside, modules)
-    allows = f"{len(set(modules))} kinds of network: {100 * least:.0f} to {100 * most:.0f} % are possible"
+    allows = (
+        f"{len(set(modules))} kinds of network: {100 * least:.0f} to {100 * most:.0f} % are "
+        "possible"
+    )
     beyond = sorted({said for row in mine for said in unseen(rest, row.machine)})
     holds = 0.85 <= share <= 0.95
     too_few = not holds and least <= 0.95 and most >= 0.85
-    why = f"beyond what is known: {', '.join(beyond)}" if beyond else "too few to tell from 85..95 %" if too_few else ""
+    why = (
+        f"beyond what is known: {', '.join(beyond)}"
+        if beyond
+        else "too few to tell from 85..95 %"
+        if too_few
+        else ""
+    )
     wanted = "" if why else "85..95 %"
-    return Line(f"  {name} left out ({len(mine)})", percent(share), wanted, bool(why) or holds,
-                "; ".join(part for part in (allows, why) if part))  # fmt: skip
+    return Line(
+        f"  {name} left out ({len(mine)})",
+        percent(share),
+        wanted,
+        bool(why) or holds,
+        "; ".join(part for part in (allows, why) if part),
+    )
 
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/timm and datasets/neusight"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        default=shared_folder(),
+        help="folder that holds datasets/timm and datasets/neusight",
+    )
+    parser.add_argument(
+        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
+    )
     given = parser.parse_args()
     if not (given.shared / "datasets" / "neusight").is_dir():
         print(f"No published results in {given.shared}: say where they are with --shared")

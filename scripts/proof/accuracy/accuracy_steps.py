@@ -1,4 +1,5 @@
-"""A line of the table of ``make accuracy``, and the comparison of predicted steps with held-out measurements."""
+"""A line of the table of ``make accuracy``, and the comparison of predicted steps with held-out
+measurements."""
 
 from __future__ import annotations
 
@@ -54,21 +55,34 @@ def only(given: Table, places: Any) -> Table:
     order = {int(place): index for index, place in enumerate(places)}
     mine = np.isin(given.layer_of, places)
     return Table(
-        given.parts[places], given.rows[places], given.seconds[places], tuple(given.groups[place] for place in places),
-        np.array([order[int(place)] for place in given.layer_of[mine]], dtype=int), given.layer_parts[mine],
-        given.layer_clock[mine], given.layer_seconds[mine], given.layer_weights[mine],
-    )  # fmt: skip
+        given.parts[places],
+        given.rows[places],
+        given.seconds[places],
+        tuple(given.groups[place] for place in places),
+        np.array([order[int(place)] for place in given.layer_of[mine]], dtype=int),
+        given.layer_parts[mine],
+        given.layer_clock[mine],
+        given.layer_seconds[mine],
+        given.layer_weights[mine],
+    )
 
 
 def held_out(given: Table, folds: Folds) -> Found:
-    """Each record predicted by a fit of the records of the other folds: costs, efficiency and interval."""
+    """Each record predicted by a fit of the records of the other folds: costs, efficiency
+    and interval."""
     count = len(given.seconds)
     found = Found(*(np.zeros(count) for _ in range(3)), np.ones(count, dtype=bool))
     for train, test in folds:
         costs, fitted = fit_table("held out", only(given, train))
         floors = np.maximum(given.parts[test] @ np.array(costs), 1e-9) * HEADROOM
-        for place, one in zip(test, efficiency.predict(fitted, given.rows[test], floors), strict=True):
-            found.seconds[place], found.low[place], found.high[place] = one.seconds, one.low, one.high
+        for place, one in zip(
+            test, efficiency.predict(fitted, given.rows[test], floors), strict=True
+        ):
+            found.seconds[place], found.low[place], found.high[place] = (
+                one.seconds,
+                one.low,
+                one.high,
+            )
             found.inside[place] = not one.outside
     return found
 
@@ -86,7 +100,9 @@ def by_factor(figures: Any, seconds: Any, folds: Folds) -> Any:
     """Errors of seconds = a * figure, a the median ratio, on the same split."""
     missed = np.zeros(len(seconds))
     for train, test in folds:
-        missed[test] = abs(figures[test] * np.median(seconds[train] / figures[train]) / seconds[test] - 1)
+        missed[test] = abs(
+            figures[test] * np.median(seconds[train] / figures[train]) / seconds[test] - 1
+        )
     return missed
 
 
@@ -97,15 +113,21 @@ def by_boosting(figures: Any, seconds: Any, folds: Folds, samples: Any) -> Any:
     missed = np.zeros(len(seconds))
     rows, wanted = np.log(figures), np.log(seconds / samples)
     for train, test in folds:
-        model = GradientBoostingRegressor(n_estimators=300, max_depth=3, learning_rate=0.05, random_state=11)
-        missed[test] = abs(np.exp(model.fit(rows[train], wanted[train]).predict(rows[test]) - wanted[test]) - 1)
+        model = GradientBoostingRegressor(
+            n_estimators=300, max_depth=3, learning_rate=0.05, random_state=11
+        )
+        missed[test] = abs(
+            np.exp(model.fit(rows[train], wanted[train]).predict(rows[test]) - wanted[test]) - 1
+        )
     return missed
 
 
 def leaving_out(names: Sequence[str]) -> Folds:
     """A fold for each name."""
     each = np.array(names)
-    return [(np.flatnonzero(each != name), np.flatnonzero(each == name)) for name in sorted(set(names))]
+    return [
+        (np.flatnonzero(each != name), np.flatnonzero(each == name)) for name in sorted(set(names))
+    ]
 
 
 def percent(part: float) -> str:

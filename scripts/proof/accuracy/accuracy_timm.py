@@ -1,15 +1,19 @@
-"""Accuracy of predicted training steps on timm's published benchmark: 800 networks on an RTX 3090, mixed precision.
+"""Accuracy of predicted training steps on timm's published benchmark: 800 networks on an RTX 3090,
+mixed precision.
 
-    python scripts/proof/accuracy/accuracy_timm.py [--shared ../shared] [--layout nchw|nhwc] [--traces FILE] [--jobs N]
+    python scripts/proof/accuracy/accuracy_timm.py [--shared ../shared] [--layout nchw|nhwc]
+    [--traces FILE] [--jobs N]
 
-Published by huggingface/pytorch-image-models (results/benchmark-train-amp-*-rtx3090.csv): step time at the batch that fits.
-Every architecture is built without weights, on meta tensors, and its forward pass traced, which takes some minutes; the
-traces are kept in build/accuracy/ for the next time (published_rows.py). Needs timm: perfctl[peers].
+Published by huggingface/pytorch-image-models (results/benchmark-train-amp-*-rtx3090.csv): step time
+at the batch that fits. Every architecture is built without weights, on meta tensors, and its
+forward pass traced, which takes some minutes; the traces are kept in build/accuracy/ for the next
+time (published_rows.py). Needs timm: perfctl[peers].
 
-The split is fixed: five folds by timm's module (resnet.py, efficientnet.py, vision_transformer.py ... : a file holds all
-sizes, trainings and near relatives of an architecture), so that the fit sees no relative of a held-out network. Each
-figure is shown with, on the same split, a line through GMACs, the roofline as it is and times one factor, and plain gradient boosting
-on GMACs, activations, parameters and batch.
+The split is fixed: five folds by timm's module (resnet.py, efficientnet.py, vision_transformer.py
+... : a file holds all sizes, trainings and near relatives of an architecture), so that the fit sees
+no relative of a held-out network. Each figure is shown with, on the same split, a line through
+GMACs, the roofline as it is and times one factor, and plain gradient boosting on GMACs,
+activations, parameters and batch.
 """
 
 from __future__ import annotations
@@ -35,8 +39,8 @@ from perfctl.orchestrator.analyse.predict.step_parts import roofline
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 SEED = 3
 LITERATURE = (
-    "Habitat -, NeuSight - (none published for these networks; training of language models: Habitat 3 to 5245 %, NeuSight 0.1 to "
-    "28 %, neusight/summary/nvidia_train.csv)"
+    "Habitat -, NeuSight - (none published for these networks; training of language models: "
+    "Habitat 3 to 5245 %, NeuSight 0.1 to 28 %, neusight/summary/nvidia_train.csv)"
 )
 
 
@@ -53,7 +57,16 @@ def records(rows: list[dict[str, str]], traces: Traces) -> Iterator[tuple[str, M
             continue
         found, works = traced
         batch, seconds = int(row["train_batch_size"]), float(row["train_step_time"]) / 1e3
-        case = StepSpec(row["model"], found["module"], works, batch, True, "fp16", "momentum", found["parameters"])
+        case = StepSpec(
+            row["model"],
+            found["module"],
+            works,
+            batch,
+            True,
+            "fp16",
+            "momentum",
+            found["parameters"],
+        )
         yield found["module"], Measured(case, "RTX 3090", seconds, seconds, seconds)
 
 
@@ -62,24 +75,34 @@ def activations(case: StepSpec) -> float:
     return sum(work.calls * work.outputs for work in case.works if work.kind in HEAVY)
 
 
-def lines(shared: Path, layout: str = "nchw", path: Path = KEPT, jobs: int = 2, aim: bool = True) -> list[Line]:
+def lines(
+    shared: Path, layout: str = "nchw", path: Path = KEPT, jobs: int = 2, aim: bool = True
+) -> list[Line]:
     """The table's lines; none, and why, where timm or the published results are missing."""
     folder = shared / "datasets" / "timm"
     if not (folder / FILE.format(layout)).is_file():
-        print(f"No results of timm in {folder}: their lines are left out; say where they are with --shared")
+        print(
+            f"No results of timm in {folder}: their lines are left out; say where they are with "
+            "--shared"
+        )
         return []
     rows = published(folder, layout)
     traces = Traces(path)
     keys = [f"timm:{row['model']} {row['train_img_size']}" for row in rows]
     if find_spec("timm") is None and any(key not in traces.made for key in keys):
-        print("timm is not installed: the lines of its results are left out; pip install 'perfctl[peers]'")
+        print(
+            "timm is not installed: the lines of its results are left out; pip install "
+            "'perfctl[peers]'"
+        )
         return []
     traces.prepare(keys, jobs)
     modules, found = zip(*records(rows, traces), strict=True)
     return _lines(list(modules), list(found), layout, len(rows), aim)
 
 
-def _lines(modules: list[str], found: list[Measured], layout: str, published_rows: int, aim: bool) -> list[Line]:
+def _lines(
+    modules: list[str], found: list[Measured], layout: str, published_rows: int, aim: bool
+) -> list[Line]:
     machine = named("RTX 3090").machine
     given = table(found, machine, modules)
     seconds = given.seconds
@@ -87,7 +110,10 @@ def _lines(modules: list[str], found: list[Measured], layout: str, published_row
     roof = np.array([roofline(record.case, machine) for record in found])
     batches = np.array([float(record.case.batch) for record in found])
     macs = np.array([record.case.macs for record in found])
-    figures = [(r.case.macs / r.case.batch, activations(r.case), r.case.parameters, r.case.batch) for r in found]
+    figures = [
+        (r.case.macs / r.case.batch, activations(r.case), r.case.parameters, r.case.batch)
+        for r in found
+    ]
     predicted = held_out(given, split)
     errors, covered = predicted.errors(seconds), predicted.coverage(seconds)
     median = float(np.median(errors))
@@ -96,28 +122,52 @@ def _lines(modules: list[str], found: list[Measured], layout: str, published_row
             ("GMACs alone", by_line(macs, seconds, split)),
             ("roofline alone", abs(roof / seconds - 1)),
             ("roofline x factor", by_factor(roof, seconds, split)),
-            ("gradient boosting on four figures", by_boosting(np.array(figures), seconds, split, batches)),
+            (
+                "gradient boosting on four figures",
+                by_boosting(np.array(figures), seconds, split, batches),
+            ),
         ]
     )
     ratios = ", ".join(f"{value:.2f}" for value in np.quantile(seconds / roof, (0.05, 0.5, 0.95)))
     wanted = "< 10 %" if aim else ""
     return [
-        Line(f"timm, RTX 3090, training, {layout}, 5-fold by module: median", percent(median), wanted,
-             not aim or median < 0.10, baselines),
-        Line("  beside it", spelled(errors), "", True,
-             f"{len(found)} of {published_rows} networks, {len(set(modules))} modules; {LITERATURE}"),
-        Line("  90 % interval covers", percent(covered), "85..95 %" if aim else "", not aim or 0.85 <= covered <= 0.95,
-             f"measured over roofline, 5th, 50th, 95th percentile: {ratios}"),
-    ]  # fmt: skip
+        Line(
+            f"timm, RTX 3090, training, {layout}, 5-fold by module: median",
+            percent(median),
+            wanted,
+            not aim or median < 0.10,
+            baselines,
+        ),
+        Line(
+            "  beside it",
+            spelled(errors),
+            "",
+            True,
+            f"{len(found)} of {published_rows} networks, {len(set(modules))} modules; {LITERATURE}",
+        ),
+        Line(
+            "  90 % interval covers",
+            percent(covered),
+            "85..95 %" if aim else "",
+            not aim or 0.85 <= covered <= 0.95,
+            f"measured over roofline, 5th, 50th, 95th percentile: {ratios}",
+        ),
+    ]
 
 
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[4] / "shared"))
-    parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/timm")
+    parser.add_argument(
+        "--shared", type=Path, default=shared, help="folder that holds datasets/timm"
+    )
     parser.add_argument("--layout", choices=("nchw", "nhwc"), help="both, when it is not given")
-    parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
+    parser.add_argument(
+        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     good = True

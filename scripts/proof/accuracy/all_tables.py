@@ -1,10 +1,12 @@
-"""All tables of ``make accuracy``, one script after the other; each line is printed when it is known.
+"""All tables of ``make accuracy``, one script after the other; each line is printed when it
+is known.
 
     python scripts/proof/accuracy/all_tables.py [NAME ...] [--again]
 
-A table is kept in build/accuracy/tables/ with digests of all that its run read: perfctl's modules, scripts, measurements, and the
-versions of Python and of the installed packages. While none of it changes, the kept table is shown, and said to be kept. So a
-run that was stopped goes on with the table that it was at. Exits 1 when a line of any table misses its target.
+A table is kept in build/accuracy/tables/ with digests of all that its run read: perfctl's modules,
+scripts, measurements, and the versions of Python and of the installed packages. While none of it
+changes, the kept table is shown, and said to be kept. So a run that was stopped goes on with the
+table that it was at. Exits 1 when a line of any table misses its target.
 """
 
 from __future__ import annotations
@@ -30,9 +32,17 @@ ROOT = HERE.parents[2]
 BUILD = ROOT / "build"
 KEPT = BUILD / "accuracy" / "tables"
 TABLES = (
-    "accuracy_operators", "accuracy_bench", "accuracy_memory", "accuracy_published", "engines/accuracy_engines", "accuracy_timm",
-    "accuracy_ops", "accuracy", "accuracy_named", "accuracy_detection",
-)  # fmt: skip
+    "accuracy_operators",
+    "accuracy_bench",
+    "accuracy_memory",
+    "accuracy_published",
+    "engines/accuracy_engines",
+    "accuracy_timm",
+    "accuracy_ops",
+    "accuracy",
+    "accuracy_named",
+    "accuracy_detection",
+)
 """The one that takes longest last."""
 NOTES = "PERFCTL_ACCURACY_NOTES"
 MISSED = re.compile(r"\bNO\b|\bWRONG\b|NOT EXPLAINED|[1-9]\d* failed|^Traceback|Error: ")
@@ -42,7 +52,9 @@ MISSED = re.compile(r"\bNO\b|\bWRONG\b|NOT EXPLAINED|[1-9]\d* failed|^Traceback|
 def digest(path: Path) -> str:
     """Of a file's content, or of the names in a folder; "" where there is neither."""
     if path.is_dir():
-        return hashlib.sha256("\n".join(sorted(one.name for one in path.iterdir())).encode()).hexdigest()
+        return hashlib.sha256(
+            "\n".join(sorted(one.name for one in path.iterdir())).encode()
+        ).hexdigest()
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
@@ -58,7 +70,8 @@ def shared_folder() -> Path:
 
 
 def noted(script: Path) -> int:
-    """Runs a script in this process and writes down which files of the repository and of the measurements it read.
+    """Runs a script in this process and writes down which files of the repository and of the
+    measurements it read.
 
     A script that fails, other than with its exit code, leaves no notes.
     """
@@ -66,7 +79,11 @@ def noted(script: Path) -> int:
     shared = str(shared_folder()) + os.sep
 
     def note(event: str, given: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(given[0], (str, os.PathLike)) and "w" not in str(given[1] or "r"):
+        if (
+            event == "open"
+            and isinstance(given[0], (str, os.PathLike))
+            and "w" not in str(given[1] or "r")
+        ):
             read.add(os.path.realpath(os.fspath(given[0])))
         elif event == "os.scandir" and given[0] and os.path.realpath(given[0]).startswith(shared):
             read.add(os.path.realpath(given[0]))
@@ -82,9 +99,15 @@ def noted(script: Path) -> int:
             raise
         code = int(ended.code or 0)
     read |= {
-        os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
+        os.path.realpath(file)
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None))
     }
-    ours = [path for path in sorted(read) if concerns(path, shared) and path != os.path.realpath(__file__)]
+    ours = [
+        path
+        for path in sorted(read)
+        if concerns(path, shared) and path != os.path.realpath(__file__)
+    ]
     Path(os.environ[NOTES]).write_text(
         json.dumps([os.path.relpath(path, ROOT) for path in (*ours, script)]), encoding="utf-8"
     )
@@ -92,7 +115,8 @@ def noted(script: Path) -> int:
 
 
 def concerns(path: str, shared: str) -> bool:
-    """Whether a file is of the repository's code and data, or of the measurements: not of libraries, not made by a run."""
+    """Whether a file is of the repository's code and data, or of the measurements: not of
+    libraries, not made by a run."""
     if path.startswith(shared):
         return True
     inside = path.startswith(str(ROOT) + os.sep) and not path.endswith(".pyc")
@@ -109,7 +133,10 @@ def run(name: str) -> dict[str, Any]:
     given = os.environ | {NOTES: str(notes), "PYTHONUNBUFFERED": "1"}
     lines = []
     with subprocess.Popen(
-        [sys.executable, __file__, "--note", str(script)], stdout=subprocess.PIPE, env=given, text=True
+        [sys.executable, __file__, "--note", str(script)],
+        stdout=subprocess.PIPE,
+        env=given,
+        text=True,
     ) as child:
         assert child.stdout is not None
         for line in child.stdout:
@@ -117,8 +144,14 @@ def run(name: str) -> dict[str, Any]:
             print(line, end="", flush=True)
     files = json.loads(notes.read_text(encoding="utf-8")) if notes.is_file() else None
     notes.unlink(missing_ok=True)
-    found = {"code": child.returncode, "wall_s": round(time.perf_counter() - begun, 1), "cpu_s": round(used() - before, 1),
-             "libraries": libraries(), "files": {}, "lines": lines}  # fmt: skip
+    found = {
+        "code": child.returncode,
+        "wall_s": round(time.perf_counter() - begun, 1),
+        "cpu_s": round(used() - before, 1),
+        "libraries": libraries(),
+        "files": {},
+        "lines": lines,
+    }
     if files is not None:
         found["files"] = {path: digest(ROOT / path) for path in files}
         read = [ROOT / path for path in files if (ROOT / path).is_file()]
@@ -142,7 +175,9 @@ def kept(name: str) -> dict[str, Any] | None:
     if not place(name).is_file():
         return None
     found: dict[str, Any] = json.loads(place(name).read_text(encoding="utf-8"))
-    same = found["libraries"] == libraries() and all(digest(ROOT / path) == was for path, was in found["files"].items())
+    same = found["libraries"] == libraries() and all(
+        digest(ROOT / path) == was for path, was in found["files"].items()
+    )
     return found if same else None
 
 
@@ -157,8 +192,12 @@ def short(name: str, found: dict[str, Any], old: bool) -> Iterable[str]:
 
 def main() -> int:
     """Print all tables, then a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; all when none is given")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; all when none is given"
+    )
     parser.add_argument("--again", action="store_true", help="run what is kept, too")
     parser.add_argument("--note", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -171,7 +210,8 @@ def main() -> int:
     for name in given.names or TABLES:
         old = None if given.again else kept(name)
         print(
-            f"\n== scripts/proof/accuracy/{name}.py{' (kept: nothing that it reads has changed)' if old else ''}",
+            f"\n== scripts/proof/accuracy/{name}.py"
+            f"{' (kept: nothing that it reads has changed)' if old else ''}",
             flush=True,
         )
         if old:

@@ -1,14 +1,17 @@
-"""Makes the fits that ship with perfctl, published.json and published_cpu.json in orchestrator/analyse/predict.
+"""Makes the fits that ship with perfctl, published.json and published_cpu.json in
+orchestrator/analyse/predict.
 
     python scripts/proof/accuracy/publish.py [--shared ../shared] [--traces FILE]
 
-They come from published measurements. Only rows whose licence allows it are learned from; the others judge the fit in
-accuracy_published.py. The CPU's rows have a fit of their own, by the same steps: the GPUs' does not see them.
+They come from published measurements. Only rows whose licence allows it are learned from; the
+others judge the fit in accuracy_published.py. The CPU's rows have a fit of their own, by the same
+steps: the GPUs' does not see them.
 
-Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
-towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. How strong the
-first pull is, is learned with the costs, from the same rows: a regime that few rows teach is not believed. Outliers get
-less weight (Huber, at the median error), and a source of n rows counts as n^0.6.
+Costs are found by non-negative least squares of relative errors, all devices together. A cost in
+one regime is pulled towards the cost of the part in all regimes, and that towards a prior; factors
+of devices are pulled towards 1. How strong the first pull is, is learned with the costs, from the
+same rows: a regime that few rows teach is not believed. Outliers get less weight (Huber, at the
+median error), and a source of n rows counts as n^0.6.
 """
 
 from __future__ import annotations
@@ -51,30 +54,38 @@ Floats = NDArray[np.float64]
 HUBER = 1.0
 """Errors beyond this many medians count less."""
 TOGETHER, LAYOUT, PRIOR, FACTOR, COUNT = 0.05, 0.01, 0.01, 2.0, 0.6
-"""Pull of a regime towards its part and of channels-last towards contiguous tensors, to begin with (:func:`_likeliest`); of a part
-towards its prior, of a factor towards 1; power of the rows of a source. A pull of 1 is that of one step that is missed by
-all of its time where a cost is off by its scale."""
+"""Pull of a regime towards its part and of channels-last towards contiguous tensors, to begin with
+(:func:`_likeliest`); of a part towards its prior, of a factor towards 1; power of the rows of a
+source. A pull of 1 is that of one step that is missed by all of its time where a cost is off by
+its scale."""
 WEAKEST, STRONGEST = 0.001, 100.0
-"""Of the learned pulls: where rows determine no difference, regimes have the same cost within a hundredth of its scale."""
+"""Of the learned pulls: where rows determine no difference, regimes have the same cost within a
+hundredth of its scale."""
 LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
-"""Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
-causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
+"""Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run
+above the sheet's clock; causal attention needs half of its products. Few networks alone would not
+tell arithmetic from bytes."""
 COMPILED_PULL = 0.3
 """Pull of a factor of torch.compile towards 1."""
 SMALL = 4
-"""Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
+"""Up to this batch the host may be what a network waits for: such steps teach the host's
+time alone."""
 COVERED = 0.9
 REGIMES = ("iT", "iV", "tT", "tV", "iTl", "tTl")
 SOURCES_LEAST = 3
 """Chips and sources of a regime from which on it has a width of its own."""
 MARGIN = 1.2
-"""Width for a new device over what the errors of left-out devices say: a dozen devices say little about the next one."""
+"""Width for a new device over what the errors of left-out devices say: a dozen devices say little
+about the next one."""
 SOURCES = (
     (
         "huggingface/pytorch-image-models, results/ (timm)",
         "Apache-2.0",
         "2022-11 to 2025-11",
-        "training of 820 networks on an RTX 3090, contiguous and channels-last; inference of 1,600 on RTX 3090, 4090 and 5090",
+        (
+            "training of 820 networks on an RTX 3090, contiguous and channels-last; inference of "
+            "1,600 on RTX 3090, 4090 and 5090"
+        ),
     ),
     (
         "sitar-lab/NeuSight @ 6945927, summary.csv",
@@ -86,7 +97,10 @@ SOURCES = (
         "NVIDIA/DeepLearningExamples, README.md of each model",
         "BSD-3-Clause and Apache-2.0",
         "2019 to 2022",
-        "training and inference on V100, T4 and A100; rows and commits in scripts/proof/accuracy/published.csv",
+        (
+            "training and inference on V100, T4 and A100; rows and commits in "
+            "scripts/proof/accuracy/published.csv"
+        ),
     ),
     (
         "ELS-RD/transformer-deploy and huggingface/transformers",
@@ -98,14 +112,35 @@ SOURCES = (
 
 
 CPU_SOURCE = {
-    "name": "huggingface/pytorch-image-models, results/ (timm)", "licence": "Apache-2.0", "dates": "2024",
-    "what": "inference of 1,430 networks in fp32 on a Core i9-10940X, one sample, under torch.compile",
-}  # fmt: skip
+    "name": "huggingface/pytorch-image-models, results/ (timm)",
+    "licence": "Apache-2.0",
+    "dates": "2024",
+    "what": (
+        "inference of 1,430 networks in fp32 on a Core i9-10940X, one sample, under torch.compile"
+    ),
+}
+
+NOT_LEARNED = {"host": 1.0, "known": 1.5, "new": 2.5}
+KINDS_COMPILED = ("products", "grouped", "plain")
+
+HOSTS = ("dle", "td", "hfc")
+"""Sources that timed single samples, by the first word of their rows' id in published.csv."""
+
+NO_SPREAD: dict[str, float] = {
+    f"{what} {key}": 0.5 for what in ("known", "new") for key in ("iT", "iV", "tT", "tV")
+} | {
+    "host i": 0.4,
+    "host t": 0.7,
+}
 
 
 def teaches(row: Row) -> bool:
     """Is a row learned from, apart from the host's time?"""
-    return row.may_fit and not row.case.compiled and (row.case.batch > SMALL or row.source == "neusight")
+    return (
+        row.may_fit
+        and not row.case.compiled
+        and (row.case.batch > SMALL or row.source == "neusight")
+    )
 
 
 def _prior(name: str) -> float:
@@ -118,7 +153,9 @@ def _prior(name: str) -> float:
 
 def _scale(name: str) -> float:
     """Size of a usual cost."""
-    return {"operations": 4.0, "tensors": 4.0, "step": 4.0, "unpacked": 10.0}.get(name.split(" ")[0], 1.0)
+    return {"operations": 4.0, "tensors": 4.0, "step": 4.0, "unpacked": 10.0}.get(
+        name.split(" ")[0], 1.0
+    )
 
 
 @dataclass(slots=True)
@@ -140,17 +177,25 @@ def columns(row: Row) -> list[tuple[str, str, str, float]]:
 def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     """Costs and factors. ``made``: columns of rows by id, filled in, for the next time."""
     made = {} if made is None else made
-    found = [made[id(row)] if id(row) in made else made.setdefault(id(row), columns(row)) for row in given]
+    found = [
+        made[id(row)] if id(row) in made else made.setdefault(id(row), columns(row))
+        for row in given
+    ]
     keys: dict[tuple[str, str], int] = {}
     for row in found:
         for name, key, _, _ in row:
             keys.setdefault((name, key), len(keys))
-    base = {name: len(keys) + place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
+    base = {
+        name: len(keys) + place
+        for place, name in enumerate(dict.fromkeys(name for name, _ in keys))
+    }
     count = len(keys) + len(base)
     pull, wanted = np.zeros((count, count)), np.zeros(count)
     apart = np.zeros((len(keys), count))
     for (name, key), place in keys.items():
-        towards = keys.get((name, key.removesuffix("l")), base[name]) if key.endswith("l") else base[name]
+        towards = (
+            keys.get((name, key.removesuffix("l")), base[name]) if key.endswith("l") else base[name]
+        )
         apart[place, place], apart[place, towards] = 1.0 / _scale(name), -1.0 / _scale(name)
     strengths = np.array([LAYOUT if key.endswith("l") else TOGETHER for _, key in keys])
     regimes = Counter(name for name, _ in keys)
@@ -161,14 +206,22 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
         pull[place, place] = PRIOR**0.5 / _scale(name)
         wanted[place] = pull[place, place] * _prior(name)
     least = np.array([LEAST.get(name.split(" ")[0], 0.0) for name, _ in keys] + [0.0] * len(base))
-    kinds = [(product_of(row.machine.name), row.source, row.case.precision, row.case.training) for row in given]
+    kinds = [
+        (product_of(row.machine.name), row.source, row.case.precision, row.case.training)
+        for row in given
+    ]
     counted = Counter(kinds)
     fixed = np.array([counted[kind] ** (COUNT - 1) for kind in kinds]) ** 0.5
-    places = [(row, keys[name, key], kinds[row][0], factor, share)
-              for row, found_row in enumerate(found) for name, key, factor, share in found_row]  # fmt: skip
+    places = [
+        (row, keys[name, key], kinds[row][0], factor, share)
+        for row, found_row in enumerate(found)
+        for name, key, factor, share in found_row
+    ]
     at, column = np.array([one[0] for one in places]), np.array([one[1] for one in places])
     share = np.array([one[4] for one in places])
-    names = {pair: place for place, pair in enumerate(dict.fromkeys((one[2], one[3]) for one in places))}
+    names = {
+        pair: place for place, pair in enumerate(dict.fromkeys((one[2], one[3]) for one in places))
+    }
     which = np.array([names[one[2], one[3]] for one in places])
     factors, weights, costs = np.ones(len(names)), fixed, np.zeros(count)
     for _ in range(5):
@@ -178,28 +231,38 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
         right = np.concatenate([weights * (1.0 - left @ least), wanted - pull @ least])
         costs = nnls(r, q.T @ right, maxiter=50 * count)[0] + least
         missed = abs(left @ costs - 1.0)
-        weights = fixed * np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
+        weights = fixed * np.sqrt(
+            np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9))
+        )
         sums = np.zeros((len(given), len(names)))
         np.add.at(sums, (at, which), share * costs[column])
         eye = FACTOR**0.5 * np.eye(len(names))
         factors = np.linalg.lstsq(
-            np.vstack([sums * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]), rcond=None
+            np.vstack([sums * weights[:, None], eye]),
+            np.concatenate([weights, np.diag(eye)]),
+            rcond=None,
         )[0]
         factors = np.clip(factors, 0.5, 2.0)
         for mine in (each for each in pulls if each.any()):
-            strengths[mine] = _likeliest(left * weights[:, None], weights, pull, apart[mine], costs, strengths[mine][0])
+            strengths[mine] = _likeliest(
+                left * weights[:, None], weights, pull, apart[mine], costs, strengths[mine][0]
+            )
         pull[: len(keys)] = apart * strengths[:, None] ** 0.5
     by_key = {pair: float(costs[place]) for pair, place in keys.items()}
     by_key |= {(name, ""): float(costs[place]) for name, place in base.items()}
     return Learned(by_key, {pair: float(factors[place]) for pair, place in names.items()})
 
 
-def _likeliest(data: Floats, weights: Floats, pull: Floats, apart: Floats, costs: Floats, before: float) -> float:
-    """The strength of a pull under which what was measured is likeliest, one step towards it from ``before``.
+def _likeliest(
+    data: Floats, weights: Floats, pull: Floats, apart: Floats, costs: Floats, before: float
+) -> float:
+    """The strength of a pull under which what was measured is likeliest, one step towards it
+    from ``before``.
 
-    It is the variance of the errors over that of the costs' differences (``apart @ costs``), where only as many differences count
-    as the rows determine (MacKay, Bayesian interpolation, 1992, equations 2.23 and 2.24). So the prior comes from the rows that teach
-    and from no others: it is strong where few rows teach many costs. data: shares times weights, one row a step.
+    It is the variance of the errors over that of the costs' differences (``apart @ costs``), where
+    only as many differences count as the rows determine (MacKay, Bayesian interpolation, 1992,
+    equations 2.23 and 2.24). So the prior comes from the rows that teach and from no others: it is
+    strong where few rows teach many costs. data: shares times weights, one row a step.
     """
     free = np.flatnonzero(costs > 0)
     taught = data[:, free].T @ data[:, free]
@@ -211,20 +274,20 @@ def _likeliest(data: Floats, weights: Floats, pull: Floats, apart: Floats, costs
     return min(max(found, WEAKEST), STRONGEST)
 
 
-NOT_LEARNED = {"host": 1.0, "known": 1.5, "new": 2.5}
-KINDS_COMPILED = ("products", "grouped", "plain")
-
-
 def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
-    """Factors of torch.compile on the GPU's time of each kind of part, by bytes an element; at most 1.
+    """Factors of torch.compile on the GPU's time of each kind of part, by bytes an element; at
+    most 1.
 
-    Least squares of relative errors, pulled towards 1; outliers get less weight. Small batches, which may wait for the host, are
-    left out, so the host's factor stays 1.
+    Least squares of relative errors, pulled towards 1; outliers get less weight. Small batches,
+    which may wait for the host, are left out, so the host's factor stays 1.
     """
     eager, by_size = replace(fit, compiled=NOT_LEARNED), defaultdict[int, list[list[float]]](list)
     for row in given:
         if row.case.batch > SMALL:
-            rates, sums = published.on_machine(eager, row.case, row.machine).rates, dict.fromkeys(KINDS_COMPILED, 0.0)
+            rates, sums = (
+                published.on_machine(eager, row.case, row.machine).rates,
+                dict.fromkeys(KINDS_COMPILED, 0.0),
+            )
             for place, amount in amounts(row.case):
                 sums[COMPILED[place]] += rates[place] * amount / row.seconds
             by_size[element_bytes(row.case.precision)].append(list(sums.values()))
@@ -233,7 +296,9 @@ def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
         shares, weights, factors = np.array(each), np.ones(len(each)), np.ones(len(KINDS_COMPILED))
         eye = COMPILED_PULL * np.eye(len(KINDS_COMPILED))
         for _ in range(5):
-            factors = nnls(np.vstack([shares * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]))[0]
+            factors = nnls(
+                np.vstack([shares * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)])
+            )[0]
             missed = abs(shares @ factors - 1.0)
             weights = np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
         for kind, factor in zip(KINDS_COMPILED, factors, strict=True):
@@ -242,9 +307,12 @@ def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
 
 
 def as_published(
-    learned: Learned, given: Sequence[Row], host: dict[str, float], spread: dict[str, float],
+    learned: Learned,
+    given: Sequence[Row],
+    host: dict[str, float],
+    spread: dict[str, float],
     compiled: Mapping[str, float] = NOT_LEARNED,
-) -> Published:  # fmt: skip
+) -> Published:
     costs: dict[str, dict[str, float]] = defaultdict(dict)
     for (name, key), cost in sorted(learned.costs.items()):
         costs[name][key] = round(cost, 5)
@@ -253,13 +321,25 @@ def as_published(
         factors[device][name] = round(factor, 4)
     measured: dict[str, set[str]] = defaultdict(set)
     for row in given:
-        measured[product_of(row.machine.name)].add(regime_of(row.case, row.machine).key("A").removesuffix("l"))
+        measured[product_of(row.machine.name)].add(
+            regime_of(row.case, row.machine).key("A").removesuffix("l")
+        )
     watts = [row.machine.power_w for row in given if row.machine.power_w]
-    sources = tuple(dict(zip(("name", "licence", "dates", "what"), source, strict=True)) for source in SOURCES)
+    sources = tuple(
+        dict(zip(("name", "licence", "dates", "what"), source, strict=True)) for source in SOURCES
+    )
     return Published(
-        dict(costs), dict(factors), {name: tuple(sorted(all_)) for name, all_ in sorted(measured.items())}, host, spread,
-        networks_of(given), sources, (min(watts), max(watts)), len(given), compiled,
-    )  # fmt: skip
+        dict(costs),
+        dict(factors),
+        {name: tuple(sorted(all_)) for name, all_ in sorted(measured.items())},
+        host,
+        spread,
+        networks_of(given),
+        sources,
+        (min(watts), max(watts)),
+        len(given),
+        compiled,
+    )
 
 
 def networks_of(given: Iterable[Row]) -> tuple[tuple[str, float, float, str], ...]:
@@ -298,14 +378,19 @@ def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
 
 
 def waiting(every: Iterable[Row], fit: Published) -> list[Row]:
-    """Single samples that wait for the host: the GPU needs less than four fifths of the time, and no other step of the same
-    source on the same board was started in less than half the time an operation, which shows what the host can do."""
+    """Single samples that wait for the host: the GPU needs less than four fifths of the time, and
+    no other step of the same source on the same board was started in less than half the time an
+    operation, which shows what the host can do."""
     given = [row for row in every if single(row)]
     least: dict[tuple[str, str, int, int], float] = defaultdict(lambda: float("inf"))
     for row in given:
         least[_host(row)] = min(least[_host(row)], an_operation(row))
-    return [row for row in given if published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
-            and an_operation(row) < 2.0 * least[_host(row)]]  # fmt: skip
+    return [
+        row
+        for row in given
+        if published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
+        and an_operation(row) < 2.0 * least[_host(row)]
+    ]
 
 
 def _host(row: Row) -> tuple[str, str, int, int]:
@@ -320,9 +405,10 @@ def an_operation(row: Row) -> float:
 def host_spread(given: Iterable[Row], fit: Published) -> float:
     """Half the 90 % interval of the host's time, in logarithms, for a host that nobody published.
 
-    One source's rows of one year on one board are one host. Each is left out, the time an operation comes from the others, and the
-    errors of its steps give their mean square; all hosts count alike. Few hosts are known, so the root of the mean counts as
-    often as Student's t for so many says.
+    One source's rows of one year on one board are one host. Each is left out, the time an operation
+    comes from the others, and the errors of its steps give their mean square; all hosts count
+    alike. Few hosts are known, so the root of the mean counts as often as Student's t for so
+    many says.
     """
     bound = waiting(given, fit)
     hosts: dict[tuple[str, ...], list[Row]] = defaultdict(list)
@@ -342,18 +428,10 @@ def single(row: Row) -> bool:
     return row.may_fit and alone and row.source in HOSTS
 
 
-HOSTS = ("dle", "td", "hfc")
-"""Sources that timed single samples, by the first word of their rows' id in published.csv."""
-
-
-NO_SPREAD: dict[str, float] = {f"{what} {key}": 0.5 for what in ("known", "new") for key in ("iT", "iV", "tT", "tV")} | {
-    "host i": 0.4, "host t": 0.7,
-}  # fmt: skip
-
-
 @dataclass(slots=True)
 class HeldOut:
-    """Predicted seconds of rows by fits that did not see their network's relatives (new: nor their device)."""
+    """Predicted seconds of rows by fits that did not see their network's relatives (new: nor
+    their device)."""
 
     known: dict[int, float]
     new: dict[int, float]
@@ -366,25 +444,40 @@ class HeldOut:
 def held_out(every: Sequence[Row]) -> HeldOut:
     """Five folds by module on known devices; each chip left out once. Keys: id of a row."""
     made: dict[int, Any] = {}
-    taught, compiled = [row for row in every if teaches(row)], [row for row in every if row.case.compiled]
+    taught, compiled = (
+        [row for row in every if teaches(row)],
+        [row for row in every if row.case.compiled],
+    )
     chips = sorted({chip(row) for row in taught})
-    modules = [{taught[place].module for place in test} for _, test in folds([row.module for row in taught], 5, 3)]
-    modules += [{row.module for row in compiled} - set().union(*modules)]  # networks that have no eager row
+    modules = [
+        {taught[place].module for place in test}
+        for _, test in folds([row.module for row in taught], 5, 3)
+    ]
+    # networks that have no eager row
+    modules += [{row.module for row in compiled} - set().union(*modules)]
     found: list[dict[int, float]] = [{}, {}, {}, {}]
-    for place, of, groups in ((0, lambda row: row.module, modules), (1, chip, [{name} for name in chips])):
+    for place, of, groups in (
+        (0, lambda row: row.module, modules),
+        (1, chip, [{name} for name in chips]),
+    ):
         for held in groups:
             rest = [row for row in taught if of(row) not in held]
             fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
-            fit = replace(fit, compiled=compiled_of([row for row in compiled if of(row) not in held], fit))
+            fit = replace(
+                fit, compiled=compiled_of([row for row in compiled if of(row) not in held], fit)
+            )
             for into, judged in ((found[place], taught), (found[place + 2], compiled)):
                 into |= {
-                    id(row): published.gpu_seconds(fit, row.case, row.machine) for row in judged if of(row) in held
+                    id(row): published.gpu_seconds(fit, row.case, row.machine)
+                    for row in judged
+                    if of(row) in held
                 }
     return HeldOut(*found)
 
 
 def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
-    """Half the 90 % interval of each regime, in logarithms; each device (known) and chip (new) counts alike."""
+    """Half the 90 % interval of each regime, in logarithms; each device (known) and chip (new)
+    counts alike."""
     spread = {}
     for what, predicted in (("known", found.known), ("new", found.new)):
         by: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -406,9 +499,12 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
 
 
 def _covering(groups: Mapping[str, Sequence[float]]) -> float:
-    """The error, in logarithms, that 90 % of the errors do not exceed; a group of n counts as n^0.6."""
+    """The error, in logarithms, that 90 % of the errors do not exceed; a group of n counts
+    as n^0.6."""
     missed = np.concatenate([np.array(group) for group in groups.values()])
-    weight = np.concatenate([np.full(len(group), len(group) ** (COUNT - 1)) for group in groups.values()])
+    weight = np.concatenate(
+        [np.full(len(group), len(group) ** (COUNT - 1)) for group in groups.values()]
+    )
     order = np.argsort(missed)
     place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
     return round(float(missed[order][min(place, len(order) - 1)]), 4)
@@ -424,26 +520,38 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     compiled = [row for row in every if row.case.compiled]
     whole = replace(first, host=host, spread=spread)
     places = {
-        f"{product_of(row.machine.name)}/{regime_of(row.case, row.machine).key('A').removesuffix('l')}"
+        (
+            f"{product_of(row.machine.name)}/"
+            f"{regime_of(row.case, row.machine).key('A').removesuffix('l')}"
+        )
         for row in compiled
     }
     whole = replace(whole, compiled=compiled_of(compiled, whole), compiled_on=tuple(sorted(places)))
     if found is not None:
         whole = replace(whole, compiled={**whole.compiled, **compiled_widths(compiled, found)})
     spread["host i"] = host_spread(every, whole)
-    spread["host t"] = round(2.0**0.5 * spread["host i"], 4)  # TRAINING_STARTS is taken to be as unsure again
+    # TRAINING_STARTS is taken to be as unsure again
+    spread["host t"] = round(2.0**0.5 * spread["host i"], 4)
     return replace(whole, spread=spread)
 
 
 def compiled_widths(given: Sequence[Row], found: HeldOut) -> dict[str, float]:
-    """Factors to the ends of the interval under torch.compile. On GPUs it was not measured on: each left-out chip counts alike."""
+    """Factors to the ends of the interval under torch.compile. On GPUs it was not measured on: each
+    left-out chip counts alike."""
     chips = defaultdict[str, list[float]](list)
     for row in given:
         if row.case.batch > SMALL:
             chips[chip(row)].append(abs(float(np.log(found.compiled_new[id(row)] / row.seconds))))
-    known = [abs(np.log(found.compiled[id(row)] / row.seconds)) for row in given if row.case.batch > SMALL]
+    known = [
+        abs(np.log(found.compiled[id(row)] / row.seconds))
+        for row in given
+        if row.case.batch > SMALL
+    ]
     new = MARGIN * max(float(np.quantile(missed, COVERED)) for missed in chips.values())
-    return {"known": round(float(np.exp(np.quantile(known, COVERED))), 4), "new": round(float(np.exp(new)), 4)}
+    return {
+        "known": round(float(np.exp(np.quantile(known, COVERED))), 4),
+        "new": round(float(np.exp(new)), 4),
+    }
 
 
 def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
@@ -453,14 +561,17 @@ def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
         rest = [given[place] for place in train]
         fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
         found |= {
-            id(row): published.gpu_seconds(replace(fit, kind="cpu", compiled={}), row.case, row.machine)
+            id(row): published.gpu_seconds(
+                replace(fit, kind="cpu", compiled={}), row.case, row.machine
+            )
             for row in (given[place] for place in test)
         }
     return found
 
 
 def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> Published:
-    """The fit of a CPU; all its rows are compiled, so there is no factor for it, and no time of a host beside it."""
+    """The fit of a CPU; all its rows are compiled, so there is no factor for it, and no time of a
+    host beside it."""
     missed = [abs(np.log(found[id(row)] / row.seconds)) for row in given]
     spread = {"known iV": round(float(np.quantile(missed, COVERED)), 4), "host i": 0.0}
     fit = as_published(learn(given), given, {}, spread, {"host": 1.0})
@@ -470,30 +581,50 @@ def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> Published:
 def to_json(fit: Published) -> dict[str, Any]:
     kind = {"kind": fit.kind} if fit.kind != "gpu" else {}
     return {
-        "format": FORMAT, **kind, "rows": fit.rows, "watts": list(fit.watts), "sources": list(fit.sources), "parts": list(PARTS),
-        "host": dict(fit.host), "spread": dict(fit.spread), "compiled": dict(fit.compiled),
-        "compiled on": list(fit.compiled_on), "factors": dict(fit.factors),
-        "measured": {name: list(regimes) for name, regimes in fit.measured.items()}, "costs": dict(fit.costs),
+        "format": FORMAT,
+        **kind,
+        "rows": fit.rows,
+        "watts": list(fit.watts),
+        "sources": list(fit.sources),
+        "parts": list(PARTS),
+        "host": dict(fit.host),
+        "spread": dict(fit.spread),
+        "compiled": dict(fit.compiled),
+        "compiled on": list(fit.compiled_on),
+        "factors": dict(fit.factors),
+        "measured": {name: list(regimes) for name, regimes in fit.measured.items()},
+        "costs": dict(fit.costs),
         "networks": [list(one) for one in fit.networks],
-    }  # fmt: skip
+    }
 
 
 def written(fit: Published) -> str:
     """One line for each entry of the first level, and for each network."""
     record = to_json(fit)
     lines = [
-        f" {json.dumps(key)}: {json.dumps(record[key], separators=(',', ':'))}" for key in record if key != "networks"
+        f" {json.dumps(key)}: {json.dumps(record[key], separators=(',', ':'))}"
+        for key in record
+        if key != "networks"
     ]
-    networks = ",\n".join(f"  {json.dumps(one, separators=(',', ':'))}" for one in record["networks"])
+    networks = ",\n".join(
+        f"  {json.dumps(one, separators=(',', ':'))}" for one in record["networks"]
+    )
     return "{\n" + ",\n".join(lines) + ',\n "networks": [\n' + networks + "\n ]\n}\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/timm and datasets/neusight"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        default=shared_folder(),
+        help="folder that holds datasets/timm and datasets/neusight",
+    )
+    parser.add_argument(
+        "--traces", type=Path, default=KEPT, help="where traced operations are kept"
+    )
     given = parser.parse_args()
     every = rows(given.shared, given.traces)
     fit = fitted(every, held_out(every))

@@ -29,7 +29,8 @@ class Change:
         """Return whether the line allows this difference."""
         pairs = ((self.key, key), (self.before, str(before)), (self.after, str(after)))
         return all(
-            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) for pattern, text in pairs
+            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL)
+            for pattern, text in pairs
         )
 
 
@@ -44,7 +45,9 @@ class Tally:
 def read_table(path: Path | None, columns: int) -> list[list[str]]:
     """Return the rows of a table with tabs. Lines that begin with # are comments."""
     text = path.read_text(encoding="utf-8") if path else ""
-    rows = [line.split("\t") for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    rows = [
+        line.split("\t") for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
     for row in rows:
         if len(row) != columns:
             sys.exit(f"{path}: {columns} columns expected, {len(row)} found: {row[0][:80]}")
@@ -71,7 +74,9 @@ def same(before: object, after: object) -> bool:
     return before == after
 
 
-def renamed(values: dict[str, object], renames: list[list[str]]) -> tuple[dict[str, object], list[str]]:
+def renamed(
+    values: dict[str, object], renames: list[list[str]]
+) -> tuple[dict[str, object], list[str]]:
     """Return the values under their new keys, and the keys that two values would get."""
     found: dict[str, object] = {}
     twice = []
@@ -86,7 +91,11 @@ def renamed(values: dict[str, object], renames: list[list[str]]) -> tuple[dict[s
 
 def areas_of(folders: list[Path]) -> dict[str, Path]:
     """Return area -> recording."""
-    return {path.name.removesuffix(ENDING): path for folder in folders for path in sorted(folder.glob(f"*{ENDING}"))}
+    return {
+        path.name.removesuffix(ENDING): path
+        for folder in folders
+        for path in sorted(folder.glob(f"*{ENDING}"))
+    }
 
 
 def differences(
@@ -97,7 +106,8 @@ def differences(
     quick: bool,
     tally: Tally,
 ) -> Iterator[str]:
-    """Yield a line for each difference that no line of changes.tsv allows, and mark the lines that are needed."""
+    """Yield a line for each difference that no line of changes.tsv allows, and mark the lines that
+    are needed."""
     for area in sorted({*before, *after}):
         if area not in before or area not in after:
             yield f"{area}: not recorded {'before' if area not in before else 'now'}"
@@ -119,7 +129,12 @@ def differences(
 
 
 def compare(
-    before: dict[str, Path], after: dict[str, Path], renames: Path | None, changes: Path | None, quick: bool, most: int
+    before: dict[str, Path],
+    after: dict[str, Path],
+    renames: Path | None,
+    changes: Path | None,
+    quick: bool,
+    most: int,
 ) -> int:
     """Print what differs. Exit code 1 if a value differs, or if an area is missing."""
     needed = dict.fromkeys((Change(*row) for row in read_table(changes, 4)), False)

@@ -2,10 +2,11 @@
 
     python damage.py [--every N] <FILES
 
-Runs in perfctl's environment and in one process, because each call takes a tenth of a second there. FILES is JSON: a list of
-name, path (or null), content as base64 (or null), and the number of damages per kind (0: four kinds for a file). A damage is
-repeatable: its random numbers depend on the name of the file, its kind and its number. These functions stay as they are; the
-recording depends on them.
+Runs in perfctl's environment and in one process, because each call takes a tenth of a second there.
+FILES is JSON: a list of name, path (or null), content as base64 (or null), and the number of
+damages per kind (0: four kinds for a file). A damage is repeatable: its random numbers depend on
+the name of the file, its kind and its number. These functions stay as they are; the recording
+depends on them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,28 @@ from typing import Any
 
 Damage = Callable[[bytes, Random], bytes]
 ROWS = (
-    "kernel", "counter", "range", "copy", "operation", "sample", "summary", "op_call", "memory", "layer_call", "api_call",
-    "step", "collective", "advice",
-)  # fmt: skip
+    "kernel",
+    "counter",
+    "range",
+    "copy",
+    "operation",
+    "sample",
+    "summary",
+    "op_call",
+    "memory",
+    "layer_call",
+    "api_call",
+    "step",
+    "collective",
+    "advice",
+)
 """Tables whose rows are counted."""
 NUMBER = re.compile(rb"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 ODD_VALUES: tuple[Any, ...] = (None, "x", -1, [], {}, 1e300, "12 ms", True)
 SQL_VALUES = ("NULL", "'text'", "-1", "9223372036854775807", "x'ff00'", "''")
 LIKELY = re.compile(
-    r"KERNEL|NVTX|RUNTIME|MEMCPY|StringIds|TARGET|rocpd_|OPS|HIP|COPY|metric|iteration|op_nodes|summary"
+    "KERNEL|NVTX|RUNTIME|MEMCPY|StringIds|TARGET|rocpd_|OPS|HIP|COPY|metric|iteration|op_nodes|"
+    "summary"
 )
 """Tables of databases that perfctl reads."""
 
@@ -110,7 +124,9 @@ def of_cells(change: Callable[[list[bytes], int], list[bytes]], whole_column: bo
 
     def damage(data: bytes, random: Random) -> bytes:
         lines = data.splitlines(keepends=True)
-        with_cells = [at for at, line in enumerate(lines) if line.count(b",") > 1] or list(range(len(lines)))
+        with_cells = [at for at, line in enumerate(lines) if line.count(b",") > 1] or list(
+            range(len(lines))
+        )
         count = lines[with_cells[-1]].count(b",") + 1
         column = random.randrange(count)
         for at in with_cells if whole_column else [random.choice(with_cells)]:
@@ -130,8 +146,11 @@ def empty_cell(cells: list[bytes], column: int) -> list[bytes]:
 
 
 def swap_cells(cells: list[bytes], column: int) -> list[bytes]:
-    return cells[1:2] + cells[:1] + cells[2:] if column == 0 else [*cells[: column - 1], *cells[column - 1 : column + 1][::-1],
-                                                                   *cells[column + 1 :]]  # fmt: skip
+    return (
+        cells[1:2] + cells[:1] + cells[2:]
+        if column == 0
+        else [*cells[: column - 1], *cells[column - 1 : column + 1][::-1], *cells[column + 1 :]]
+    )
 
 
 def of_numbers(change: Callable[[bytes, Random], bytes]) -> Damage:
@@ -161,18 +180,29 @@ def negate(number: bytes, random: Random) -> bytes:
 
 
 BYTES: dict[str, Damage] = {
-    "cut": cut, "bits": flip_bits, "bytes lost": lose_bytes, "bytes repeated": repeat_bytes,
-}  # fmt: skip
+    "cut": cut,
+    "bits": flip_bits,
+    "bytes lost": lose_bytes,
+    "bytes repeated": repeat_bytes,
+}
 LINES: dict[str, Damage] = {
-    "head lost": of_lines(lose_head), "tail lost": of_lines(lose_tail), "lines lost": of_lines(lose_lines),
-    "line repeated": of_lines(repeat_line), "lines swapped": of_lines(swap_lines),
-    "digit": of_numbers(change_digit), "word for number": of_numbers(make_word), "negative": of_numbers(negate),
-}  # fmt: skip
+    "head lost": of_lines(lose_head),
+    "tail lost": of_lines(lose_tail),
+    "lines lost": of_lines(lose_lines),
+    "line repeated": of_lines(repeat_line),
+    "lines swapped": of_lines(swap_lines),
+    "digit": of_numbers(change_digit),
+    "word for number": of_numbers(make_word),
+    "negative": of_numbers(negate),
+}
 CELLS: dict[str, Damage] = {
-    "cell lost": of_cells(lose_cell, False), "column lost": of_cells(lose_cell, True),
-    "cell empty": of_cells(empty_cell, False), "column empty": of_cells(empty_cell, True),
-    "cells swapped": of_cells(swap_cells, False), "columns swapped": of_cells(swap_cells, True),
-}  # fmt: skip
+    "cell lost": of_cells(lose_cell, False),
+    "column lost": of_cells(lose_cell, True),
+    "cell empty": of_cells(empty_cell, False),
+    "column empty": of_cells(empty_cell, True),
+    "cells swapped": of_cells(swap_cells, False),
+    "columns swapped": of_cells(swap_cells, True),
+}
 
 
 def of_json(change: Callable[[Any, Any, Random], None]) -> Damage:
@@ -217,9 +247,11 @@ def rename_key(inside: Any, key: Any, random: Random) -> None:
 
 
 JSON: dict[str, Damage] = {
-    "value lost": of_json(lose_value), "wrong value": of_json(wrong_value), "value repeated": of_json(repeat_value),
+    "value lost": of_json(lose_value),
+    "wrong value": of_json(wrong_value),
+    "value repeated": of_json(repeat_value),
     "key renamed": of_json(rename_key),
-}  # fmt: skip
+}
 
 
 def of_database(change: Callable[[sqlite3.Connection, str, list[str], Random], None]) -> Damage:
@@ -229,11 +261,18 @@ def of_database(change: Callable[[sqlite3.Connection, str, list[str], Random], N
         with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
             Path(file.name).write_bytes(data)
             with closing(sqlite3.connect(file.name)) as base:
-                found = base.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
-                names = [name for (name,) in found if not name.startswith("sqlite_") and _has_rows(base, name)]
+                found = base.execute(
+                    "select name from sqlite_master where type = 'table' order by name"
+                ).fetchall()
+                names = [
+                    name
+                    for (name,) in found
+                    if not name.startswith("sqlite_") and _has_rows(base, name)
+                ]
                 table = random.choice([name for name in names if LIKELY.search(name)] or names)
                 columns = [row[1] for row in base.execute(f'pragma table_info("{table}")')]
-                with suppress(sqlite3.Error):  # a constraint forbids it: the database stays as it is
+                # a constraint forbids it: the database stays as it is
+                with suppress(sqlite3.Error):
                     change(base, table, columns, random)
                 base.commit()
             return Path(file.name).read_bytes()
@@ -263,8 +302,13 @@ def rename_column(base: sqlite3.Connection, table: str, columns: list[str], rand
 
 
 def wrong_cells(base: sqlite3.Connection, table: str, columns: list[str], random: Random) -> None:
-    where = random.choice(("rowid = (select min(rowid) from {0})", "rowid % 3 = 0", "1")).format(f'"{table}"')
-    base.execute(f'update "{table}" set "{random.choice(columns)}" = {random.choice(SQL_VALUES)} where {where}')
+    where = random.choice(("rowid = (select min(rowid) from {0})", "rowid % 3 = 0", "1")).format(
+        f'"{table}"'
+    )
+    base.execute(
+        f'update "{table}" set "{random.choice(columns)}" = {random.choice(SQL_VALUES)} where '
+        f"{where}"
+    )
 
 
 def swap_columns(base: sqlite3.Connection, table: str, columns: list[str], random: Random) -> None:
@@ -273,14 +317,21 @@ def swap_columns(base: sqlite3.Connection, table: str, columns: list[str], rando
 
 
 def repeat_rows(base: sqlite3.Connection, table: str, columns: list[str], random: Random) -> None:
-    base.execute(f'insert into "{table}" select * from "{table}" where rowid % {random.choice((1, 2, 5))} = 0')
+    base.execute(
+        f'insert into "{table}" select * from "{table}" where rowid % {random.choice((1, 2, 5))} = '
+        "0"
+    )
 
 
 DATABASE: dict[str, Damage] = {
-    "rows lost": of_database(lose_rows), "table lost": of_database(lose_table), "column lost": of_database(lose_column),
-    "column renamed": of_database(rename_column), "wrong cells": of_database(wrong_cells),
-    "columns swapped": of_database(swap_columns), "rows repeated": of_database(repeat_rows),
-}  # fmt: skip
+    "rows lost": of_database(lose_rows),
+    "table lost": of_database(lose_table),
+    "column lost": of_database(lose_column),
+    "column renamed": of_database(rename_column),
+    "wrong cells": of_database(wrong_cells),
+    "columns swapped": of_database(swap_columns),
+    "rows repeated": of_database(repeat_rows),
+}
 
 
 def damages_for(data: bytes) -> dict[str, Damage]:
@@ -327,9 +378,15 @@ def ingest(report: Path, store: Path) -> dict[str, object]:
     found: dict[str, object] = {"exit": code}
     if store.exists():
         with closing(sqlite3.connect(store)) as base:
-            found["runs"] = dict(base.execute("select status, count(*) from run group by 1 order by 1"))
-            found["gaps"] = dict(base.execute("select state, count(*) from gap group by 1 order by 1"))
-            found["rows"] = sum(base.execute(f"select count(*) from {table}").fetchone()[0] for table in ROWS)
+            found["runs"] = dict(
+                base.execute("select status, count(*) from run group by 1 order by 1")
+            )
+            found["gaps"] = dict(
+                base.execute("select state, count(*) from gap group by 1 order by 1")
+            )
+            found["rows"] = sum(
+                base.execute(f"select count(*) from {table}").fetchone()[0] for table in ROWS
+            )
     return found
 
 
@@ -338,7 +395,9 @@ def describe(found: dict[str, object]) -> str:
     parts = [f"exit {found.pop('exit')}"]
     for what, value in found.items():
         counts = value.items() if isinstance(value, dict) else [("", value)]
-        parts.append(what + "".join(f" {name} {count}".replace("  ", " ") for name, count in counts))
+        parts.append(
+            what + "".join(f" {name} {count}".replace("  ", " ") for name, count in counts)
+        )
     return ", ".join(parts)
 
 

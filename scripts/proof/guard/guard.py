@@ -1,12 +1,14 @@
-"""Records what perfctl says, and compares it with what 1.0.0 said: values only, through outside interfaces only.
+"""Records what perfctl says, and compares it with what 1.0.0 said: values only, through outside
+interfaces only.
 
-    python guard.py check OUT [--perfctl CMD] [--project DIR] [--shared DIR] [--area NAME ...] [--quick]
-    python guard.py record OUT [the same options]
-    python guard.py compare BEFORE... AFTER [--renames FILE] [--changes FILE] [--area NAME ...] [--quick]
+    python guard.py check OUT [--perfctl CMD] [--project DIR] [--shared DIR] [--area NAME ...]
+    [--quick] python guard.py record OUT [the same options] python guard.py compare BEFORE... AFTER
+    [--renames FILE] [--changes FILE] [--area NAME ...] [--quick]
 
-``check`` is what ``make guard`` does: it records every area whose inputs exist, and compares it with the recordings of 1.0.0.
-``record`` writes one ``AREA.json.gz`` per area: an object of keys and values. Ten areas have their inputs and their
-recording in SHARED, where 1.0.0 was recorded with the same keys:
+``check`` is what ``make guard`` does: it records every area whose inputs exist, and compares it
+with the recordings of 1.0.0. ``record`` writes one ``AREA.json.gz`` per area: an object of keys and
+values. Ten areas have their inputs and their recording in SHARED, where 1.0.0 was recorded with the
+same keys:
 
 reading      each shared report: exit code, and counts and sums of what the results database holds per run
 attribution  the same: launches and time by layer and pass, by kernel name, by counter
@@ -30,11 +32,12 @@ answers        charts, exports, traces, gates, speed-ups, plans, prices
 causes         the simulator of causes, 2,000 draws of two seeds: per effect how many are right, missing, false
 silicon        derived counts against hardware counters (inputs of SHARED)
 
-Sentences are left out: text of more than four words, and keys whose value explains. Times of this machine are never recorded.
-``compare`` prints ``area / key: before -> after`` for each difference that is neither renamed (renames.tsv: old pattern, new
-text, as regular expressions on keys) nor expected (changes.tsv: area / key, before, after, reason; ``*`` stands for any text).
-Exit code 1: a value differs, or an area is missing. ``--quick`` records a third.
-"""
+Sentences are left out: text of more than four words, and keys whose value explains. Times of this
+machine are never recorded. ``compare`` prints ``area / key: before -> after`` for each difference
+that is neither renamed (renames.tsv: old pattern, new text, as regular expressions on keys) nor
+expected (changes.tsv: area / key, before, after, reason; ``*`` stands for any text). Exit code 1: a
+value differs, or an area is missing. ``--quick`` records a third.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -90,7 +93,11 @@ def record(options: argparse.Namespace) -> int:
     command[0] = str(Path(shutil.which(command[0]) or command[0]).absolute())
     with tempfile.TemporaryDirectory() as work:
         recorder = Recorder(
-            command, options.project.resolve(), options.shared.resolve(), Path(work).resolve(), options.quick
+            command,
+            options.project.resolve(),
+            options.shared.resolve(),
+            Path(work).resolve(),
+            options.quick,
         )
         for area in AREAS if options.area is None else options.area:
             start = time.monotonic()
@@ -105,7 +112,10 @@ def check(options: argparse.Namespace) -> int:
     areas = options.area or list(AREAS)
     if not (options.shared / "guard").is_dir():
         areas = [area for area in areas if area not in NEEDS_SHARED]
-        print(f"guard: {options.shared} has no recording; only areas with inputs in the repository: {', '.join(areas)}")
+        print(
+            f"guard: {options.shared} has no recording; only areas with inputs in the repository: "
+            f"{', '.join(areas)}"
+        )
     shutil.rmtree(options.out, ignore_errors=True)
     options.area = areas
     record(options)
@@ -118,7 +128,10 @@ def compare_folders(options: argparse.Namespace) -> int:
     """Compare two recordings."""
     before, after = areas_of(options.before), areas_of([options.after])
     if options.area is not None:
-        before, after = ({area: found[area] for area in options.area if area in found} for found in (before, after))
+        before, after = (
+            {area: found[area] for area in options.area if area in found}
+            for found in (before, after)
+        )
     return compare(before, after, options.renames, options.changes, options.quick, options.most)
 
 
@@ -128,10 +141,19 @@ def main() -> int:
     for name, run in (("check", check), ("record", record)):
         one = commands.add_parser(name)
         one.add_argument("out", type=Path)
-        one.add_argument("--perfctl", default="perfctl", help="the command, with the path of its environment")
-        one.add_argument("--project", type=Path, default=PROJECT, help="the checkout of that perfctl")
+        one.add_argument(
+            "--perfctl", default="perfctl", help="the command, with the path of its environment"
+        )
+        one.add_argument(
+            "--project", type=Path, default=PROJECT, help="the checkout of that perfctl"
+        )
         shared = os.environ.get("PERFCTL_SHARED") or PROJECT.parent / "shared"
-        one.add_argument("--shared", type=Path, default=Path(shared), help="default: PERFCTL_SHARED, or ../shared")
+        one.add_argument(
+            "--shared",
+            type=Path,
+            default=Path(shared),
+            help="default: PERFCTL_SHARED, or ../shared",
+        )
         one.set_defaults(run=run)
     two = commands.add_parser("compare")
     two.add_argument("before", type=Path, nargs="+")
@@ -141,7 +163,9 @@ def main() -> int:
     two.set_defaults(run=compare_folders)
     for each in commands.choices.values():
         each.add_argument("--area", action="append", choices=AREAS)
-        each.add_argument("--quick", action="store_true", help="record a third; compare what was recorded")
+        each.add_argument(
+            "--quick", action="store_true", help="record a third; compare what was recorded"
+        )
         each.add_argument("--most", type=int, default=200, help="differences to print")
     options = parser.parse_args()
     return int(options.run(options))

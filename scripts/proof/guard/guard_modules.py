@@ -48,7 +48,10 @@ def gru():
 
 
 def attention():
-    return W(lambda m, x: m[0](x, x, x, need_weights=False)[0], nn.MultiheadAttention(32, 4, batch_first=True))
+    return W(
+        lambda m, x: m[0](x, x, x, need_weights=False)[0],
+        nn.MultiheadAttention(32, 4, batch_first=True),
+    )
 
 
 def causal():

@@ -1,4 +1,5 @@
-"""What protects perfctl as a product: damaged reports, the wheel, annotator.pyz, the simulator of causes, silicon tables."""
+"""What protects perfctl as a product: damaged reports, the wheel, annotator.pyz, the simulator of
+causes, silicon tables."""
 
 from __future__ import annotations
 
@@ -27,18 +28,31 @@ ANNOTATOR = "perfctl.orchestrator.launch.annotator"
 DRAWS, BLOCK, SEEDS = 2000, 250, (0, 100_000)
 """Draws for each of the seeds, and draws of a table; a quick recording has one table."""
 REPORTS = (
-    "dcgm-synthetic/*", "dlprof-json-synthetic/*", "dlprof-synthetic/*", "inference-reports/densenet201_1_batch/*",
-    "inference-reports/densenet201_1_batch_gpu_mem.csv", "kineto-synthetic/*", "ncu-logs/console.log", "ncu-nvtx/*.csv",
-    "ncu-ragged/*.csv", "ncu-wide/*.csv", "nvidia-smi-synthetic/*", "nvprof-synthetic/*",
-    "recorded-cpu/nsys/b16/report.sqlite", "recorded-cpu/torch/b16/report.pt.trace.json.gz",
-)  # fmt: skip
+    "dcgm-synthetic/*",
+    "dlprof-json-synthetic/*",
+    "dlprof-synthetic/*",
+    "inference-reports/densenet201_1_batch/*",
+    "inference-reports/densenet201_1_batch_gpu_mem.csv",
+    "kineto-synthetic/*",
+    "ncu-logs/console.log",
+    "ncu-nvtx/*.csv",
+    "ncu-ragged/*.csv",
+    "ncu-wide/*.csv",
+    "nvidia-smi-synthetic/*",
+    "nvprof-synthetic/*",
+    "recorded-cpu/nsys/b16/report.sqlite",
+    "recorded-cpu/torch/b16/report.pt.trace.json.gz",
+)
 """Files below tests/data that are damaged."""
 LARGEST_SHARED, SHARED_EACH = 320_000, 2
 """Bytes of a shared report that is damaged, and reports of a folder."""
 PACKAGES = {
-    "perfctl": "perfctl", "orchestrator": "perfctl/orchestrator", "parsers": "perfctl/parsers",
-    "templates": "perfctl/templates", "workloads": "perfctl/workloads",
-}  # fmt: skip
+    "perfctl": "perfctl",
+    "orchestrator": "perfctl/orchestrator",
+    "parsers": "perfctl/parsers",
+    "templates": "perfctl/templates",
+    "workloads": "perfctl/workloads",
+}
 """Folder of the repository -> folder of the wheel."""
 SURPLUS = """
 import json, re
@@ -65,29 +79,50 @@ class Without:
         return None if name.partition(".")[0] in HIDDEN else self.finder.find_spec(name, path, target)
     def __getattr__(self, name): return getattr(self.finder, name)
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
-"""
+"""  # noqa: E501
 """A sitecustomize.py after which the packages in HIDDEN are not found."""
 NAMES = """
 import json, perfctl
 print(json.dumps({name: type(getattr(perfctl, name)).__name__ for name in perfctl.__all__}))
 """
 WITHOUT_EXTRAS = (
-    "ingest tests/data/recorded-cpu --store a.db", "runs --store a.db", "show 1 --store a.db", "ledger --store a.db",
-    "report --store a.db --out a.html", "compare 1 2 --store a.db", "history --store a.db", "query -", "prices",
-    "export --store a.db --out a.csv", "export --store a.db --out a.json", "export --store a.db --out a.parquet",
-    "export --store a.db --out a.xlsx", "plot --list --store a.db", "plot step --store a.db --out a.svg",
-    "trace 3 --store a.db --out a.json.gz", "estimate mnist_cnn --batch 16", "estimate torchvision:resnet18 --batch 2",
-    "predict mnist_cnn --device A100 --batch 16", "predict resnet:depth=18 --device A100 --batch 16",
-    "mfu --layers 12 --hidden 768 --heads 12 --ffn 3072 --vocab 50304 --seq 1024 --tokens-per-second 1000 --device H100",
-    "torch --batches 4", "calculator --models none --out c.html", "schema ledger", "mcp --help",
-)  # fmt: skip
+    "ingest tests/data/recorded-cpu --store a.db",
+    "runs --store a.db",
+    "show 1 --store a.db",
+    "ledger --store a.db",
+    "report --store a.db --out a.html",
+    "compare 1 2 --store a.db",
+    "history --store a.db",
+    "query -",
+    "prices",
+    "export --store a.db --out a.csv",
+    "export --store a.db --out a.json",
+    "export --store a.db --out a.parquet",
+    "export --store a.db --out a.xlsx",
+    "plot --list --store a.db",
+    "plot step --store a.db --out a.svg",
+    "trace 3 --store a.db --out a.json.gz",
+    "estimate mnist_cnn --batch 16",
+    "estimate torchvision:resnet18 --batch 2",
+    "predict mnist_cnn --device A100 --batch 16",
+    "predict resnet:depth=18 --device A100 --batch 16",
+    (
+        "mfu --layers 12 --hidden 768 --heads 12 --ffn 3072 --vocab 50304 --seq 1024 "
+        "--tokens-per-second 1000 --device H100"
+    ),
+    "torch --batches 4",
+    "calculator --models none --out c.html",
+    "schema ledger",
+    "mcp --help",
+)
 """Calls whose exit code is recorded where only run-time dependencies are installed."""
 OLD_PYTHON = (3, 8)
 SCRIPT = "import sys; print(len(sys.argv), 'torch' in sys.modules)"
 
 
 def damage(recorder: Recorder) -> Values:
-    """Yield how ``ingest`` ends for damaged files of the repository: what is read, partly read, refused."""
+    """Yield how ``ingest`` ends for damaged files of the repository: what is read, partly
+    read, refused."""
     folder = recorder.project / "tests/data"
     files: list[list[object]] = [
         [recorder.name(path), str(path), None, 1]
@@ -99,7 +134,9 @@ def damage(recorder: Recorder) -> Values:
     samples = runpy.run_path(str(dialects))["MORE_SEEDS"] if dialects.exists() else {}
     for parser, contents in samples.items():
         for number, content in enumerate(contents):
-            files.append([f"sample/{parser}-{number}.txt", None, base64.b64encode(content).decode(), 0])
+            files.append(
+                [f"sample/{parser}-{number}.txt", None, base64.b64encode(content).decode(), 0]
+            )
     yield from recorder.child("damage.py", *every(recorder), given=json.dumps(files)).items()
 
 
@@ -108,7 +145,11 @@ def damage_shared(recorder: Recorder) -> Values:
     found: Counter[Path] = Counter()
     files: list[list[object]] = []
     for path in sorted((recorder.shared / "reports").rglob("*")):
-        if path.is_file() and path.suffix not in {".md", ".py"} and path.stat().st_size <= LARGEST_SHARED:
+        if (
+            path.is_file()
+            and path.suffix not in {".md", ".py"}
+            and path.stat().st_size <= LARGEST_SHARED
+        ):
             found[path.parent] += 1
             if found[path.parent] <= SHARED_EACH:
                 files.append([recorder.name(path), str(path), None, 0])
@@ -121,15 +162,27 @@ def every(recorder: Recorder) -> list[str]:
 
 
 def wheel(recorder: Recorder) -> Values:
-    """Yield data files and metadata of the wheel, and what works with its run-time dependencies alone."""
+    """Yield data files and metadata of the wheel, and what works with its run-time
+    dependencies alone."""
     source, built, site = (recorder.work / name for name in ("source", "built", "site"))
-    listed = recorder.run("git", "-C", str(recorder.project), "ls-files", "-z", "-c", "-o", "--exclude-standard").stdout
+    listed = recorder.run(
+        "git", "-C", str(recorder.project), "ls-files", "-z", "-c", "-o", "--exclude-standard"
+    ).stdout
     for name in filter(None, listed.split("\0")):
         if (recorder.project / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(recorder.project / name, source / name)
     build = partial(
-        recorder.run, recorder.python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(built), str(source)
+        recorder.run,
+        recorder.python,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        str(built),
+        str(source),
     )
     if build("--no-build-isolation").returncode:
         build()
@@ -154,7 +207,8 @@ def wheel(recorder: Recorder) -> Values:
 
 
 def of_files(held: set[str], source: Path) -> Values:
-    """Yield the data files of the wheel, and what differs between its modules and those of the repository.
+    """Yield the data files of the wheel, and what differs between its modules and those of
+    the repository.
 
     Modules move often; that none is forgotten is what matters.
     """
@@ -164,14 +218,18 @@ def of_files(held: set[str], source: Path) -> Values:
         for path in (source / folder).rglob("*.py")
     }
     yield "modules that the wheel lacks", sorted(modules - held)
-    yield "modules that the repository lacks", sorted(name for name in held - modules if name.endswith(".py"))
+    yield (
+        "modules that the repository lacks",
+        sorted(name for name in held - modules if name.endswith(".py")),
+    )
     for name in sorted(held):
         if not name.endswith(".py"):
             yield f"data / {name}", True
 
 
 def alone(recorder: Recorder, site: Path) -> Values:
-    """Yield the names and commands that work where only the wheel and its run-time dependencies are found."""
+    """Yield the names and commands that work where only the wheel and its run-time dependencies
+    are found."""
     inside = Recorder(
         [recorder.python, "-m", "perfctl"],
         recorder.project,
@@ -180,19 +238,23 @@ def alone(recorder: Recorder, site: Path) -> Values:
         environment={"PYTHONPATH": str(site)},
     )
     done = inside.run(recorder.python, "-c", NAMES)
-    for name, kind in (json.loads(done.stdout) if done.returncode == 0 else {"perfctl": "fails"}).items():
+    for name, kind in (
+        json.loads(done.stdout) if done.returncode == 0 else {"perfctl": "fails"}
+    ).items():
         yield f"import / {name}", kind
     where = inside.run(recorder.python, "-c", "import perfctl; print(perfctl.__file__)").stdout
     yield "import / from the wheel", str(site) in where
     for command, _ in [] if recorder.quick else help_texts(inside):
         yield f"help / {' '.join(command) or 'perfctl'}", True
-    for call in WITHOUT_EXTRAS[: 5 if recorder.quick else None]:  # the first one makes the results database
+    # the first one makes the results database
+    for call in WITHOUT_EXTRAS[: 5 if recorder.quick else None]:
         words = call.replace("tests/data", str(recorder.project / "tests/data")).split()
         yield f"exit / {call}", inside.call(*words).returncode
 
 
 def annotator(recorder: Recorder) -> Values:
-    """Yield the files of annotator.pyz, whether Python 3.8 reads them, and whether it runs without perfctl."""
+    """Yield the files of annotator.pyz, whether Python 3.8 reads them, and whether it runs
+    without perfctl."""
     file = recorder.work / "annotator.pyz"
     write = f"import pathlib, {ANNOTATOR} as a; a.write(pathlib.Path({str(file)!r}), '0')"
     yield "written", recorder.run(recorder.python, "-c", write).returncode
@@ -204,8 +266,21 @@ def annotator(recorder: Recorder) -> Values:
     (recorder.work / "plain.py").write_text(SCRIPT, encoding="utf-8")
     python = next(old_pythons(recorder), None)
     if python is None:
-        print("annotator: no Python 3.8 was found (PERFCTL_PYTHON38); this Python runs annotator.pyz instead")
-    command = [python or recorder.python, "-I", "-S", str(file), "--record", "plain.json", "--", "plain.py", "a"]
+        print(
+            "annotator: no Python 3.8 was found (PERFCTL_PYTHON38); this Python runs annotator.pyz "
+            "instead"
+        )
+    command = [
+        python or recorder.python,
+        "-I",
+        "-S",
+        str(file),
+        "--record",
+        "plain.json",
+        "--",
+        "plain.py",
+        "a",
+    ]
     done = recorder.run(*command)
     yield "run / exit", done.returncode
     yield "run / output", done.stdout
@@ -232,11 +307,14 @@ def old_pythons(recorder: Recorder) -> Iterator[str]:
 
 
 def causes(recorder: Recorder) -> Values:
-    """Yield the outcome table of the simulator of causes: per effect the draws and rows by result."""
+    """Yield the outcome table of the simulator of causes: per effect the draws and rows
+    by result."""
     blocks = [seed + first for seed in SEEDS for first in range(0, DRAWS, BLOCK)]
     for first in blocks[:1] if recorder.quick else blocks:
         program = [recorder.python, str(recorder.project / SIMULATOR)]
-        done = recorder.run(*program, "--draws", str(BLOCK), "--seed", str(first), "--show", "0", timeout=1800)
+        done = recorder.run(
+            *program, "--draws", str(BLOCK), "--seed", str(first), "--show", "0", timeout=1800
+        )
         yield f"seed {first} / exit", done.returncode
         for line in done.stdout.splitlines():
             if found := re.fullmatch(r"(\w+)((?:\s+[\d.]+){9})", line.strip()):
@@ -265,7 +343,9 @@ def silicon_rows(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield name and numbers of the rows of a table; its columns have fixed widths."""
     number = r"(?:[-+]?[\d,.]+%?|-)"
     for line in text.splitlines():
-        if found := re.fullmatch(rf"(.{{24}})(.{{34}})\s*((?:{number}\s+){{4}}) (\w+ ?\w*);.*", line):
+        if found := re.fullmatch(
+            rf"(.{{24}})(.{{34}})\s*((?:{number}\s+){{4}}) (\w+ ?\w*);.*", line
+        ):
             yield f"{found[1].strip()} / {found[2].strip()} / {found[4]}", found[3].split()
         elif found := re.fullmatch(rf"(.{{28}})((?:\s*{number}){{8}})", line):
             yield found[1].strip(), found[2].split()

@@ -9,17 +9,47 @@ from pathlib import Path
 from recorder import Recorder, Values, help_texts, options_in
 
 TORCHVISION = (
-    "resnet18", "resnet50", "vgg11", "alexnet", "mobilenet_v2", "densenet121", "efficientnet_b0", "inception_v3",
-    "googlenet", "squeezenet1_0", "shufflenet_v2_x1_0", "mnasnet1_0", "convnext_tiny", "vit_b_16", "swin_t",
-    "regnet_y_400mf", "resnext50_32x4d", "deeplabv3_resnet50", "fcn_resnet50", "r3d_18",
-)  # fmt: skip
+    "resnet18",
+    "resnet50",
+    "vgg11",
+    "alexnet",
+    "mobilenet_v2",
+    "densenet121",
+    "efficientnet_b0",
+    "inception_v3",
+    "googlenet",
+    "squeezenet1_0",
+    "shufflenet_v2_x1_0",
+    "mnasnet1_0",
+    "convnext_tiny",
+    "vit_b_16",
+    "swin_t",
+    "regnet_y_400mf",
+    "resnext50_32x4d",
+    "deeplabv3_resnet50",
+    "fcn_resnet50",
+    "r3d_18",
+)
 MODELS = ["mnist_cnn", *(f"torchvision:{name}" for name in TORCHVISION), "unet", "bilstm"]
 MODULES = "guard_modules.py"
 INPUTS = {
-    "grouped": "16x12x12", "depthwise": "16x12x12", "transposed": "16x9x9", "conv1d": "16x64", "conv3d": "3x8x16x16",
-    "linear": "16", "lstm": "20x16", "gru": "20x16", "attention": "24x32", "causal": "4x24x32", "encoder": "24x32",
-    "norms": "24x32", "einsum": "12x16", "frozen": "16", "shared": "16", "bilinear": "16",
-}  # fmt: skip
+    "grouped": "16x12x12",
+    "depthwise": "16x12x12",
+    "transposed": "16x9x9",
+    "conv1d": "16x64",
+    "conv3d": "3x8x16x16",
+    "linear": "16",
+    "lstm": "20x16",
+    "gru": "20x16",
+    "attention": "24x32",
+    "causal": "4x24x32",
+    "encoder": "24x32",
+    "norms": "24x32",
+    "einsum": "12x16",
+    "frozen": "16",
+    "shared": "16",
+    "bilinear": "16",
+}
 """Module of guard_modules.py -> shape of one sample."""
 QUESTIONS = [
     (model, device, precision, mode)
@@ -34,7 +64,10 @@ QUESTIONS = [
 ]
 LANGUAGE_MODELS = [
     "--layers 32 --hidden 4096 --heads 32 --ffn 11008 --vocab 32000 --gated --seq 4096",
-    "--layers 32 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --vocab 128256 --gated --seq 8192",
+    (
+        "--layers 32 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --vocab 128256 --gated "
+        "--seq 8192"
+    ),
     "--layers 12 --hidden 768 --heads 12 --ffn 3072 --vocab 50304 --seq 1024",
     "--layers 96 --hidden 12288 --heads 96 --ffn 49152 --vocab 50257 --seq 2048",
 ]
@@ -57,12 +90,31 @@ JOBS = [
     "ncu --batches 16 --image perfctl.sif --account a1",
 ]
 WRONG_CALLS = [
-    "--version", "--help", "", "nonsense", "torch --batches abc", "torch --batches 0", "ingest", "ingest /nonexistent",
-    "runs --store /nonexistent/x.db", "show 1 --store none.db", "ledger --store none.db", "report --store none.db",
-    "estimate no_such_model", "estimate mnist_cnn --batch -1", "predict mnist_cnn --device Z9000",
-    "compare 1 2 --store none.db", "query|select 1|--store|none.db", "mfu", "gate", "slurm status /nonexistent",
-    "ncu --batches 16", "nsys --batches 16 -- /nonexistent/program", "scrub /nonexistent", "plot x --store none.db",
-]  # fmt: skip
+    "--version",
+    "--help",
+    "",
+    "nonsense",
+    "torch --batches abc",
+    "torch --batches 0",
+    "ingest",
+    "ingest /nonexistent",
+    "runs --store /nonexistent/x.db",
+    "show 1 --store none.db",
+    "ledger --store none.db",
+    "report --store none.db",
+    "estimate no_such_model",
+    "estimate mnist_cnn --batch -1",
+    "predict mnist_cnn --device Z9000",
+    "compare 1 2 --store none.db",
+    "query|select 1|--store|none.db",
+    "mfu",
+    "gate",
+    "slurm status /nonexistent",
+    "ncu --batches 16",
+    "nsys --batches 16 -- /nonexistent/program",
+    "scrub /nonexistent",
+    "plot x --store none.db",
+]
 SIGNATURES = """
 import inspect, json, perfctl
 found = {name: getattr(perfctl, name) for name in perfctl.__all__}
@@ -91,7 +143,18 @@ def estimate(recorder: Recorder) -> Values:
 def predict(recorder: Recorder) -> Values:
     """Yield predicted times, memory and cost, with their intervals."""
     for model, device, precision, mode in recorder.some(QUESTIONS):
-        call = ["predict", model, "--device", device, "--precision", precision, "--mode", mode, "--batches", "1,16,128"]
+        call = [
+            "predict",
+            model,
+            "--device",
+            device,
+            "--precision",
+            precision,
+            "--mode",
+            mode,
+            "--batches",
+            "1,16,128",
+        ]
         for key, value in recorder.json(*call).items():
             yield f"{model} {device} {precision} {mode} / {key}", value
 
@@ -116,7 +179,10 @@ def launch(recorder: Recorder) -> Values:
             yield f"dry-run {sweep} / {line}", count
     for job in recorder.some(JOBS):
         out = recorder.work / f"job{JOBS.index(job)}"
-        yield f"job {job} / exit", recorder.call("slurm", "render", *job.split(), "--out", str(out)).returncode
+        yield (
+            f"job {job} / exit",
+            recorder.call("slurm", "render", *job.split(), "--out", str(out)).returncode,
+        )
         for script in sorted(out.rglob("*")):
             if script.suffix in (".sh", ".sbatch", ".slurm"):
                 for line, count in recorder.plain(script.read_text()).items():

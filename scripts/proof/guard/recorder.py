@@ -17,15 +17,35 @@ from typing import Any, NamedTuple, TypeVar
 Values = Iterator[tuple[str, object]]
 Thing = TypeVar("Thing")
 SENTENCES = re.compile(
-    r"(why|text|sentence|note|advice|said|message|todo|fix|title|label|path|artifact|host|created|started|version|schema|"
-    r"command|sha|source|prices|help|guess|explan|reason|hint|says|worked|formula$|took|date|time_zone)",
+    "(why|text|sentence|note|advice|said|message|todo|fix|title|label|path|artifact|host|created|"
+    "started|version|schema|command|sha|source|prices|help|guess|explan|reason|hint|says|worked|"
+    "formula$|took|date|time_zone)",
     re.IGNORECASE,
 )
 """JSON keys whose value is a sentence, or differs from machine to machine and from day to day."""
 IDENTITY = (
-    "workload", "variant", "model", "device", "gpu", "precision", "mode", "batch", "layer", "kind", "direction", "phase",
-    "name", "rule", "cause", "quantity", "what", "formula", "key", "moment", "operation",
-)  # fmt: skip
+    "workload",
+    "variant",
+    "model",
+    "device",
+    "gpu",
+    "precision",
+    "mode",
+    "batch",
+    "layer",
+    "kind",
+    "direction",
+    "phase",
+    "name",
+    "rule",
+    "cause",
+    "quantity",
+    "what",
+    "formula",
+    "key",
+    "moment",
+    "operation",
+)
 """JSON keys that together name an item of a list."""
 SKIPPED = {"estimate": re.compile(r"\.modules\["), "predict": re.compile(r"\.layers\[")}
 """Command -> keys of its JSON that are too many."""
@@ -61,9 +81,17 @@ class Recorder:
         """The interpreter of perfctl's environment."""
         return str(Path(self.perfctl[0]).parent / "python")
 
-    def run(self, *command: str, timeout: int = 600, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, timeout: int = 600, given: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program in the working folder. A timeout gives exit code 124."""
-        surroundings = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", **self.environment}
+        surroundings = {
+            **os.environ,
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+            **self.environment,
+        }
         try:
             return subprocess.run(
                 command,
@@ -96,9 +124,16 @@ class Recorder:
         }
 
     def child(self, name: str, *arguments: str, given: str | None = None) -> dict[str, object]:
-        """Run a program of this folder in perfctl's environment, and return the JSON that it prints."""
-        done = self.run(self.python, str(Path(__file__).with_name(name)), *arguments, given=given, timeout=1800)
-        return json.loads(done.stdout) if done.returncode == 0 else {f"{name} failed": done.stderr[-200:]}
+        """Run a program of this folder in perfctl's environment, and return the JSON that
+        it prints."""
+        done = self.run(
+            self.python, str(Path(__file__).with_name(name)), *arguments, given=given, timeout=1800
+        )
+        return (
+            json.loads(done.stdout)
+            if done.returncode == 0
+            else {f"{name} failed": done.stderr[-200:]}
+        )
 
     def some(self, things: list[Thing]) -> list[Thing]:
         """Return all things, or a third of them for a quick recording."""
@@ -130,7 +165,9 @@ class Recorder:
     def plain(self, text: str) -> Counter[str]:
         """Count the lines of a text, without what differs between machines."""
         text = text.replace(str(self.work), "WORK").replace(str(self.project), "PROJECT")
-        text = re.sub(r"-[0-9a-f]{8}\b", "-HASH", re.sub(r"[^\s'\"=]*/bin/python[\d.]*", "PYTHON", text))
+        text = re.sub(
+            r"-[0-9a-f]{8}\b", "-HASH", re.sub(r"[^\s'\"=]*/bin/python[\d.]*", "PYTHON", text)
+        )
         return Counter(line.strip() for line in text.splitlines() if line.strip())
 
 
@@ -151,13 +188,19 @@ def flatten(value: Any, path: str = "", named: bool = False) -> Values:
             if isinstance(item, dict):
                 parts = [item.get(key) for key in IDENTITY]
                 name = " ".join(
-                    str(part) for part in parts if isinstance(part, str | int) and not isinstance(part, bool)
+                    str(part)
+                    for part in parts
+                    if isinstance(part, str | int) and not isinstance(part, bool)
                 )
             number = f"#{seen[name]}" if seen[name] or not name else ""
             seen[name] += 1
             yield from flatten(item, f"{path}[{name[:LONGEST_NAME]}{number}]", bool(name))
     elif isinstance(value, str):
-        if len(value) <= LONGEST_VALUE and value.count(" ") <= MOST_SPACES and not value.startswith("/"):
+        if (
+            len(value) <= LONGEST_VALUE
+            and value.count(" ") <= MOST_SPACES
+            and not value.startswith("/")
+        ):
             yield path, value
     else:
         yield path, rounded(value)
@@ -168,7 +211,9 @@ def rounded(value: object) -> object:
     return float(f"{value:.9g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
-def query_runs(store: Path, queries: dict[str, str], most: int = 60) -> Iterator[tuple[int, str, list[list[object]]]]:
+def query_runs(
+    store: Path, queries: dict[str, str], most: int = 60
+) -> Iterator[tuple[int, str, list[list[object]]]]:
     """Yield run, query and rows of each query about the first runs of a results database."""
     if not store.exists():
         return

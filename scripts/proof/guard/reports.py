@@ -7,34 +7,60 @@ import sqlite3
 from recorder import Recorder, Values, query_runs
 
 RUN = {
-    "run": "select profiler, coalesce(batch_size, ''), coalesce(mode, ''), coalesce(precision, ''), status,"
-    " coalesce(rank, ''), coalesce(world_size, '') from run where id = ?",
-    "kernels": "select count(*), sum(duration_ns), count(distinct name), count(layer), sum(grid_x is not null)"
-    " from kernel where run_id = ?",
+    "run": (
+        "select profiler, coalesce(batch_size, ''), coalesce(mode, ''), coalesce(precision, ''), "
+        "status, coalesce(rank, ''), coalesce(world_size, '') from run where id = ?"
+    ),
+    "kernels": (
+        "select count(*), sum(duration_ns), count(distinct name), count(layer), sum(grid_x is not "
+        "null) from kernel where run_id = ?"
+    ),
     "ranges": "select count(*), sum(duration_ns), max(depth) from range where run_id = ?",
-    "copies": "select kind, count(*), sum(bytes), sum(duration_ns) from copy where run_id = ? group by 1 order by 1",
-    "operations": "select count(*), sum(calls), sum(device_ns), sum(cpu_ns), sum(flops) from operation where run_id = ?",
-    "api": "select domain, count(*), sum(calls), sum(total_ns) from api_call where run_id = ? group by 1 order by 1",
+    "copies": (
+        "select kind, count(*), sum(bytes), sum(duration_ns) from copy where run_id = ? group by 1 "
+        "order by 1"
+    ),
+    "operations": (
+        "select count(*), sum(calls), sum(device_ns), sum(cpu_ns), sum(flops) from operation where "
+        "run_id = ?"
+    ),
+    "api": (
+        "select domain, count(*), sum(calls), sum(total_ns) from api_call where run_id = ? group "
+        "by 1 order by 1"
+    ),
     "operators": "select count(*), sum(device_ns) from op_call where run_id = ?",
     "collectives": "select count(*), sum(bytes), sum(exposed_ns) from collective where run_id = ?",
-    "layers": "select count(*), sum(macs), sum(flops), sum(parameters), sum(read_bytes) from layer_call where run_id = ?",
+    "layers": (
+        "select count(*), sum(macs), sum(flops), sum(parameters), sum(read_bytes) from layer_call "
+        "where run_id = ?"
+    ),
     "samples": "select count(*), sum(power_w), max(memory_used_bytes) from sample where run_id = ?",
     "steps": "select count(*), sum(duration_ns) from step where run_id = ?",
     "memory": "select moment, quantity, bytes from memory where run_id = ? order by 1, 2, 3",
     "summary": "select count(*), sum(value) from summary where run_id = ?",
-    "missing": "select quantity, state, count(*) from gap where run_id = ? group by 1, 2 order by 1, 2",
+    "missing": (
+        "select quantity, state, count(*) from gap where run_id = ? group by 1, 2 order by 1, 2"
+    ),
     "advice": "select count(*), sum(estimated_speedup) from advice where run_id = ?",
-    "derived": "select instruction, count(*), sum(value) from derived_count join kernel on kernel.id = kernel_id"
-    " where run_id = ? group by 1 order by 1",
+    "derived": (
+        "select instruction, count(*), sum(value) from derived_count join kernel on kernel.id = "
+        "kernel_id where run_id = ? group by 1 order by 1"
+    ),
 }
 """Counts and sums of what the results database holds of a run; all columns are in schema.md."""
 ATTRIBUTION = {
-    "by layer": "select coalesce(layer, ''), coalesce(direction, ''), count(*), sum(duration_ns) from kernel"
-    " where run_id = ? group by 1, 2 order by 4 desc, 1, 2 limit 60",
-    "by name": "select substr(name, 1, 80), coalesce(family, ''), count(*), sum(duration_ns) from kernel"
-    " where run_id = ? group by name order by 4 desc, 1 limit 40",
-    "by counter": "select counter.name, count(*), sum(value) from counter join kernel on kernel.id = kernel_id"
-    " where run_id = ? group by 1 order by 1 limit 400",
+    "by layer": (
+        "select coalesce(layer, ''), coalesce(direction, ''), count(*), sum(duration_ns) from "
+        "kernel where run_id = ? group by 1, 2 order by 4 desc, 1, 2 limit 60"
+    ),
+    "by name": (
+        "select substr(name, 1, 80), coalesce(family, ''), count(*), sum(duration_ns) from kernel"
+        " where run_id = ? group by name order by 4 desc, 1 limit 40"
+    ),
+    "by counter": (
+        "select counter.name, count(*), sum(value) from counter join kernel on kernel.id = "
+        "kernel_id where run_id = ? group by 1 order by 1 limit 400"
+    ),
 }
 LARGEST_LEDGER, LARGEST_COMPARED = 80_000_000, 30_000_000
 """Bytes of a results database."""

@@ -1,4 +1,5 @@
-"""What perfctl says about results databases that 1.0.0 wrote, and what else it answers without real reports."""
+"""What perfctl says about results databases that 1.0.0 wrote, and what else it answers without
+real reports."""
 
 from __future__ import annotations
 
@@ -31,19 +32,30 @@ print(json.dumps(found))
 """Prints the tables of the Python API."""
 PREDICTIONS = [
     "predict resnet:depth=26 --device A100 --batch 64 --dataset-size 50000 --epochs 10",
-    "predict torchvision:resnet50 --device H100 --batch 64 --gpus 8 --frontier --dataset-size 1281167 --epochs 90",
-    "predict mnist_cnn --device-spec name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24 --batch 64",
-    "estimate mnist_cnn --batch 64 --layer conv2 --sheet", "estimate mnist_cnn --batches 16,32 --mode infer --all",
-    "estimate mnist_cnn --batch 64 --layer conv2 --check 141557760", "prices", "prices --gpu a100",
-]  # fmt: skip
+    (
+        "predict torchvision:resnet50 --device H100 --batch 64 --gpus 8 --frontier --dataset-size "
+        "1281167 --epochs 90"
+    ),
+    (
+        "predict mnist_cnn --device-spec name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24 "
+        "--batch 64"
+    ),
+    "estimate mnist_cnn --batch 64 --layer conv2 --sheet",
+    "estimate mnist_cnn --batches 16,32 --mode infer --all",
+    "estimate mnist_cnn --batch 64 --layer conv2 --check 141557760",
+    "prices",
+    "prices --gpu a100",
+]
 PLANS = [
     "replay tests/data/recorded-cpu/torch --dry-run",
     "replay tests/data/recorded-cpu/nsys --batches 16 --dry-run",
     "infer --models resnet18,vgg11 --batches 1,5 --dry-run",
     "infer --models resnet18 --batches 1 --profiler torch --precision bf16 --dry-run",
-    "study flops --quick --dry-run", "study inference --quick --dry-run", "study speedup --quick --dry-run",
+    "study flops --quick --dry-run",
+    "study inference --quick --dry-run",
+    "study speedup --quick --dry-run",
     "study cost --quick --dry-run",
-]  # fmt: skip
+]
 
 
 VOLATILE = re.compile(r"older_than_a_year$|(report|calculator) / bytes$")
@@ -83,7 +95,8 @@ def stores(recorder: Recorder) -> Values:
 
 
 def answers(recorder: Recorder) -> Values:
-    """Yield what further commands answer: charts, exports, traces, gates, speed-ups, plans, prices."""
+    """Yield what further commands answer: charts, exports, traces, gates, speed-ups,
+    plans, prices."""
     for key, value in all_answers(recorder):
         if not VOLATILE.search(key):
             yield key, value
@@ -97,26 +110,48 @@ def all_answers(recorder: Recorder) -> Values:
             ("history", recorder.json("history", *store)),
             ("compare", recorder.json("compare", "1", "2", *store)),
             ("plot", recorder.json("plot", "--list", *store)),
-            ("trace", recorder.json("trace", "1", "--whole", "--out", f"{name}-trace.json", *store)),
-            ("speedup", recorder.json("speedup", "--runs", "1,2", "--page", f"{name}.html", *store)),
-            ("gate update", recorder.json("gate", f"{name}-gate.json", "--update", "--runs", str(path))),
+            (
+                "trace",
+                recorder.json("trace", "1", "--whole", "--out", f"{name}-trace.json", *store),
+            ),
+            (
+                "speedup",
+                recorder.json("speedup", "--runs", "1,2", "--page", f"{name}.html", *store),
+            ),
+            (
+                "gate update",
+                recorder.json("gate", f"{name}-gate.json", "--update", "--runs", str(path)),
+            ),
             ("gate", recorder.json("gate", f"{name}-gate.json")),
             ("report", recorder.json("report", "--out", f"{name}-report.html", *store)),
         ):
             yield from ((f"{name} / {what} / {key}", value) for key, value in values.items())
         yield from (
-            (f"{name} / trace events / {key}", value) for key, value in traced(recorder.work / f"{name}-trace.json")
+            (f"{name} / trace events / {key}", value)
+            for key, value in traced(recorder.work / f"{name}-trace.json")
         )
         out = recorder.work / f"{name}-export"
-        yield f"{name} / export / exit", recorder.call("export", "--all", "--out", str(out), *store).returncode
+        yield (
+            f"{name} / export / exit",
+            recorder.call("export", "--all", "--out", str(out), *store).returncode,
+        )
         for table in sorted(out.glob("*.csv")):
-            yield from ((f"{name} / export / {table.stem} / {key}", value) for key, value in exported(table))
+            yield from (
+                (f"{name} / export / {table.stem} / {key}", value) for key, value in exported(table)
+            )
     for call in recorder.some(PREDICTIONS):
-        yield from ((f"{call} / {key}", value) for key, value in recorder.json(*call.split()).items())
+        yield from (
+            (f"{call} / {key}", value) for key, value in recorder.json(*call.split()).items()
+        )
     for call in recorder.some(PLANS):
-        done = recorder.call(*call.replace("tests/data", str(recorder.project / "tests/data")).split())
+        done = recorder.call(
+            *call.replace("tests/data", str(recorder.project / "tests/data")).split()
+        )
         yield f"{call} / exit", done.returncode
-        yield from ((f"{call} / {line}", count) for line, count in recorder.plain(THREADS.sub("", done.stdout)).items())
+        yield from (
+            (f"{call} / {line}", count)
+            for line, count in recorder.plain(THREADS.sub("", done.stdout)).items()
+        )
     page = recorder.json("calculator", "--models", "none", "--out", "calculator.html")
     yield from ((f"calculator / {key}", value) for key, value in page.items())
     for line in recorder.call("schema").stdout.splitlines():
@@ -143,6 +178,8 @@ def exported(path: Path) -> Values:
     yield "rows", len(rows)
     if path.stem in ("ledger", "kernel", "layer_call", "operation", "summary"):
         for column in columns:
-            numbers = [float(row[column]) for row in rows if row[column].replace(".", "", 1).isdecimal()]
+            numbers = [
+                float(row[column]) for row in rows if row[column].replace(".", "", 1).isdecimal()
+            ]
             if numbers and not column.endswith("id"):
                 yield f"sum of {column}", rounded(sum(numbers))

@@ -1,4 +1,5 @@
-"""A copy of the checkout for mutation, importable as perfctl, with the coverage of its tests by line."""
+"""A copy of the checkout for mutation, importable as perfctl, with the coverage of its tests
+by line."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 
 
 class Copy:
-    """``work/tree`` is mutated, ``work/clean`` stays; ``work/names/perfctl`` makes the tree importable."""
+    """``work/tree`` is mutated, ``work/clean`` stays; ``work/names/perfctl`` makes the
+    tree importable."""
 
     def __init__(self, root: Path, work: Path) -> None:
         self.root = root
@@ -21,7 +23,9 @@ class Copy:
         """Copy and measure, unless that was done before; () for a copy without coverage."""
         if not self.folder.exists():
             listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-            names = subprocess.run(listed, cwd=self.root, check=True, capture_output=True, text=True).stdout
+            names = subprocess.run(
+                listed, cwd=self.root, check=True, capture_output=True, text=True
+            ).stdout
             for name in filter(None, names.split("\0")):
                 for target in (self.folder / name, self.work / "clean" / name):
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,9 +65,14 @@ class Copy:
         (self.folder / ".coverage").rename(self.work / "coverage")
 
     def environment(self) -> dict[str, str]:
-        """Imports come from the copy, never from the current folder; nothing compiled is kept: files change within a second."""
+        """Imports come from the copy, never from the current folder; nothing compiled is kept:
+        files change within a second."""
         shared = os.environ.get("PERFCTL_SHARED", str(self.root.parent / "shared"))
         return {
-            **os.environ, "PYTHONPATH": str(self.work / "names"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1",
-            "PERFCTL_SHARED": shared, "PERFCTL_MUTATION": str(self.work),
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(self.work / "names"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONSAFEPATH": "1",
+            "PERFCTL_SHARED": shared,
+            "PERFCTL_MUTATION": str(self.work),
+        }

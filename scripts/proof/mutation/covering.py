@@ -1,8 +1,10 @@
-"""Runs the tests that execute the lines in which the mutated tree differs from the clean one. cosmic-ray's test command.
+"""Runs the tests that execute the lines in which the mutated tree differs from the clean one.
+cosmic-ray's test command.
 
-Exits 0 when all pass: the mutant survives. For a line that is executed at import (a constant, a default), the tests of its
-whole file run: coverage names only the test that happened to import it first. Where more than MOST tests run a line, MOST of
-them, taken in turn from every test file, run first; the others only where those pass. Test files given as arguments are run instead.
+Exits 0 when all pass: the mutant survives. For a line that is executed at import (a constant, a
+default), the tests of its whole file run: coverage names only the test that happened to import it
+first. Where more than MOST tests run a line, MOST of them, taken in turn from every test file, run
+first; the others only where those pass. Test files given as arguments are run instead.
 """
 
 from __future__ import annotations
@@ -31,13 +33,16 @@ def changed(tree: Path, clean: Path, code: tuple[str, ...]) -> dict[Path, set[in
                 matcher = SequenceMatcher(None, before, after, autojunk=False)
                 blocks = (block for block in matcher.get_opcodes() if block[0] != "equal")
                 found[path.relative_to(tree)] = {
-                    line + 1 for block in blocks for line in range(block[1], max(block[2], block[1] + 1))
+                    line + 1
+                    for block in blocks
+                    for line in range(block[1], max(block[2], block[1] + 1))
                 }
     return found
 
 
 def tests_of(lines: dict[Path, set[int]], clean: Path, data: CoverageData) -> list[str]:
-    """Node ids of the tests, in turn from every test file, so that near and far tests both have a say early."""
+    """Node ids of the tests, in turn from every test file, so that near and far tests both have a
+    say early."""
     nodes: set[str] = set()
     for path, numbers in lines.items():
         by_line = data.contexts_by_lineno(str(path))
@@ -71,7 +76,9 @@ def main() -> int:
         return subprocess.run(command, cwd=tree, check=False).returncode
     data = CoverageData(str(work / "coverage"))
     data.read()
-    nodes = tests_of(changed(tree, work / "clean", ("parsers", "orchestrator/analyse")), work / "clean", data)
+    nodes = tests_of(
+        changed(tree, work / "clean", ("parsers", "orchestrator/analyse")), work / "clean", data
+    )
     if not nodes:
         print("no test executes these lines")
         return 0

@@ -11,7 +11,7 @@ interval and every survivor as a diff. Exits 1 below 85 %.
 
 Left out are mutants that change nothing (operators inside annotations, ``|`` between types, ``slots`` and ``frozen`` of
 dataclasses) and cosmic-ray's experimental ones; the same share of all the others is drawn from every file.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ TIMEOUT_S = 600
 _SAME = re.compile(
     r"core/(Variable.*"  # experimental
     r"|ReplaceBinaryOperator_BitOr_.*"  # a | b is between types nearly everywhere
-    r"|ReplaceBinaryOperator_\w+_(BitOr|BitAnd|BitXor|LShift|RShift|Pow|Mod)"  # not a realistic mistake
-    r"|ReplaceComparisonOperator_(Is|IsNot)_(Eq|NotEq|Lt|LtE|Gt|GtE)"  # "is None" against "== None": the same
+    # not a realistic mistake
+    r"|ReplaceBinaryOperator_\w+_(BitOr|BitAnd|BitXor|LShift|RShift|Pow|Mod)"
+    # "is None" against "== None": the same
+    r"|ReplaceComparisonOperator_(Is|IsNot)_(Eq|NotEq|Lt|LtE|Gt|GtE)"
     r"|ReplaceComparisonOperator_\w+_(Is|IsNot)"
     r"|ReplaceUnaryOperator_.*Invert)$"
 )
@@ -57,12 +59,20 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sample", type=int, default=300, help="mutants to run (300)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutation", help="folder that is kept")
-    parser.add_argument("--tests", nargs="*", default=[], help="test files for every mutant; default: by coverage")
-    parser.add_argument("--only", nargs="*", default=[], help="files to take mutants of; default: all")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build" / "mutation", help="folder that is kept"
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=[], help="test files for every mutant; default: by coverage"
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="files to take mutants of; default: all"
+    )
     return parser.parse_args()
 
 
@@ -79,12 +89,17 @@ def _session(copy: Copy, arguments: argparse.Namespace) -> WorkDB:
         runner = Path(__file__).with_name("covering.py")
         tests = "".join(f" '{name}'" for name in arguments.tests)
         (copy.folder / "cosmic.toml").write_text(
-            f"[cosmic-ray]\nmodule-path = [{paths}]\ntimeout = {TIMEOUT_S}.0\nexcluded-modules = []\n"
-            f"test-command = \"'{sys.executable}' '{runner}'{tests}\"\n[cosmic-ray.distributor]\nname = \"local\"\n",
+            f"[cosmic-ray]\nmodule-path = [{paths}]\ntimeout = {TIMEOUT_S}.0\n"
+            "excluded-modules = []\n"
+            f"test-command = \"'{sys.executable}' '{runner}'{tests}\"\n[cosmic-ray.distributor]\n"
+            'name = "local"\n',
             encoding="utf-8",
         )
         subprocess.run(
-            [_tool("cosmic-ray"), "init", "cosmic.toml", path.name], cwd=copy.folder, env=copy.environment(), check=True
+            [_tool("cosmic-ray"), "init", "cosmic.toml", path.name],
+            cwd=copy.folder,
+            env=copy.environment(),
+            check=True,
         )
     database = WorkDB(path, WorkDB.Mode.open)
     if new:
@@ -95,14 +110,24 @@ def _session(copy: Copy, arguments: argparse.Namespace) -> WorkDB:
 def _draw(database: WorkDB, arguments: argparse.Namespace) -> None:
     """Leaves ``--sample`` mutants to be run and marks all others as skipped."""
     items = sorted(database.pending_work_items, key=_where)
-    taken = [item for item in items if not _SAME.match(item.mutations[0].operator_name) and not _of_dataclass(item)]
+    taken = [
+        item
+        for item in items
+        if not _SAME.match(item.mutations[0].operator_name) and not _of_dataclass(item)
+    ]
     if arguments.only:
         taken = [item for item in taken if str(item.mutations[0].module_path) in arguments.only]
-    drawn = random.Random(arguments.seed).sample(taken, min(arguments.sample, len(taken)))  # noqa: S311 - no secret
+    # no secret
+    drawn = random.Random(arguments.seed).sample(taken, min(arguments.sample, len(taken)))  # noqa: S311
     chosen = {item.job_id for item in drawn}
-    print(f"{len(items)} mutants, {len(taken)} of them change something, {len(chosen)} drawn", flush=True)
+    print(
+        f"{len(items)} mutants, {len(taken)} of them change something, {len(chosen)} drawn",
+        flush=True,
+    )
     skipped = WorkResult(output="not drawn", worker_outcome=WorkerOutcome.SKIPPED)
-    database.set_multiple_results([item.job_id for item in items if item.job_id not in chosen], skipped)
+    database.set_multiple_results(
+        [item.job_id for item in items if item.job_id not in chosen], skipped
+    )
 
 
 def _of_dataclass(item: WorkItem) -> bool:
@@ -113,18 +138,26 @@ def _of_dataclass(item: WorkItem) -> bool:
 
 def _where(item: WorkItem) -> tuple[object, ...]:
     mutation = item.mutations[0]
-    return str(mutation.module_path), mutation.start_pos, mutation.operator_name, mutation.occurrence
+    return (
+        str(mutation.module_path),
+        mutation.start_pos,
+        mutation.operator_name,
+        mutation.occurrence,
+    )
 
 
 def _judge(database: WorkDB) -> int:
-    ran = [result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED]
+    ran = [
+        result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED
+    ]
     survived = [result for result in ran if result.test_outcome == TestOutcome.SURVIVED]
     for result in survived:
         print((result.diff or "").strip(), end="\n\n")
     killed = 1 - len(survived) / len(ran)
     half = 1.96 * sqrt(killed * (1 - killed) / len(ran))
     print(
-        f"{len(ran)} mutants, {len(survived)} survived: {killed:.1%} killed (95 % interval +-{half:.1%}); reach {REACH:.0%}"
+        f"{len(ran)} mutants, {len(survived)} survived: {killed:.1%} killed (95 % interval "
+        f"+-{half:.1%}); reach {REACH:.0%}"
     )
     return int(killed < REACH)
 

@@ -1,16 +1,18 @@
-"""Derived counts against hardware counters: how many launches of an A100 with known shapes come out right.
+"""Derived counts against hardware counters: how many launches of an A100 with known shapes come
+out right.
 
     python scripts/proof/silicon/silicon.py [--data DIR] [--reports DIR] [--wrong N]
 
-DIR holds linear.csv and conv2d.csv: one row a launch, with kernel name, FFMA, FMUL, FADD and the layer's shape, as in
-``../shared/datasets/a100_operators``. Its rows have no grid, so tiles follow from shape and name, and FMUL (one for each value,
-slice and part of a sum) says how often a sum is split. It does not say either whether a product adds a bias: a product that
-does reads its output first, which shows in the bytes read from DRAM (without dram_bytes all are taken to add one).
-A row is right when FFMA is within 2 % of the counter. Launches without fp32 work (copies, offsets) are left out.
-The last two columns are the share of right rows with an even and an odd number. Rules of convolutions were fixed on the
-even rows; those of Linear layers were read off all.
-``silicon_reports.py`` beside this file prints a second table before it: ncu reports of other chips, if their folder exists.
-Exits 1 when fewer than 97 % of all rows are right, 2 without the data.
+DIR holds linear.csv and conv2d.csv: one row a launch, with kernel name, FFMA, FMUL, FADD and the
+layer's shape, as in ``../shared/datasets/a100_operators``. Its rows have no grid, so tiles follow
+from shape and name, and FMUL (one for each value, slice and part of a sum) says how often a sum is
+split. It does not say either whether a product adds a bias: a product that does reads its output
+first, which shows in the bytes read from DRAM (without dram_bytes all are taken to add one). A row
+is right when FFMA is within 2 % of the counter. Launches without fp32 work (copies, offsets) are
+left out. The last two columns are the share of right rows with an even and an odd number. Rules of
+convolutions were fixed on the even rows; those of Linear layers were read off all.
+``silicon_reports.py`` beside this file prints a second table before it: ncu reports of other chips,
+if their folder exists. Exits 1 when fewer than 97 % of all rows are right, 2 without the data.
 """
 
 from __future__ import annotations
@@ -55,12 +57,20 @@ class Row:
 
     @property
     def family(self) -> str:
-        return self.derived.family if self.derived else f"no rule: {recognise(self.name).method or self.name[:40]}"
+        return (
+            self.derived.family
+            if self.derived
+            else f"no rule: {recognise(self.name).method or self.name[:40]}"
+        )
 
     @property
     def error(self) -> float | None:
         """Of FFMA; None without a rule."""
-        return None if self.derived is None or self.derived.ffma is None else self.derived.ffma / self.ffma - 1
+        return (
+            None
+            if self.derived is None or self.derived.ffma is None
+            else self.derived.ffma / self.ffma - 1
+        )
 
     @property
     def whole_error(self) -> float | None:
@@ -88,15 +98,27 @@ def rows(data: Path) -> Iterator[Row]:
                 shape = linear(line) if file == "linear.csv" else conv(line)
                 launch = Launch(line["kernel"], scale=fmul)
                 work = Work(shape, onto=isinstance(shape, GemmShape) and adds_bias(line, shape))
-                yield Row(int(line["row"]), line["kernel"], shape, ffma, 2 * ffma + fmul + fadd, derive(launch, work))
+                yield Row(
+                    int(line["row"]),
+                    line["kernel"],
+                    shape,
+                    ffma,
+                    2 * ffma + fmul + fadd,
+                    derive(launch, work),
+                )
 
 
 def adds_bias(line: dict[str, str], shape: GemmShape) -> bool:
-    """True where DRAM delivered the product's output, too, beside what it multiplies: it is added to what is there."""
+    """True where DRAM delivered the product's output, too, beside what it multiplies: it is added
+    to what is there."""
     if not line.get("dram_bytes"):
         return True
     output = 4 * shape.m * shape.n
-    more = float(line["dram_bytes"]) - up(4 * shape.k * shape.m, LINE) - up(4 * shape.k * shape.n, LINE)
+    more = (
+        float(line["dram_bytes"])
+        - up(4 * shape.k * shape.m, LINE)
+        - up(4 * shape.k * shape.n, LINE)
+    )
     return more > 0.95 * output + max(output - L2_BYTES, 0)
 
 
@@ -107,31 +129,56 @@ def linear(line: dict[str, str]) -> GemmShape:
 def conv(line: dict[str, str]) -> ConvShape:
     read = {name: int(value) for name, value in line.items() if value.isdecimal()}
     height, width = (
-        (read[size] + 2 * read[f"pad_{short}"] - read[f"kernel_{short}"]) // read[f"stride_{short}"] + 1
+        (read[size] + 2 * read[f"pad_{short}"] - read[f"kernel_{short}"]) // read[f"stride_{short}"]
+        + 1
         for size, short in (("height", "h"), ("width", "w"))
     )
     return ConvShape(
-        read["batch"], read["in_channels"], read["out_channels"], height, width, read["kernel_h"], read["kernel_w"]
+        read["batch"],
+        read["in_channels"],
+        read["out_channels"],
+        height,
+        width,
+        read["kernel_h"],
+        read["kernel_w"],
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold derived counts against hardware counters.")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with linear.csv and conv2d.csv")
-    parser.add_argument("--reports", type=Path, default=REPORTS, help="folder with ncu reports, for the second table")
-    parser.add_argument("--wrong", type=int, default=0, help="also print that many rows that are off by more than 2 %%")
     parser.add_argument(
-        "--write", action="store_true", help="store the errors, which perfctl states beside derived counts"
+        "--data", type=Path, default=DATA, help="folder with linear.csv and conv2d.csv"
+    )
+    parser.add_argument(
+        "--reports",
+        type=Path,
+        default=REPORTS,
+        help="folder with ncu reports, for the second table",
+    )
+    parser.add_argument(
+        "--wrong",
+        type=int,
+        default=0,
+        help="also print that many rows that are off by more than 2 %%",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="store the errors, which perfctl states beside derived counts",
     )
     asked = parser.parse_args()
     if not all((asked.data / name).is_file() for name in ("linear.csv", "conv2d.csv")):
-        print(f"silicon: {asked.data} has no linear.csv and conv2d.csv; give their folder with --data", file=sys.stderr)
+        print(
+            f"silicon: {asked.data} has no linear.csv and conv2d.csv; give their folder with "
+            "--data",
+            file=sys.stderr,
+        )
         return 2
     second_table(asked.reports, write=asked.write)
     found = list(rows(asked.data))
     print(
-        f"{'family':<28}{'rows':>7}{'rule':>7}{'FFMA':>7}{'fp32':>7}{'paper':>7}{'worst':>9}{'even':>8}{'odd':>8}"
-        "   within 2 %: FFMA, all fp32, paper"
+        f"{'family':<28}{'rows':>7}{'rule':>7}{'FFMA':>7}{'fp32':>7}{'paper':>7}{'worst':>9}"
+        f"{'even':>8}{'odd':>8}   within 2 %: FFMA, all fp32, paper"
     )
     families = defaultdict(list)
     for row in found:
@@ -142,7 +189,10 @@ def main() -> int:
     wrong = [row for row in found if not near(row.error)]
     for row in sorted(wrong, key=lambda row: -abs(row.error or 9))[: asked.wrong]:
         error = "no rule" if row.error is None else f"{row.error:+.1%}"
-        print(f"    {error:>8}  {row.shape}  {row.name[:70]}  {row.derived.rule if row.derived else ''}")
+        print(
+            f"    {error:>8}  {row.shape}  {row.name[:70]}  "
+            f"{row.derived.rule if row.derived else ''}"
+        )
     if asked.write:
         keep(facts(families))
     right = len(found) - len(wrong)
@@ -153,7 +203,9 @@ def main() -> int:
 def keep(errors: dict[str, dict[str, object]]) -> None:
     """Put the errors of these families in place of those that perfctl stated."""
     others = json.loads(VERIFIED.read_text(encoding="utf-8"))
-    VERIFIED.write_text(json.dumps(dict(sorted((others | errors).items())), indent=2) + "\n", encoding="utf-8")
+    VERIFIED.write_text(
+        json.dumps(dict(sorted((others | errors).items())), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def second_table(folder: Path, *, write: bool) -> None:
@@ -170,14 +222,20 @@ def second_table(folder: Path, *, write: bool) -> None:
 
 def line(family: str, mine: list[Row]) -> None:
     ruled = [abs(row.error) for row in mine if row.error is not None]
-    cells = [len(mine), len(ruled), sum(near(row.error) for row in mine), sum(near(row.whole_error) for row in mine)]
+    cells = [
+        len(mine),
+        len(ruled),
+        sum(near(row.error) for row in mine),
+        sum(near(row.whole_error) for row in mine),
+    ]
     cells.append(sum(near(row.on_paper) for row in mine))
     halves = []
     for half in (0, 1):
         rows = [near(row.error) for row in mine if row.number % 2 == half]
         halves.append(f"{f'{sum(rows) / len(rows):.1%}' if rows else '-':>8}")
     print(
-        f"{family:<28}{''.join(f'{cell:>7,}' for cell in cells)}{f'{max(ruled):.1%}' if ruled else '-':>9}{''.join(halves)}"
+        f"{family:<28}{''.join(f'{cell:>7,}' for cell in cells)}"
+        f"{f'{max(ruled):.1%}' if ruled else '-':>9}{''.join(halves)}"
     )
 
 
@@ -187,7 +245,9 @@ def facts(families: dict[str, list[Row]]) -> dict[str, dict[str, object]]:
     for family, mine in sorted(families.items()):
         errors = sorted(abs(row.error) for row in mine if row.error is not None)
         if errors:
-            within = quantiles(errors, n=20, method="inclusive")[-1] if len(errors) > 1 else errors[0]
+            within = (
+                quantiles(errors, n=20, method="inclusive")[-1] if len(errors) > 1 else errors[0]
+            )
             kept[family] = {
                 "launches": len(errors),
                 "within": round(within, 5),

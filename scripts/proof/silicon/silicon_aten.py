@@ -1,11 +1,12 @@
-"""Derived counts of PyTorch's own kernels against the counters of a real report: a MultiheadAttention on an A100.
+"""Derived counts of PyTorch's own kernels against the counters of a real report: a
+MultiheadAttention on an A100.
 
     python scripts/proof/silicon/silicon_aten.py [--report FILE] [--write]
 
-FILE is ncu's long CSV with FADD, FMUL and FFMA. The shapes are those of the module in it, width 256, 8 heads, 2
-sequences of 20: the softmax has 2 x 8 x 20 rows of 20, their mean over 8 heads has 2 x 20 x 20 values. Grids are
-printed as one number there, and the reduction's block of 128 threads is 32 x 4, which the rule works out. --write
-adds the errors to verified.json.
+FILE is ncu's long CSV with FADD, FMUL and FFMA. The shapes are those of the module in it, width
+256, 8 heads, 2 sequences of 20: the softmax has 2 x 8 x 20 rows of 20, their mean over 8 heads has
+2 x 20 x 20 values. Grids are printed as one number there, and the reduction's block of 128 threads
+is 32 x 4, which the rule works out. --write adds the errors to verified.json.
 """
 
 from __future__ import annotations
@@ -25,11 +26,21 @@ from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
 from perfctl.orchestrator.analyse.kernels.names import recognise
 
 ROOT = Path(__file__).resolve().parents[3]
-REPORT = ROOT.parent / "shared" / "reports" / "ncu" / "csv_long" / "leleucas_bert_nsight_with_prof_lines.csv"
+REPORT = (
+    ROOT.parent
+    / "shared"
+    / "reports"
+    / "ncu"
+    / "csv_long"
+    / "leleucas_bert_nsight_with_prof_lines.csv"
+)
 VERIFIED = ROOT / "orchestrator" / "analyse" / "derived" / "verified.json"
 CHIP = "an A100 (PyTorch 1.13)"
 WIDTH, HEADS, SEQUENCES, LENGTH = 256, 8, 2, 20
-ROWS = (Rows("softmax", SEQUENCES * HEADS * LENGTH, LENGTH), Rows("sum", SEQUENCES * LENGTH * LENGTH, HEADS))
+ROWS = (
+    Rows("softmax", SEQUENCES * HEADS * LENGTH, LENGTH),
+    Rows("sum", SEQUENCES * LENGTH * LENGTH, HEADS),
+)
 SIZES = {SEQUENCES * LENGTH * WIDTH, SEQUENCES * LENGTH * LENGTH}
 
 
@@ -54,10 +65,14 @@ class Counted(NamedTuple):
 
 def launches(report: Path) -> Iterator[Counted]:
     """PyTorch's own kernels of the report."""
-    lines = [line for line in report.read_text(encoding="utf-8").splitlines() if line.startswith('"')]
+    lines = [
+        line for line in report.read_text(encoding="utf-8").splitlines() if line.startswith('"')
+    ]
     values: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for row in csv.DictReader(lines):
-        values[row["ID"], row["Kernel Name"]][row["Metric Name"]] = row["Metric Value"].replace(",", "")
+        values[row["ID"], row["Kernel Name"]][row["Metric Name"]] = row["Metric Value"].replace(
+            ",", ""
+        )
     for (_, name), found in values.items():
         if "at::native" not in name and "softmax" not in name:
             continue
@@ -66,25 +81,34 @@ def launches(report: Path) -> Iterator[Counted]:
         launch = Launch(name, (int(found["Grid Size"]), 1, 1), block)
         derived = by_rows(launch, ROWS) or pointwise(launch, recognise(name), SIZES, "8.0")
         counts = (
-            float(found[f"sm__sass_thread_inst_executed_op_{kind}_pred_on.sum"]) for kind in ("ffma", "fmul", "fadd")
+            float(found[f"sm__sass_thread_inst_executed_op_{kind}_pred_on.sum"])
+            for kind in ("ffma", "fmul", "fadd")
         )
         yield Counted(name, *counts, derived)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Hold derived counts of PyTorch's kernels against hardware counters.")
+    parser = argparse.ArgumentParser(
+        description="Hold derived counts of PyTorch's kernels against hardware counters."
+    )
     parser.add_argument("--report", type=Path, default=REPORT, help="ncu's long CSV")
     parser.add_argument("--write", action="store_true", help="add the errors to verified.json")
     asked = parser.parse_args()
     if not asked.report.is_file():
-        print(f"silicon_aten: no file {asked.report}; give ncu's CSV with --report", file=sys.stderr)
+        print(
+            f"silicon_aten: no file {asked.report}; give ncu's CSV with --report", file=sys.stderr
+        )
         return 2
     found = list(launches(asked.report))
     families = defaultdict(list)
     print(f"{'counted FFMA, FMUL, FADD':>30}{'derived':>30}{'FLOPs':>9}  kernel")
     for one in found:
         counted = f"{one.ffma:,.0f} {one.fmul:,.0f} {one.fadd:,.0f}"
-        derived = f"{one.derived.ffma:,} {one.derived.fmul:,} {one.derived.fadd:,}" if one.derived else "no rule"
+        derived = (
+            f"{one.derived.ffma:,} {one.derived.fmul:,} {one.derived.fadd:,}"
+            if one.derived
+            else "no rule"
+        )
         error = "-" if one.error is None else f"{one.error:+.1%}"
         print(f"{counted:>30}{derived:>30}{error:>9}  {one.name[:90]}")
         if one.derived is not None and one.error is not None:
@@ -94,7 +118,9 @@ def main() -> int:
         for family, errors in families.items():
             worst = round(max(errors), 5)
             kept[family] = {"launches": len(errors), "within": worst, "worst": worst, "chip": CHIP}
-        VERIFIED.write_text(json.dumps(dict(sorted(kept.items())), indent=2) + "\n", encoding="utf-8")
+        VERIFIED.write_text(
+            json.dumps(dict(sorted(kept.items())), indent=2) + "\n", encoding="utf-8"
+        )
     right = sum(one.error is not None and abs(one.error) <= 0.02 for one in found)
     print(f"{right} of {len(found)} launches within 2 %")
     return 0

@@ -1,4 +1,5 @@
-"""Which effect a draw has, and with which parameters: one function for each, None where the effect cannot occur.
+"""Which effect a draw has, and with which parameters: one function for each, None where the effect
+cannot occur.
 
 ``taken`` are the parts of layers that other effects have claimed.
 """
@@ -23,7 +24,9 @@ def maker(function: Maker) -> Maker:
     return function
 
 
-def places(scene: Scene, taken: frozenset[Claim], fits: Callable[[Layer, str], bool]) -> list[Claim]:
+def places(
+    scene: Scene, taken: frozenset[Claim], fits: Callable[[Layer, str], bool]
+) -> list[Claim]:
     """Parts that are free and fit."""
     return [
         (layer.name, part)
@@ -34,7 +37,8 @@ def places(scene: Scene, taken: frozenset[Claim], fits: Callable[[Layer, str], b
 
 
 def even(scene: Scene, effect: Effect, most: float) -> bool:
-    """Whether the algorithm executes at most ``most`` times the product at every batch size: else it is not taken for it."""
+    """Whether the algorithm executes at most ``most`` times the product at every batch size: else
+    it is not taken for it."""
     ((name, part),) = effect.claims
     layer = scene.layer(name)
     realise = ALGORITHMS[effect.name]
@@ -56,16 +60,31 @@ def draw_padding(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
 
 @maker
 def draw_padding_split(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return _padding("padding_split", scene, random, taken, random.choice(half((2, 3, 4, 5, 8, 6), scene.cutting)))
+    return _padding(
+        "padding_split",
+        scene,
+        random,
+        taken,
+        random.choice(half((2, 3, 4, 5, 8, 6), scene.cutting)),
+    )
 
 
-def _padding(name: str, scene: Scene, random: Random, taken: frozenset[Claim], pieces: int) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: not isinstance(layer, Conv) or not layer.depthwise))
+def _padding(
+    name: str, scene: Scene, random: Random, taken: frozenset[Claim], pieces: int
+) -> Effect | None:
+    place = one(
+        random,
+        places(
+            scene, taken, lambda layer, part: not isinstance(layer, Conv) or not layer.depthwise
+        ),
+    )
     if place is None:
         return None
     layer, batch = scene.layer(place[0]), max(scene.batches)
     product = max(products(layer, place[1], batch), key=lambda item: item.macs)
-    smaller = replace(product, m=max(1, product.m // pieces)) if product.part != "wgrad" else product
+    smaller = (
+        replace(product, m=max(1, product.m // pieces)) if product.part != "wgrad" else product
+    )
     kernels = half(worst(scene, layer, smaller, 1.07, 9), scene.cutting)
     if not kernels:
         return None
@@ -79,29 +98,50 @@ def draw_triton(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect
     if int(scene.chip) < 75:
         return None
     place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Linear)))
-    tiles = half(((64, 64), (128, 64), (64, 128), (128, 128), (32, 64), (128, 256), (16, 128), (64, 32)), scene.cutting)
+    tiles = half(
+        ((64, 64), (128, 64), (64, 128), (128, 128), (32, 64), (128, 256), (16, 128), (64, 32)),
+        scene.cutting,
+    )
     if place is None:
         return None
-    return Effect("triton", frozenset([place]),
-                  {"tile": random.choice(tiles), "step": random.choice((32, 64)), "number": random.randrange(20),
-                   "dynamic": random.random() < 0.3}, False)  # fmt: skip
+    return Effect(
+        "triton",
+        frozenset([place]),
+        {
+            "tile": random.choice(tiles),
+            "step": random.choice((32, 64)),
+            "number": random.randrange(20),
+            "dynamic": random.random() < 0.3,
+        },
+        False,
+    )
 
 
 @maker
 def draw_implicit_sgemm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Conv) and part == "forward"))
+    place = one(
+        random,
+        places(scene, taken, lambda layer, part: isinstance(layer, Conv) and part == "forward"),
+    )
     if place is None or scene.path != "fp32":
         return None
-    templates = half(((1024, 5, 5), (128, 6, 7), (128, 5, 5), (512, 6, 8), (1024, 6, 7)), scene.cutting)
+    templates = half(
+        ((1024, 5, 5), (128, 6, 7), (128, 5, 5), (512, 6, 8), (1024, 6, 7)), scene.cutting
+    )
     return Effect("implicit_sgemm", frozenset([place]), {"template": random.choice(templates)})
 
 
 def _three(kernels: tuple[int, ...]) -> Callable[[Layer, str], bool]:
     def fits(layer: Layer, part: str) -> bool:
         return (
-            isinstance(layer, Conv) and layer.kernel in kernels and layer.stride == 1 and layer.groups == 1
-            and part != "wgrad" and layer.cin >= 8 and layer.out == layer.size
-        )  # fmt: skip
+            isinstance(layer, Conv)
+            and layer.kernel in kernels
+            and layer.stride == 1
+            and layer.groups == 1
+            and part != "wgrad"
+            and layer.cin >= 8
+            and layer.out == layer.size
+        )
 
     return fits
 
@@ -139,7 +179,9 @@ def draw_fft(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | 
     place = one(random, places(scene, taken, fits))
     if place is None or scene.path != "fp32":
         return None
-    effect = Effect("fft", frozenset([place]), {"side": random.choice((32, 16)), "flips": random.random() < 0.5})
+    effect = Effect(
+        "fft", frozenset([place]), {"side": random.choice((32, 16)), "flips": random.random() < 0.5}
+    )
     return effect if even(scene, effect, 3) else None
 
 
@@ -150,12 +192,16 @@ def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
         return None
     layer = scene.layer(place[0])
     (product,) = products(layer, place[1], max(scene.batches))
-    kernels = [kernel for kernel in worst(scene, layer, product, 0.9, FITS) if kernel[0].grid == "tiles"]
+    kernels = [
+        kernel for kernel in worst(scene, layer, product, 0.9, FITS) if kernel[0].grid == "tiles"
+    ]
     found = one(random, half(kernels, scene.cutting))
     if found is None or product.k < 64:
         return None
     slices = [
-        number for number in half((2, 3, 4, 5, 8, 6, 16, 12), scene.cutting) if product.k // number >= found[0].step
+        number
+        for number in half((2, 3, 4, 5, 8, 6, 16, 12), scene.cutting)
+        if product.k // number >= found[0].step
     ]
     slices = [number for number in slices if product.k % (number * found[0].step) == 0]
     if not slices:
@@ -170,19 +216,25 @@ def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
 @maker
 def draw_split_inside(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Linear) or (isinstance(layer, Conv) and part == "wgrad" and layer.groups == 1)
+        return isinstance(layer, Linear) or (
+            isinstance(layer, Conv) and part == "wgrad" and layer.groups == 1
+        )
 
     place = one(random, places(scene, taken, fits))
     if place is None:
         return None
     layer = scene.layer(place[0])
     (product,) = products(layer, place[1], min(scene.batches))
-    kernels = [kernel for kernel in worst(scene, layer, product, 0.9, 1.6) if kernel[0].grid == "tiles"]
+    kernels = [
+        kernel for kernel in worst(scene, layer, product, 0.9, 1.6) if kernel[0].grid == "tiles"
+    ]
     found = one(random, half(kernels, scene.cutting))
     if found is None:
         return None
     slices = [
-        number for number in half((2, 3, 4, 8, 16, 6, 12, 24), scene.cutting) if product.k // number >= found[0].step
+        number
+        for number in half((2, 3, 4, 8, 16, 6, 12, 24), scene.cutting)
+        if product.k // number >= found[0].step
     ]
     if not slices:
         return None
@@ -205,8 +257,13 @@ def draw_flash_recompute(scene: Scene, random: Random, taken: frozenset[Claim]) 
     place = _fused(scene, random, taken, False) if scene.train else None
     if place is None:
         return None
-    settings = {"block": random.choice((64, 128)), "kind": random.choice(("flash", "flash", "efficient"))}
-    return Effect("flash_recompute", frozenset([(place[0], "forward"), (place[0], "dgrad")]), settings)
+    settings = {
+        "block": random.choice((64, 128)),
+        "kind": random.choice(("flash", "flash", "efficient")),
+    }
+    return Effect(
+        "flash_recompute", frozenset([(place[0], "forward"), (place[0], "dgrad")]), settings
+    )
 
 
 @maker
@@ -215,21 +272,31 @@ def draw_causal_skip(scene: Scene, random: Random, taken: frozenset[Claim]) -> E
     if place is None:
         return None
     claims = frozenset((place[0], part) for part in parts(scene.layer(place[0]), scene.train))
-    settings = {"block": random.choice((64, 128)), "kind": random.choice(("flash", "flash", "efficient"))}
+    settings = {
+        "block": random.choice((64, 128)),
+        "kind": random.choice(("flash", "flash", "efficient")),
+    }
     return Effect("causal_skip", claims, settings)
 
 
 @maker
 def draw_sparsity(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Linear) and part == "forward" and layer.cin % 64 == 0 and layer.cout % 128 == 0
+        return (
+            isinstance(layer, Linear)
+            and part == "forward"
+            and layer.cin % 64 == 0
+            and layer.cout % 128 == 0
+        )
 
     place = one(random, places(scene, taken, fits))
     if place is None or scene.path not in ("fp16", "bf16") or int(scene.chip) < 80:
         return None
     patterns = (
-        "sm80_xmma_sparse_gemm_{t}{t}_{t}f32_f32_tn_n_tilesize{m}x{n}x64_stage3_warpsize2x2x1_sptensor16x8x32_execute_kernel"
-        "__5x_cusparseLt",
+        (
+            "sm80_xmma_sparse_gemm_{t}{t}_{t}f32_f32_tn_n_tilesize{m}x{n}x64_stage3_warpsize2x2x1"
+            "_sptensor16x8x32_execute_kernel__5x_cusparseLt"
+        ),
         "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>"
         "(cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8::Params)",
     )
@@ -244,10 +311,15 @@ def draw_tf32_three(scene: Scene, random: Random, taken: frozenset[Claim]) -> Ef
     if place is None or scene.precision not in ("fp32", "tf32") or int(scene.chip) < 80:
         return None
     patterns = (
-        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4>(cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}"
-        "_align4::Params)",
-        "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaMultistage<cutlass::gemm::GemmShape"
-        "<128, 64, 16>, cutlass::arch::OpMultiplyAddFastF32, cutlass::layout::RowMajor>>>(int)",
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4>"
+            "(cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4::Params)"
+        ),
+        (
+            "void cutlass::Kernel<cutlass::gemm::kernel::Gemm"
+            "<cutlass::gemm::threadblock::MmaMultistage<cutlass::gemm::GemmShape<128, 64, 16>, "
+            "cutlass::arch::OpMultiplyAddFastF32, cutlass::layout::RowMajor>>>(int)"
+        ),
     )
     effect = Effect("tf32_three", frozenset([place]), {"pattern": random.choice(patterns)})
     return effect if even(scene, effect, 3 * FITS) else None
@@ -262,35 +334,56 @@ def draw_groups_dense(scene: Scene, random: Random, taken: frozenset[Claim]) -> 
     if place is None:
         return None
     layer = scene.layer(place[0])
-    dense = [_dense(product) for batch in scene.batches for product in products(layer, place[1], batch)]
+    dense = [
+        _dense(product) for batch in scene.batches for product in products(layer, place[1], batch)
+    ]
     fitting = all(
-        any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item)) for item in dense
+        any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item))
+        for item in dense
     )
     return Effect("groups_dense", frozenset([place])) if fitting else None
 
 
 @maker
 def draw_depthwise_border(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Conv) and layer.depthwise))
+    place = one(
+        random,
+        places(scene, taken, lambda layer, part: isinstance(layer, Conv) and layer.depthwise),
+    )
     return Effect("depthwise_border", frozenset([place])) if place else None
 
 
 @maker
 def draw_persistent_lstm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Lstm) and part != "wgrad"))
+    place = one(
+        random,
+        places(scene, taken, lambda layer, part: isinstance(layer, Lstm) and part != "wgrad"),
+    )
     if place is None:
         return None
-    settings = {"group": random.choice(half((8, 16, 32, 64), scene.cutting)), "blocks": random.choice((40, 80, 72, 54))}
+    settings = {
+        "group": random.choice(half((8, 16, 32, 64), scene.cutting)),
+        "blocks": random.choice((40, 80, 72, 54)),
+    }
     return Effect("persistent_lstm", frozenset([place]), settings, False)
 
 
 @maker
 def draw_zero_insertion(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Conv) and part == "dgrad" and layer.groups == 1 and layer.size > layer.out
+        return (
+            isinstance(layer, Conv)
+            and part == "dgrad"
+            and layer.groups == 1
+            and layer.size > layer.out
+        )
 
     place = one(random, places(scene, taken, fits))
-    return Effect("zero_insertion", frozenset([place]), {"engine": random.random() < 0.5}) if place else None
+    return (
+        Effect("zero_insertion", frozenset([place]), {"engine": random.random() < 0.5})
+        if place
+        else None
+    )
 
 
 @maker
@@ -315,14 +408,22 @@ def draw_half_gemm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
 @maker
 def draw_layout(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Conv)))
-    return Effect("layout", settings={"place": place, "engine": random.choice((0, 1, 2))}) if place else None
+    return (
+        Effect("layout", settings={"place": place, "engine": random.choice((0, 1, 2))})
+        if place
+        else None
+    )
 
 
 @maker
 def draw_elementwise(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     place = one(random, places(scene, taken, lambda layer, part: part == "forward"))
     words = half(("bias", "dropout", "batch_norm", "fake_quant", "gelu", "scale"), scene.cutting)
-    return Effect("elementwise", settings={"place": place, "what": random.choice(words)}) if place else None
+    return (
+        Effect("elementwise", settings={"place": place, "what": random.choice(words)})
+        if place
+        else None
+    )
 
 
 @maker
@@ -331,9 +432,16 @@ def draw_benchmark(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
     if not layers:
         return None
     way = random.choice(("forward", "dgrad", "wgrad") if scene.train else ("forward",))
-    settings = {"layers": {layer.name for layer in layers}, "part": way, "recorded": random.random() < 0.7,
-                "trials": random.choice(half((1, 2, 3, 4, 5), scene.cutting)), "same": random.random() < 0.5}  # fmt: skip
-    if all((layer.name, way) not in places(scene, frozenset(), lambda *_: True) for layer in layers):
+    settings = {
+        "layers": {layer.name for layer in layers},
+        "part": way,
+        "recorded": random.random() < 0.7,
+        "trials": random.choice(half((1, 2, 3, 4, 5), scene.cutting)),
+        "same": random.random() < 0.5,
+    }
+    if all(
+        (layer.name, way) not in places(scene, frozenset(), lambda *_: True) for layer in layers
+    ):
         return None
     return Effect("benchmark", settings=settings)
 
@@ -363,14 +471,17 @@ def draw_double_backward(scene: Scene, random: Random, taken: frozenset[Claim]) 
 
 @maker
 def draw_gradients_again(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    """One layer's gradients are computed more than once (retain_graph, a penalty on its gradients), those of others once."""
+    """One layer's gradients are computed more than once (retain_graph, a penalty on its gradients),
+    those of others once."""
     layer = random.choice(scene.network)
     settings = {"layer": layer.name, "times": random.choice(half((2, 2, 3, 4), scene.cutting))}
     return Effect("gradients_again", settings=settings) if scene.train else None
 
 
 @maker
-def draw_needless_grad_input(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
+def draw_needless_grad_input(
+    scene: Scene, random: Random, taken: frozenset[Claim]
+) -> Effect | None:
     first = scene.network[0]
     fits = scene.train and first.first and isinstance(first, Conv | Linear)
     return Effect("needless_grad_input", settings={"layer": first.name}) if fits else None
@@ -378,7 +489,11 @@ def draw_needless_grad_input(scene: Scene, random: Random, taken: frozenset[Clai
 
 @maker
 def draw_gradient_missing(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    found = places(scene, frozenset(), lambda layer, part: part != "forward" and isinstance(layer, Conv | Linear))
+    found = places(
+        scene,
+        frozenset(),
+        lambda layer, part: part != "forward" and isinstance(layer, Conv | Linear),
+    )
     place = one(random, [claim for claim in found if not scene.layer(claim[0]).first])
     return Effect("gradient_missing", settings={"place": place}) if place else None
 
@@ -394,7 +509,8 @@ def draw_frozen(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect
 def draw_extra_calls(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     layer = random.choice(scene.network)
     return Effect(
-        "extra_calls", settings={"layer": layer.name, "times": random.choice(half((2, 3, 4, 6), scene.cutting))}
+        "extra_calls",
+        settings={"layer": layer.name, "times": random.choice(half((2, 3, 4, 6), scene.cutting))},
     )
 
 
@@ -403,8 +519,13 @@ def draw_extra_calls(scene: Scene, random: Random, taken: frozenset[Claim]) -> E
 
 @maker
 def draw_two_steps(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("two_steps", settings={"times": random.choice(half((2, 3, 5, 4), scene.cutting)),
-                                         "numbered": random.random() < 0.5})  # fmt: skip
+    return Effect(
+        "two_steps",
+        settings={
+            "times": random.choice(half((2, 3, 5, 4), scene.cutting)),
+            "numbered": random.random() < 0.5,
+        },
+    )
 
 
 @maker
@@ -415,7 +536,9 @@ def draw_accumulation(scene: Scene, random: Random, taken: frozenset[Claim]) -> 
 
 @maker
 def draw_larger_batch(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("larger_batch", settings={"times": random.choice(half((2, 4, 3, 8), scene.cutting))})
+    return Effect(
+        "larger_batch", settings={"times": random.choice(half((2, 4, 3, 8), scene.cutting))}
+    )
 
 
 @maker
@@ -446,7 +569,9 @@ def draw_cut_off(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
 
 @maker
 def draw_dgrad_loose(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    found = places(scene, frozenset(), lambda layer, part: part == "dgrad" and isinstance(layer, Conv | Linear))
+    found = places(
+        scene, frozenset(), lambda layer, part: part == "dgrad" and isinstance(layer, Conv | Linear)
+    )
     names = {name for name, _ in found}
     if not names:
         return None
@@ -460,12 +585,17 @@ def draw_swapped(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
     if len(scene.network) < 2:
         return None
     a, b = random.sample(scene.network, 2)
-    return Effect("swapped", settings={"pair": (a.name, b.name), "way": random.choice(("forward", "all"))})
+    return Effect(
+        "swapped", settings={"pair": (a.name, b.name), "way": random.choice(("forward", "all"))}
+    )
 
 
 @maker
 def draw_counters_missing(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("counters_missing", settings={"share": random.choice(half((0.2, 0.3, 0.4, 0.6), scene.cutting))})
+    return Effect(
+        "counters_missing",
+        settings={"share": random.choice(half((0.2, 0.3, 0.4, 0.6), scene.cutting))},
+    )
 
 
 @maker

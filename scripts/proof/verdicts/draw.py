@@ -1,4 +1,5 @@
-"""One draw: a network, what happened to it, the records that a profiler would leave, and the truth beside them."""
+"""One draw: a network, what happened to it, the records that a profiler would leave, and the truth
+beside them."""
 
 from __future__ import annotations
 
@@ -27,6 +28,61 @@ CHANNELS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 SIDES = (2, 4, 7, 8, 13, 14, 16, 24, 26, 28, 32, 56)
 WIDTHS = (10, 64, 100, 120, 128, 200, 256, 300, 512, 768, 1000, 1024, 2048, 4096, 9216)
 
+PATIENCE = 300
+"""Scenes to try before other effects are chosen."""
+
+GROUPS = (
+    {"flash_recompute", "causal_skip"},
+    {"checkpoint_same", "checkpoint_other"},
+    {"frozen", "gradient_missing"},
+    {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch"},
+    {
+        "eval_profiled",
+        "frozen",
+        "gradient_missing",
+        "dgrad_loose",
+        "double_backward",
+        "gradients_again",
+        "needless_grad_input",
+        "checkpoint_same",
+        "checkpoint_other",
+    },
+    {"cut_off", "two_steps", "accumulation", "eval_profiled"},
+)
+"""Effects of which a draw has one at most."""
+ORDER = (
+    *ALGORITHMS,
+    *FUSED,
+    "layout",
+    "elementwise",
+    "extra_calls",
+    "benchmark",
+    "checkpoint_same",
+    "checkpoint_other",
+    "needless_grad_input",
+    "double_backward",
+    "gradients_again",
+    "gradient_missing",
+    "frozen",
+    "eval_profiled",
+    "larger_batch",
+    "pads_batch",
+    "ddp_rank",
+    "accumulation",
+    "two_steps",
+    "cut_off",
+    "dgrad_loose",
+    "swapped",
+    "counters_missing",
+    "fp8_missing",
+)
+
+IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
+"""Algorithms of a product and small kernels around it; the factor of the product alone may be
+told too."""
+
+__all__ = ["Draw", "Place", "RowTruth", "describe", "draw", "draw_scene"]
+
 
 @dataclass(frozen=True, slots=True)
 class RowTruth:
@@ -38,7 +94,8 @@ class RowTruth:
     shown: int | None
     """What the counters show of it; None where no launch of the row has any."""
     factors: dict[str, float] = field(default_factory=dict)
-    """Effect -> its factor, each on top of those before it; their product and ``usual`` are executed / paper."""
+    """Effect -> its factor, each on top of those before it; their product and ``usual`` are
+    executed / paper."""
     alternatives: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Effect -> its factor on top of any of the others, which a tool may name as well."""
     usual: float = 1.0
@@ -68,9 +125,12 @@ class Draw:
 
 
 def draw(seed: int, only: str | None = None, last: bool = False) -> Draw:
-    """The draw of a seed; ``only``: this effect alone ("clean" for none), ``last``: parameters of the last check."""
+    """The draw of a seed; ``only``: this effect alone ("clean" for none), ``last``: parameters of
+    the last check."""
     random = Random(f"{seed}:{only}:{last}")  # noqa: S311 - reproducible draws, no secrets
-    number = (0 if only == "clean" else 1) if only else random.choices((0, 1, 2, 3), (15, 40, 30, 15))[0]
+    number = (
+        (0 if only == "clean" else 1) if only else random.choices((0, 1, 2, 3), (15, 40, 30, 15))[0]
+    )
     while True:
         names = ([only] if only else random.sample(sorted(MAKERS), number)) if number else []
         for _ in range(PATIENCE):
@@ -85,40 +145,22 @@ def draw(seed: int, only: str | None = None, last: bool = False) -> Draw:
                 return Draw(scene, effects, runs, rows)
 
 
-PATIENCE = 300
-"""Scenes to try before other effects are chosen."""
-
-
 def _effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Effect, ...] | None:
     """These effects in this scene; None where one cannot occur."""
     found: list[Effect] = []
     for name in names:
         if any(_clash(name, other.name) for other in found):
             return None
-        effect = MAKERS[name](scene, random, frozenset(claim for effect in found for claim in effect.claims))
+        effect = MAKERS[name](
+            scene, random, frozenset(claim for effect in found for claim in effect.claims)
+        )
         if effect is None:
             return None
         found.append(effect)
-        if name == "causal_skip" and scene.train:  # a fused backward always works out its scores again
+        # a fused backward always works out its scores again
+        if name == "causal_skip" and scene.train:
             found.append(Effect("flash_recompute", effect.claims, effect.settings))
     return tuple(sorted(found, key=lambda effect: ORDER.index(effect.name)))
-
-
-GROUPS = (
-    {"flash_recompute", "causal_skip"}, {"checkpoint_same", "checkpoint_other"}, {"frozen", "gradient_missing"},
-    {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch"},
-    {"eval_profiled", "frozen", "gradient_missing", "dgrad_loose", "double_backward", "gradients_again",
-     "needless_grad_input",
-     "checkpoint_same", "checkpoint_other"},
-    {"cut_off", "two_steps", "accumulation", "eval_profiled"},
-)  # fmt: skip
-"""Effects of which a draw has one at most."""
-ORDER = (
-    *ALGORITHMS, *FUSED, "layout", "elementwise", "extra_calls", "benchmark", "checkpoint_same", "checkpoint_other",
-    "needless_grad_input", "double_backward", "gradients_again", "gradient_missing", "frozen", "eval_profiled", "larger_batch",
-    "pads_batch",
-    "ddp_rank", "accumulation", "two_steps", "cut_off", "dgrad_loose", "swapped", "counters_missing", "fp8_missing",
-)  # fmt: skip
 
 
 def _clash(name: str, other: str) -> bool:
@@ -147,7 +189,9 @@ def draw_network(random: Random, train: bool) -> Network:
         elif kind == "linear":
             rows = random.choice((1, 1, 1, 4, 49, 128))
             name = f"fc{number + 1}" if random.random() < 0.7 else f"block.{number}.proj"
-            layers.append(Linear(name, first, bias, random.choice(WIDTHS[1:]), random.choice(WIDTHS), rows))
+            layers.append(
+                Linear(name, first, bias, random.choice(WIDTHS[1:]), random.choice(WIDTHS), rows)
+            )
         elif kind == "lstm":
             sizes = (32, 64, 100, 128, 256)
             layers.append(
@@ -165,7 +209,15 @@ def draw_network(random: Random, train: bool) -> Network:
             depth = random.choice((32, 64, 128))
             name = f"attn{number + 1}"
             layers.append(
-                Attention(name, first, False, random.choice((4, 8, 12)), length, depth, random.random() < 0.5)
+                Attention(
+                    name,
+                    first,
+                    False,
+                    random.choice((4, 8, 12)),
+                    length,
+                    depth,
+                    random.random() < 0.5,
+                )
             )
     return tuple(layers)
 
@@ -215,7 +267,9 @@ def launches(scene: Scene, effects: Iterable[Effect], batch: int) -> list[Launch
         _swap(found, a, b, effect.settings["way"])
     if effect := act.get("dgrad_loose"):
         for launch in found:
-            lost = launch.part == "dgrad" or (effect.settings["part"] == "both" and launch.part == "wgrad")
+            lost = launch.part == "dgrad" or (
+                effect.settings["part"] == "both" and launch.part == "wgrad"
+            )
             if launch.layer in effect.settings["layers"] and lost:
                 launch.layer = launch.direction = None
     if effect := act.get("counters_missing"):
@@ -260,21 +314,32 @@ def _forward(scene: Scene, act: Set, batch: int) -> list[Launch]:
             times = effect.settings["times"]
         one = _trials(scene, act, layer, "forward", batch)
         for _ in range(times):
-            one += _part(scene, act, layer, "forward", batch) + _beside(act, layer, "forward", batch)
+            one += _part(scene, act, layer, "forward", batch) + _beside(
+                act, layer, "forward", batch
+            )
         found += _mark(one, layer, FORWARD, "forward")
         found.append(
-            Launch("void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::"
-                   "launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, c10::Scalar, at::native::detail::ClampLimits)"
-                   "::{lambda()#1}>(int)", (ceil(layer.outputs(batch) / 1024), 1, 1), part="other")
-        )  # fmt: skip
+            Launch(
+                "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous "
+                "namespace)::launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, "
+                "c10::Scalar, at::native::detail::ClampLimits)::{lambda()#1}>(int)",
+                (ceil(layer.outputs(batch) / 1024), 1, 1),
+                part="other",
+            )
+        )
     return found
 
 
 def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
     found = [
-        Launch("void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)",
-               (1, 1, 1), {"fadd": 32 * batch}, part="other")
-    ]  # fmt: skip
+        Launch(
+            "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, "
+            "float, long>(float*)",
+            (1, 1, 1),
+            {"fadd": 32 * batch},
+            part="other",
+        )
+    ]
     until = effect.settings["until"] if (effect := act.get("frozen")) else 0
     for number, layer in reversed(list(enumerate(scene.network))):
         if number < until:
@@ -282,13 +347,20 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
         one: list[Launch] = []
         for name in ("checkpoint_same", "checkpoint_other"):
             if (effect := act.get(name)) and layer.name in effect.settings["layers"]:
-                again = _part(scene, act, layer, "forward", batch) + _beside(act, layer, "forward", batch)
+                again = _part(scene, act, layer, "forward", batch) + _beside(
+                    act, layer, "forward", batch
+                )
                 one += _mark(
-                    again if name == "checkpoint_same" else _other(scene, layer, batch), layer, BACKWARD, "again"
+                    again if name == "checkpoint_same" else _other(scene, layer, batch),
+                    layer,
+                    BACKWARD,
+                    "again",
                 )
         wanted = [part for part in parts(layer, True) if part != "forward"]
         if until == number and until:
-            wanted = [part for part in wanted if part != "dgrad" or isinstance(layer, Lstm | Attention)]
+            wanted = [
+                part for part in wanted if part != "dgrad" or isinstance(layer, Lstm | Attention)
+            ]
         if (effect := act.get("needless_grad_input")) and effect.settings["layer"] == layer.name:
             wanted = ["dgrad", *wanted]
         if effect := act.get("gradient_missing"):
@@ -298,7 +370,9 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
             times = effect.settings["times"]
         for _ in range(times):
             for part in wanted:
-                work = _trials(scene, act, layer, part, batch) + _part(scene, act, layer, part, batch)
+                work = _trials(scene, act, layer, part, batch) + _part(
+                    scene, act, layer, part, batch
+                )
                 one += _mark(work + _beside(act, layer, part, batch), layer, BACKWARD, part)
         found += one
     return found
@@ -306,18 +380,35 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
 
 def _optimizer(scene: Scene) -> list[Launch]:
     name = (
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata"
-        "<2>, at::native::(anonymous namespace)::BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus<float>, float>(int)"
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
+        "namespace)::TensorListMetadata<2>, at::native::(anonymous "
+        "namespace)::BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus<float>, float>(int)"
     )
-    size = sum(op.parameters for number, layer in enumerate(scene.network) for op in layer.ops(1, number, False, False))
-    return [Launch(name, (ceil(max(size, 1) / 65536), 1, 1), {"ffma": size}, direction="optimizer", part="other")]
+    size = sum(
+        op.parameters
+        for number, layer in enumerate(scene.network)
+        for op in layer.ops(1, number, False, False)
+    )
+    return [
+        Launch(
+            name,
+            (ceil(max(size, 1) / 65536), 1, 1),
+            {"ffma": size},
+            direction="optimizer",
+            part="other",
+        )
+    ]
 
 
 def _other(scene: Scene, layer: Layer, batch: int) -> list[Launch]:
     """Forward by other kernels than the first time."""
     random, found = scene.random(layer.name, "again"), []
     for product in products(layer, "forward", batch):
-        there = [option for option in options(scene.chip, scene.precision, layer, product) if option[0] < 1.6]
+        there = [
+            option
+            for option in options(scene.chip, scene.precision, layer, product)
+            if option[0] < 1.6
+        ]
         if there and random.random() < 0.7:
             _, family, tile, flip = random.choice(there)
             found.append(tiled(family, tile, product, flip))
@@ -329,7 +420,11 @@ def _other(scene: Scene, layer: Layer, batch: int) -> list[Launch]:
 def _trials(scene: Scene, act: Set, layer: Layer, part: str, batch: int) -> list[Launch]:
     """Candidates that cuDNN tries before it takes one."""
     effect = act.get("benchmark")
-    if effect is None or effect.settings["part"] != part or layer.name not in effect.settings["layers"]:
+    if (
+        effect is None
+        or effect.settings["part"] != part
+        or layer.name not in effect.settings["layers"]
+    ):
         return []
     found = []
     if effect.settings["same"]:
@@ -337,7 +432,11 @@ def _trials(scene: Scene, act: Set, layer: Layer, part: str, batch: int) -> list
     for number in range(effect.settings["trials"]):
         random = scene.random(layer.name, part, "trial", number)
         for product in products(layer, part, batch):
-            there = [option for option in options(scene.chip, scene.precision, layer, product) if option[0] < 3]
+            there = [
+                option
+                for option in options(scene.chip, scene.precision, layer, product)
+                if option[0] < 3
+            ]
             if there:
                 _, family, tile, flip = random.choice(there)
                 found.append(tiled(family, tile, product, flip))
@@ -351,29 +450,65 @@ def _beside(act: Set, layer: Layer, part: str, batch: int) -> list[Launch]:
     place: Claim = (layer.name, part)
     if (effect := act.get("layout")) and effect.settings["place"] == place:
         space = ("cudnn::ops::", "", "cudnn::engines_precompiled::")[effect.settings["engine"]]
-        for there, values in (("nchwToNhwc", layer.inputs(batch)), ("nhwcToNchw", layer.outputs(batch))):
+        for there, values in (
+            ("nchwToNhwc", layer.inputs(batch)),
+            ("nhwcToNchw", layer.outputs(batch)),
+        ):
             name = (
-                f"void {space}{there}Kernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
-                f"({space}nchw2nhwc_params_t<float>, float const*, float*)"
+                f"void {space}{there}Kernel<float, float, float, false, true, "
+                f"(cudnnKernelDataType_t)2>({space}nchw2nhwc_params_t<float>, float const*, float*)"
             )
             found.append(Launch(name, (ceil(values / 1024), 1, 1), {"fmul": values}))
     if (effect := act.get("elementwise")) and effect.settings["place"] == place:
         values = layer.outputs(batch)
         head = "void at::native::"
         name, counts = {
-            "bias": (f"{head}elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float>>>"
-                     "(int, at::native::CUDAFunctor_add<float>)", {"ffma": values}),
-            "dropout": (f"{head}(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(int)",
-                        {"fmul": 2 * values}),
-            "batch_norm": ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct, float const*)",
-                           {"fadd": 3 * values, "ffma": 2 * values}),
-            "fake_quant": (f"{head}vectorized_elementwise_kernel<4, at::native::fake_quantize_tensor_cachemask_kernel_cuda"
-                           "(at::TensorIteratorBase&)::{lambda()#1}>(int)", {"ffma": 2 * values, "fmul": values}),
-            "gelu": (f"{head}vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
-                     "at::native::GeluType)::{lambda()#2}>(int)", {"ffma": 9 * values, "fmul": 3 * values}),
-            "scale": (f"{head}vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, at::native::"
-                      "binary_internal::MulFunctor<float>>, at::detail::Array<char*, 2>>(int)", {"fmul": values}),
-        }[effect.settings["what"]]  # fmt: skip
+            "bias": (
+                (
+                    f"{head}elementwise_kernel<128, 2, at::native::gpu_kernel_impl"
+                    "<at::native::CUDAFunctor_add<float>>>(int, at::native::CUDAFunctor_add<float>)"
+                ),
+                {"ffma": values},
+            ),
+            "dropout": (
+                (
+                    f"{head}(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned "
+                    "int, 1, 4, bool>(int)"
+                ),
+                {"fmul": 2 * values},
+            ),
+            "batch_norm": (
+                (
+                    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, "
+                    "1>(cudnnTensorStruct, float const*)"
+                ),
+                {"fadd": 3 * values, "ffma": 2 * values},
+            ),
+            "fake_quant": (
+                (
+                    f"{head}vectorized_elementwise_kernel<4, "
+                    "at::native::fake_quantize_tensor_cachemask_kernel_cuda(at::TensorIteratorBase&"
+                    ")::{lambda()#1}>(int)"
+                ),
+                {"ffma": 2 * values, "fmul": values},
+            ),
+            "gelu": (
+                (
+                    f"{head}vectorized_elementwise_kernel<4, "
+                    "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
+                    "at::native::GeluType)::{lambda()#2}>(int)"
+                ),
+                {"ffma": 9 * values, "fmul": 3 * values},
+            ),
+            "scale": (
+                (
+                    f"{head}vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, "
+                    "float, float, at::native::binary_internal::MulFunctor<float>>, "
+                    "at::detail::Array<char*, 2>>(int)"
+                ),
+                {"fmul": values},
+            ),
+        }[effect.settings["what"]]
         found.append(Launch(name, (ceil(values / 512), 1, 1), dict(counts)))
     return found
 
@@ -384,7 +519,11 @@ def _beside(act: Set, layer: Layer, part: str, batch: int) -> list[Launch]:
 def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
     """Every row that paper has: what was executed, and each effect's factor."""
     rows: dict[Place, RowTruth] = {}
-    subsets = [subset for size in range(len(effects) + 1) for subset in combinations(range(len(effects)), size)]
+    subsets = [
+        subset
+        for size in range(len(effects) + 1)
+        for subset in combinations(range(len(effects)), size)
+    ]
     for batch in scene.batches:
         by_subset: dict[tuple[int, ...], dict[tuple[str, str], tuple[int, int | None]]] = {}
         paths: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -414,7 +553,10 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
                 before = tuple(range(number))
                 factors[effect.name] = _over(works[*before, number], works[before])
                 others = [subset for subset in subsets if number not in subset]
-                found_factors = [_over(works[tuple(sorted((*subset, number)))], works[subset]) for subset in others]
+                found_factors = [
+                    _over(works[tuple(sorted((*subset, number)))], works[subset])
+                    for subset in others
+                ]
                 if effect.name in IN_PARTS:
                     alone, main = works[(number,)], _main_only(scene, effect, batch).get(key, 0)
                     found_factors += [_over(main, works[()]), _over(alone, main)]
@@ -435,16 +577,14 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
     return rows
 
 
-IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
-"""Algorithms of a product and small kernels around it; the factor of the product alone may be told too."""
-
-
 def _main_only(scene: Scene, effect: Effect, batch: int) -> dict[tuple[str, str], int]:
-    """(layer, direction) -> FLOPs with this effect alone and without the kernels around its product."""
+    """(layer, direction) -> FLOPs with this effect alone and without the kernels around
+    its product."""
     sums: dict[tuple[str, str], int] = defaultdict(int)
     found = launches(scene, [effect], batch)
     biggest = {
-        claim: max(launch.flops for launch in found if (launch.layer, launch.part) == claim) for claim in effect.claims
+        claim: max(launch.flops for launch in found if (launch.layer, launch.part) == claim)
+        for claim in effect.claims
     }
     for launch in found:
         if launch.layer and launch.direction:
@@ -465,7 +605,10 @@ def _sums(found: Sequence[Launch]) -> dict[tuple[str, str], tuple[int, int | Non
         if launch.layer and launch.direction:
             key = (launch.layer, launch.direction)
             whole, shown = sums.get(key, (0, None))
-            sums[key] = (whole + launch.flops, (shown or 0) + launch.flops if launch.counted else shown)
+            sums[key] = (
+                whole + launch.flops,
+                (shown or 0) + launch.flops if launch.counted else shown,
+            )
     return sums
 
 
@@ -489,7 +632,10 @@ def describe(found: Draw) -> str:
     layers = ", ".join(f"{layer.name}{_sizes(layer)}" for layer in scene.network)
     effects = "; ".join(_words(effect) for effect in found.effects)
     mode = "train" if scene.train else "infer"
-    head = f"seed {scene.seed}: sm_{scene.chip} {scene.precision} {mode} {scene.batches} ncu {scene.ncu}"
+    head = (
+        f"seed {scene.seed}: sm_{scene.chip} {scene.precision} {mode} {scene.batches} ncu "
+        f"{scene.ncu}"
+    )
     return f"{head} | {layers} | {effects or 'clean'}"
 
 
@@ -501,12 +647,20 @@ def _words(effect: Effect) -> str:
     for key, value in settings.items():
         settings[key] = sorted(value) if isinstance(value, set) else value
     where = " ".join(f"{name}:{part}" for name, part in sorted(effect.claims))
-    return " ".join(filter(None, (effect.name, where, ", ".join(f"{key}={value}" for key, value in settings.items()))))
+    return " ".join(
+        filter(
+            None,
+            (effect.name, where, ", ".join(f"{key}={value}" for key, value in settings.items())),
+        )
+    )
 
 
 def _sizes(layer: Layer) -> str:
     if isinstance(layer, Conv):
-        shape = f"k{layer.kernel} s{layer.stride} p{layer.padding} g{layer.groups} {layer.size}x{layer.size}"
+        shape = (
+            f"k{layer.kernel} s{layer.stride} p{layer.padding} g{layer.groups} "
+            f"{layer.size}x{layer.size}"
+        )
         return f"({layer.cin}->{layer.cout} {shape})"
     if isinstance(layer, Linear):
         return f"({layer.cin}->{layer.cout} x{layer.rows})"
@@ -514,6 +668,3 @@ def _sizes(layer: Layer) -> str:
         return f"({layer.width}->{layer.hidden} T{layer.steps})"
     assert isinstance(layer, Attention)
     return f"(h{layer.heads} S{layer.length} D{layer.depth}{' causal' if layer.causal else ''})"
-
-
-__all__ = ["Draw", "Place", "RowTruth", "describe", "draw", "draw_scene"]

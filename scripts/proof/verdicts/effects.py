@@ -1,6 +1,8 @@
-"""What hardware, libraries and programs do to the FLOPs of a layer: one realisation for each effect, from its arithmetic.
+"""What hardware, libraries and programs do to the FLOPs of a layer: one realisation for each
+effect, from its arithmetic.
 
-An effect claims parts of layers ("conv2", "forward"), or acts on the whole run. Nothing here knows how it is found.
+An effect claims parts of layers ("conv2", "forward"), or acts on the whole run. Nothing here knows
+how it is found.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from networks import Attention, Conv, Layer, Lstm, Network, Product
 
 T = TypeVar("T")
 Claim = tuple[str, str]
-"""Layer and part: forward, dgrad (of recurrent layers and attention: all gradients of data), wgrad."""
+"""Layer and part: forward, dgrad (of recurrent layers and attention: all gradients of
+data), wgrad."""
+FUSED = ("flash_recompute", "causal_skip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Scene:
     """The half of parameters that is kept for a last check."""
 
     def random(self, *words: object) -> Random:
-        return Random(":".join(map(str, (self.seed, *words))))  # noqa: S311 - reproducible draws, no secrets
+        # reproducible draws, no secrets
+        return Random(":".join(map(str, (self.seed, *words))))  # noqa: S311
 
     @property
     def path(self) -> str:
@@ -60,6 +65,9 @@ class Scene:
 
     def layer(self, name: str) -> Layer:
         return next(layer for layer in self.network if layer.name == name)
+
+
+Realise = Callable[[Scene, Effect, Layer, str, int], list[Launch]]
 
 
 def half(options_: Sequence[T], last: bool) -> list[T]:
@@ -97,12 +105,19 @@ def usual(scene: Scene, layer: Layer, part: str, batch: int) -> list[Launch]:
         random.setstate(state)  # equal products get equal kernels
         found.append(plain(scene.chip, scene.precision, layer, product, random))
     if isinstance(layer, Attention):
-        found.insert(1, Launch("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>"
-                               "(float*, float const*, int, int, int)", (ceil(batch * layer.heads / 4), 1, 1)))  # fmt: skip
+        found.insert(
+            1,
+            Launch(
+                "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, "
+                "false>(float*, float const*, int, int, int)",
+                (ceil(batch * layer.heads / 4), 1, 1),
+            ),
+        )
     if isinstance(layer, Lstm):
         found.append(
             Launch(
-                "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>(int)",
+                "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, "
+                "int, 1>(int)",
                 (32, 1, 1),
             )
         )
@@ -127,7 +142,9 @@ def padding(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
     found = []
     for product in products(layer, part, batch):
         if effect.settings.get("main", product.part) != product.part:
-            found.append(plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part)))
+            found.append(
+                plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
+            )
             continue
         cut = "k" if product.part == "wgrad" else "m"
         whole = getattr(product, cut)
@@ -139,8 +156,8 @@ def padding(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
 
 
 def triton(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Inductor's template: the tile is in no name. It shrinks to the next power of two of what it covers, 16 at least; compiled
-    for dynamic shapes, once, for the largest batch."""
+    """Inductor's template: the tile is in no name. It shrinks to the next power of two of what it
+    covers, 16 at least; compiled for dynamic shapes, once, for the largest batch."""
     path = "ffma" if scene.path == "fp32" else scene.path
     kind = "convolution" if isinstance(layer, Conv) else "mm"
     hints = products(layer, part, max(scene.batches) if effect.settings["dynamic"] else batch)
@@ -149,27 +166,37 @@ def triton(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) ->
         m, n, step = (
             max(16, min(side, 1 << (size - 1).bit_length()))
             for side, size in zip(
-                (*effect.settings["tile"], effect.settings["step"]), (hint.m, hint.n, hint.k), strict=True
+                (*effect.settings["tile"], effect.settings["step"]),
+                (hint.m, hint.n, hint.k),
+                strict=True,
             )
         )
-        family = Family(f"triton_tem_fused_{kind}_{effect.settings['number']}", ((m, n),), step, path,
-                        2048 if path == "tf32" else 4096)  # fmt: skip
+        family = Family(
+            f"triton_tem_fused_{kind}_{effect.settings['number']}",
+            ((m, n),),
+            step,
+            path,
+            2048 if path == "tf32" else 4096,
+        )
         launch = tiled(family, (m, n), product, False)
         launch.grid = (prod(launch.grid), 1, 1)
         found.append(launch)
     return found
 
 
-def implicit_sgemm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def implicit_sgemm(
+    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
+) -> list[Launch]:
     """cuDNN's generic kernel: the tile is 2^a rows by 2^b filters, by its template's arguments."""
     threads, a, b = effect.settings["template"]
     (product,) = products(layer, part, batch)
     rows, filters = ceil(product.m / 2**a), ceil(product.n / 2**b)
     depth = ceil(product.k / 8) * 8 if a == 5 else product.k
     name = (
-        f"void implicit_convolve_sgemm<float, float, {threads}, {a}, {b}, 3, 3, {5 if a > 5 else 3}, 1, false, true, true>(int, "
-        "int, int, float const*, int, float*, float const*, kernel_conv_params, unsigned long long, int, float, float, int, "
-        "float const*, float const*, bool, int, int)"
+        f"void implicit_convolve_sgemm<float, float, {threads}, {a}, {b}, 3, 3, "
+        f"{5 if a > 5 else 3}, 1, false, true, true>(int, int, int, float const*, int, float*, "
+        "float const*, kernel_conv_params, unsigned long long, int, float, float, int, float "
+        "const*, float const*, bool, int, int)"
     )
     blocks = rows * filters * product.count
     return [Launch(name, (rows, filters, product.count), {"ffma": blocks * 2 ** (a + b) * depth})]
@@ -181,18 +208,29 @@ def winograd2(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
     across, high, wide = effect.settings["tiles"]
     cin, cout = (layer.cin, layer.cout) if part == "forward" else (layer.cout, layer.cin)
     side = layer.out if part == "forward" else layer.size
-    grid = (ceil(batch / across) * ceil(cout / 32), ceil(side / (2 * high)), ceil(side / (2 * wide)))
+    grid = (
+        ceil(batch / across) * ceil(cout / 32),
+        ceil(side / (2 * high)),
+        ceil(side / (2 * wide)),
+    )
     blocks = prod(grid)
     adds = blocks * (32 * cin * 32 + 32 * 32 * 24)
     chip = "volta" if int(scene.chip) < 80 else "ampere"
     head = "volta_scudnn" if chip == "volta" else "cudnn_ampere_scudnn"
     order = "nt" if part == "forward" else "nn"
     return [
-        Launch("void cudnn::winograd::generateWinogradTilesKernel<0, float, float>(cudnn::winograd::GenerateWinogradTiles"
-               "Params<float, float>)", (4, 1, 1), {"fadd": 20 * cin * cout, "fmul": 8 * cin * cout}),
-        Launch(f"{head}_winograd_128x128_ldg1_ldg4_relu_tile{across}{high}{wide}t_{order}_v1", grid,
-               {"ffma": blocks * 32 * 32 * 16 * cin, "fadd": adds}),
-    ]  # fmt: skip
+        Launch(
+            "void cudnn::winograd::generateWinogradTilesKernel<0, float, "
+            "float>(cudnn::winograd::GenerateWinogradTilesParams<float, float>)",
+            (4, 1, 1),
+            {"fadd": 20 * cin * cout, "fmul": 8 * cin * cout},
+        ),
+        Launch(
+            f"{head}_winograd_128x128_ldg1_ldg4_relu_tile{across}{high}{wide}t_{order}_v1",
+            grid,
+            {"ffma": blocks * 32 * 32 * 16 * cin, "fadd": adds},
+        ),
+    ]
 
 
 def winograd4(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
@@ -206,18 +244,35 @@ def winograd4(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
     head = "void cudnn::winograd_nonfused::winogradForward"
     chip = "volta" if int(scene.chip) < 80 else "ampere"
     return [
-        Launch(f"{head}Data4x4<float, float>(cudnn::winograd_nonfused::WinogradDataParams<float, float>)", (64, 1, 1),
-               {"fadd": 72 * tiles * cin, "ffma": 36 * tiles * cin}),
-        Launch(f"{head}Filter4x4<float, float>(cudnn::winograd_nonfused::WinogradFilterParams<float, float>)", (4, 1, 1),
-               {"fadd": 30 * cin * cout, "fmul": 24 * cin * cout}),
-        Launch(f"{chip}_sgemm_{tile[0]}x{tile[1]}_nn", grid, {"ffma": prod(grid) * tile[0] * tile[1] * ceil(cin / 8) * 8}),
-        Launch(f"{head}Output4x4<float, float>(cudnn::winograd_nonfused::WinogradOutputParams<float, float>)", (64, 1, 1),
-               {"fadd": 60 * tiles * cout, "ffma": 20 * tiles * cout}),
-    ]  # fmt: skip
+        Launch(
+            f"{head}Data4x4<float, float>(cudnn::winograd_nonfused::WinogradDataParams<float, "
+            "float>)",
+            (64, 1, 1),
+            {"fadd": 72 * tiles * cin, "ffma": 36 * tiles * cin},
+        ),
+        Launch(
+            f"{head}Filter4x4<float, float>(cudnn::winograd_nonfused::WinogradFilterParams<float, "
+            "float>)",
+            (4, 1, 1),
+            {"fadd": 30 * cin * cout, "fmul": 24 * cin * cout},
+        ),
+        Launch(
+            f"{chip}_sgemm_{tile[0]}x{tile[1]}_nn",
+            grid,
+            {"ffma": prod(grid) * tile[0] * tile[1] * ceil(cin / 8) * 8},
+        ),
+        Launch(
+            f"{head}Output4x4<float, float>(cudnn::winograd_nonfused::WinogradOutputParams<float, "
+            "float>)",
+            (64, 1, 1),
+            {"fadd": 60 * tiles * cout, "ffma": 20 * tiles * cout},
+        ),
+    ]
 
 
 def fourier(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Tiles of 32 x 32 points: 32 x 17 complex products of 4 multiply-adds each; the filter's gradient sums over the tiles."""
+    """Tiles of 32 x 32 points: 32 x 17 complex products of 4 multiply-adds each; the filter's
+    gradient sums over the tiles."""
     assert isinstance(layer, Conv)
     side = effect.settings["side"]
     span = layer.size if part == "dgrad" else layer.out
@@ -235,15 +290,32 @@ def fourier(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
     def transform(name: str, number: int) -> Launch:
         return Launch(name, (number, 1, 1), {key: value * number for key, value in each.items()})
 
-    flip = [Launch("void flip_filter<float, float>(float*, float const*, int, int, int, int)", (4, 1, 1))]
+    flip = [
+        Launch(
+            "void flip_filter<float, float>(float*, float const*, int, int, int, int)", (4, 1, 1)
+        )
+    ]
     return [
         *(flip if part != "wgrad" and effect.settings["flips"] else []),
-        transform(f"void fft2d_r2c_{side}x{side}<float, false, 0u, false>(float2*, float const*, int, int)", rows * deep),
-        transform(f"void fft2d_r2c_{side}x{side}<float, false, 1u, true>(float2*, float const*, int, int)", columns * deep),
-        Launch(f"{chip}_gcgemm_32x32_nt", grid, {"ffma": prod(grid) * 32 * 32 * ceil(deep / 8) * 8 * 4}),
-        transform(f"void fft2d_c2r_{side}x{side}<float, false, false, 0u, false, false>(float*, float2 const*, int, int)",
-                  rows * columns),
-    ]  # fmt: skip
+        transform(
+            f"void fft2d_r2c_{side}x{side}<float, false, 0u, false>(float2*, float const*, int, "
+            "int)",
+            rows * deep,
+        ),
+        transform(
+            f"void fft2d_r2c_{side}x{side}<float, false, 1u, true>(float2*, float const*, int, "
+            "int)",
+            columns * deep,
+        ),
+        Launch(
+            f"{chip}_gcgemm_32x32_nt", grid, {"ffma": prod(grid) * 32 * 32 * ceil(deep / 8) * 8 * 4}
+        ),
+        transform(
+            f"void fft2d_c2r_{side}x{side}<float, false, false, 0u, false, false>(float*, float2 "
+            "const*, int, int)",
+            rows * columns,
+        ),
+    ]
 
 
 def split_k(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
@@ -253,15 +325,19 @@ def split_k(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
     (product,) = products(layer, part, batch)
     launch = tiled(family, tile, product, flip, slices)
     reduce = (
-        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, false>(cublasSplitKParams<float>, "
-        "float const*, float const*, float*)"
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, "
+        "false>(cublasSplitKParams<float>, float const*, float const*, float*)"
     )
-    return [launch, Launch(reduce, (64, 1, 1), {"fadd": slices * product.m * product.n * product.count})]
+    return [
+        launch,
+        Launch(reduce, (64, 1, 1), {"fadd": slices * product.m * product.n * product.count}),
+    ]
 
 
 def split_inside(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """The depth in slices, one for each block of the grid's z, whose sums the kernel itself adds up: in memory (atomic additions
-    are no FADD), or by blocks that each add to what the one before them has left."""
+    """The depth in slices, one for each block of the grid's z, whose sums the kernel itself adds
+    up: in memory (atomic additions are no FADD), or by blocks that each add to what the one before
+    them has left."""
     family, tile, flip = effect.settings["kernel"]
     slices = effect.settings["slices"]
     found = []
@@ -269,15 +345,20 @@ def split_inside(scene: Scene, effect: Effect, layer: Layer, part: str, batch: i
         launch = tiled(family, tile, product, flip, slices)
         launch.name = launch.name.replace("stridedB_", "stridedB_splitK_")
         if effect.settings["adds"]:
-            sums = launch.grid[0] * launch.grid[1] * (slices - 1) * tile[0] * tile[1] * product.count
+            sums = (
+                launch.grid[0] * launch.grid[1] * (slices - 1) * tile[0] * tile[1] * product.count
+            )
             launch.counts["fadd"] = launch.counts.get("fadd", 0) + sums
             launch.scale += sums
         found.append(launch)
     return found
 
 
-def attention(scene: Scene, effects: Sequence[Effect], layer: Layer, part: str, batch: int) -> list[Launch]:
-    """A fused kernel. Its backward works out the scores again; with a causal mask it may leave out blocks."""
+def attention(
+    scene: Scene, effects: Sequence[Effect], layer: Layer, part: str, batch: int
+) -> list[Launch]:
+    """A fused kernel. Its backward works out the scores again; with a causal mask it may leave
+    out blocks."""
     assert isinstance(layer, Attention)
     names = {effect.name for effect in effects}
     settings = next(effect.settings for effect in effects if "block" in effect.settings)
@@ -296,26 +377,51 @@ def attention(scene: Scene, effects: Sequence[Effect], layer: Layer, part: str, 
     if settings["kind"] == "efficient":
         word = {"fp16": "f16", "bf16": "bf16"}[scene.precision]
         if part == "forward":
-            return [launch(f"fmha_cutlassF_{word}_aligned_{block}x{block}_rf_sm80(PyTorchMemEffAttention::AttentionKernel<{half_type}"
-                           f", cutlass::arch::Sm80, true, {block}, {block}, 64, true, true>::Params)", 2)]  # fmt: skip
+            return [
+                launch(
+                    f"fmha_cutlassF_{word}_aligned_{block}x{block}_rf_sm80"
+                    f"(PyTorchMemEffAttention::AttentionKernel<{half_type}, cutlass::arch::Sm80, "
+                    f"true, {block}, {block}, 64, true, true>::Params)",
+                    2,
+                )
+            ]
         squares = 5 if "flash_recompute" in names else 4
         return [
-            launch(f"fmha_cutlassB_{word}_aligned_{block}x{block}_k{layer.depth}_sm80(PyTorchMemEffAttention::"
-                   f"AttentionBackwardKernel<cutlass::arch::Sm80, {half_type}, true, false, true, {block}, {block}, {layer.depth}>"
-                   "::Params)", squares)
-        ]  # fmt: skip
+            launch(
+                f"fmha_cutlassB_{word}_aligned_{block}x{block}_k{layer.depth}_sm80"
+                "(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80, "
+                f"{half_type}, true, false, true, {block}, {block}, {layer.depth}>::Params)",
+                squares,
+            )
+        ]
     if part == "forward":
-        return [launch(f"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits{traits}, {flags}>"
-                       "(pytorch_flash::Flash_fwd_params)", 2)]  # fmt: skip
+        return [
+            launch(
+                f"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits{traits}, {flags}>"
+                "(pytorch_flash::Flash_fwd_params)",
+                2,
+            )
+        ]
     squares = 5 if "flash_recompute" in names else 4
     return [
-        Launch(f"void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits{traits}>"
-               "(pytorch_flash::Flash_bwd_params)", grid, {"ffma": layer.outputs(batch)}),
-        launch(f"void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits{traits}, {flags}>"
-               "(pytorch_flash::Flash_bwd_params)", squares),
-        Launch(f"void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits{traits}>"
-               "(pytorch_flash::Flash_bwd_params, int)", grid, {"fmul": layer.outputs(batch)}),
-    ]  # fmt: skip
+        Launch(
+            f"void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits{traits}>"
+            "(pytorch_flash::Flash_bwd_params)",
+            grid,
+            {"ffma": layer.outputs(batch)},
+        ),
+        launch(
+            "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel"
+            f"_traits{traits}, {flags}>(pytorch_flash::Flash_bwd_params)",
+            squares,
+        ),
+        Launch(
+            f"void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits{traits}>"
+            "(pytorch_flash::Flash_bwd_params, int)",
+            grid,
+            {"fmul": layer.outputs(batch)},
+        ),
+    ]
 
 
 def sparsity(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
@@ -348,7 +454,9 @@ def groups_dense(scene: Scene, effect: Effect, layer: Layer, part: str, batch: i
     whole, found = replace(layer, groups=1), []
     for product in products(layer, part, batch):
         dense = _dense(product)
-        found.append(plain(scene.chip, scene.precision, whole, dense, scene.random(layer.name, part)))
+        found.append(
+            plain(scene.chip, scene.precision, whole, dense, scene.random(layer.name, part))
+        )
     return found
 
 
@@ -358,7 +466,9 @@ def _dense(product: Product) -> Product:
     return replace(product, count=1, n=product.n * product.count, k=product.k * product.count)
 
 
-def depthwise_border(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def depthwise_border(
+    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
+) -> list[Launch]:
     """Taps outside of the image are not multiplied."""
     assert isinstance(layer, Conv)
     share = inside(layer) / (layer.out * layer.kernel)
@@ -379,36 +489,56 @@ def inside(layer: Conv) -> int:
     )
 
 
-def persistent_lstm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def persistent_lstm(
+    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
+) -> list[Launch]:
     """One kernel for all steps, its weights in registers; samples in groups."""
     assert isinstance(layer, Lstm)
     group = effect.settings["group"]
-    recurrent = [product for product in products(layer, part, batch) if product.m == batch and product.part != "wgrad"]
+    recurrent = [
+        product
+        for product in products(layer, part, batch)
+        if product.m == batch and product.part != "wgrad"
+    ]
     rest = [product for product in products(layer, part, batch) if product not in recurrent]
     work = sum(ceil(product.m / group) * group * product.n * product.k for product in recurrent)
     way = "fp" if part == "forward" else "bp"
-    found = [plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part)) for product in rest]
+    found = [
+        plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
+        for product in rest
+    ]
     counts = {"ffma": work} if scene.path == "fp32" else {"tensor": 2 * work}
     return [
         *found,
-        Launch(f"void RNN_blockPersist_{way}_LSTM<float, float, float, {layer.hidden}, {group}>(RNN_blockPersist_params)",
-               (effect.settings["blocks"], 1, 1), counts, "" if scene.path == "fp32" else scene.path,
-               2048 if scene.path == "tf32" else {"70": 512, "75": 2048}.get(scene.chip, 4096)),
-    ]  # fmt: skip
+        Launch(
+            f"void RNN_blockPersist_{way}_LSTM<float, float, float, {layer.hidden}, "
+            f"{group}>(RNN_blockPersist_params)",
+            (effect.settings["blocks"], 1, 1),
+            counts,
+            "" if scene.path == "fp32" else scene.path,
+            2048 if scene.path == "tf32" else {"70": 512, "75": 2048}.get(scene.chip, 4096),
+        ),
+    ]
 
 
-def zero_insertion(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """The input's gradient for every input place and every tap, zeros between strides multiplied too."""
+def zero_insertion(
+    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
+) -> list[Launch]:
+    """The input's gradient for every input place and every tap, zeros between strides
+    multiplied too."""
     assert isinstance(layer, Conv)
     product = Product("dgrad", batch * layer.size**2, layer.cin, layer.cout * layer.kernel**2)
     launch = plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
     if (effect.settings["engine"] and scene.path == "fp32") or "grouped" in launch.name:
         type_ = {"fp16": "__half", "bf16": "__nv_bfloat16"}.get(scene.precision, "float")
         name = (
-            f"void cudnn::detail::dgrad_engine<{type_}, 512, 6, 5, 3, 3, 3, false>(int, int, int, {type_} const*, int, {type_} "
-            f"const*, int, {type_}*, kernel_grad_params, unsigned long long, int, unsigned long long, int, float, int, int, int)"
+            f"void cudnn::detail::dgrad_engine<{type_}, 512, 6, 5, 3, 3, 3, false>(int, int, int, "
+            f"{type_} const*, int, {type_} const*, int, {type_}*, kernel_grad_params, unsigned "
+            "long long, int, unsigned long long, int, float, int, int, int)"
         )
-        return [Launch(name, (ceil(product.m / 64), ceil(product.n / 32), 1), {"ffma": product.macs})]
+        return [
+            Launch(name, (ceil(product.m / 64), ceil(product.n / 32), 1), {"ffma": product.macs})
+        ]
     return [launch]
 
 
@@ -432,12 +562,22 @@ def half_gemm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
     return found
 
 
-Realise = Callable[[Scene, Effect, Layer, str, int], list[Launch]]
 ALGORITHMS: dict[str, Realise] = {
-    "padding": padding, "padding_split": padding, "triton": triton, "implicit_sgemm": implicit_sgemm,
-    "winograd2": winograd2, "winograd4": winograd4, "fft": fourier, "split_k": split_k, "split_inside": split_inside,
+    "padding": padding,
+    "padding_split": padding,
+    "triton": triton,
+    "implicit_sgemm": implicit_sgemm,
+    "winograd2": winograd2,
+    "winograd4": winograd4,
+    "fft": fourier,
+    "split_k": split_k,
+    "split_inside": split_inside,
     "sparsity": sparsity,
-    "tf32_three": tf32_three, "groups_dense": groups_dense, "depthwise_border": depthwise_border,
-    "persistent_lstm": persistent_lstm, "zero_insertion": zero_insertion, "half_tf32": half_tf32, "half_gemm": half_gemm,
-}  # fmt: skip
-FUSED = ("flash_recompute", "causal_skip")
+    "tf32_three": tf32_three,
+    "groups_dense": groups_dense,
+    "depthwise_border": depthwise_border,
+    "persistent_lstm": persistent_lstm,
+    "zero_insertion": zero_insertion,
+    "half_tf32": half_tf32,
+    "half_gemm": half_gemm,
+}

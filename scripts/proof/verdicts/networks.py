@@ -1,6 +1,8 @@
-"""Networks to draw: layers, the matrix products that each direction is made of, and the shapes on paper.
+"""Networks to draw: layers, the matrix products that each direction is made of, and the shapes
+on paper.
 
-A multiply-add is 2 FLOPs. A product is ``count`` times M x N x K; what a kernel makes of it is in ``kernels``.
+A multiply-add is 2 FLOPs. A product is ``count`` times M x N x K; what a kernel makes of it is in
+``kernels``.
 """
 
 from __future__ import annotations
@@ -57,7 +59,11 @@ class Layer:
 
     def wanted(self, batch: int) -> list[Product]:
         """The products of backward on paper."""
-        return [product for product in self.gradients(batch) if not (self.first and product.part == "dgrad")]
+        return [
+            product
+            for product in self.gradients(batch)
+            if not (self.first and product.part == "dgrad")
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +101,60 @@ class Conv(Layer):
         inside, window = self.cin // self.groups, self.kernel**2
         taps = inside * window
         wide, deep = (inside, each * window) if self.out == self.size else (taps, each)
-        return [Product("dgrad", rows, wide, deep, self.groups), Product("wgrad", each, taps, rows, self.groups)]
+        return [
+            Product("dgrad", rows, wide, deep, self.groups),
+            Product("wgrad", each, taps, rows, self.groups),
+        ]
 
     def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
         inside = (batch, self.cin, self.size, self.size)
         weight = (self.cout, self.cin // self.groups, self.kernel, self.kernel)
         outside = (batch, self.cout, self.out, self.out)
         facts: dict[str, Any] = {
-            "stride": [self.stride] * 2, "padding": [self.padding] * 2, "dilation": [1, 1], "transposed": False,
+            "stride": [self.stride] * 2,
+            "padding": [self.padding] * 2,
+            "dilation": [1, 1],
+            "transposed": False,
             "groups": self.groups,
-        }  # fmt: skip
+        }
         biases = (self.cout,) if self.bias else None
         count = prod(weight) + (self.cout if self.bias else 0)
         found = [
-            OpShape(self.name, "Conv2d", "aten.convolution", FORWARD, (inside, weight, biases), (outside,),
-                    ("float32",) * (4 if self.bias else 3), {**facts, "bias": self.bias}, count, 1, position)
-        ]  # fmt: skip
+            OpShape(
+                self.name,
+                "Conv2d",
+                "aten.convolution",
+                FORWARD,
+                (inside, weight, biases),
+                (outside,),
+                ("float32",) * (4 if self.bias else 3),
+                {**facts, "bias": self.bias},
+                count,
+                1,
+                position,
+            )
+        ]
         if train:
             gradients = (None if self.first else inside, weight, biases)
             found.append(
-                OpShape(self.name, "Conv2d", "aten.convolution_backward", BACKWARD, (outside, inside, weight), gradients,
-                        ("float32",) * (3 + sum(shape is not None for shape in gradients)),
-                        {**facts, "output_mask": [not self.first, True, self.bias], "role": "grad_input"},
-                        count, 1, 1000 - position)
-            )  # fmt: skip
+                OpShape(
+                    self.name,
+                    "Conv2d",
+                    "aten.convolution_backward",
+                    BACKWARD,
+                    (outside, inside, weight),
+                    gradients,
+                    ("float32",) * (3 + sum(shape is not None for shape in gradients)),
+                    {
+                        **facts,
+                        "output_mask": [not self.first, True, self.bias],
+                        "role": "grad_input",
+                    },
+                    count,
+                    1,
+                    1000 - position,
+                )
+            )
         return tuple(found)
 
 
@@ -141,7 +177,10 @@ class Linear(Layer):
 
     def gradients(self, batch: int) -> list[Product]:
         rows = batch * self.rows
-        return [Product("dgrad", rows, self.cin, self.cout), Product("wgrad", self.cout, self.cin, rows)]
+        return [
+            Product("dgrad", rows, self.cin, self.cout),
+            Product("wgrad", self.cout, self.cin, rows),
+        ]
 
     def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
         rows = batch * self.rows
@@ -151,19 +190,51 @@ class Linear(Layer):
         op, inputs = ("aten.addmm", ((self.cout,), x, w)) if self.bias else ("aten.mm", (x, w))
         found = [
             OpShape(
-                self.name, "Linear", op, FORWARD, inputs, (y,), ("float32",) * (len(inputs) + 1), {}, count, 1, position
+                self.name,
+                "Linear",
+                op,
+                FORWARD,
+                inputs,
+                (y,),
+                ("float32",) * (len(inputs) + 1),
+                {},
+                count,
+                1,
+                position,
             )
         ]
         if train and not self.first:
             found.append(
-                OpShape(self.name, "Linear", "aten.mm", BACKWARD, (y, back), (x,), ("float32",) * 3,
-                        {"role": "grad_input"}, count, 1, 1000 - position)
-            )  # fmt: skip
+                OpShape(
+                    self.name,
+                    "Linear",
+                    "aten.mm",
+                    BACKWARD,
+                    (y, back),
+                    (x,),
+                    ("float32",) * 3,
+                    {"role": "grad_input"},
+                    count,
+                    1,
+                    1000 - position,
+                )
+            )
         if train:
             found.append(
-                OpShape(self.name, "Linear", "aten.mm", BACKWARD, ((self.cout, rows), x), (back,), ("float32",) * 3,
-                        {"role": "grad_weight"}, count, 1, 1001 - position)
-            )  # fmt: skip
+                OpShape(
+                    self.name,
+                    "Linear",
+                    "aten.mm",
+                    BACKWARD,
+                    ((self.cout, rows), x),
+                    (back,),
+                    ("float32",) * 3,
+                    {"role": "grad_weight"},
+                    count,
+                    1,
+                    1001 - position,
+                )
+            )
         return tuple(found)
 
 
@@ -201,25 +272,55 @@ class Lstm(Layer):
     def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
         x, y = (self.steps, batch, self.width), (self.steps, batch, self.hidden)
         facts: dict[str, Any] = {
-            "rows": self.steps * batch, "first_rows": batch, "input_size": self.width, "hidden_size": self.hidden,
-            "proj_size": 0, "num_layers": 1, "directions": 1, "bias": self.bias,
-        }  # fmt: skip
+            "rows": self.steps * batch,
+            "first_rows": batch,
+            "input_size": self.width,
+            "hidden_size": self.hidden,
+            "proj_size": 0,
+            "num_layers": 1,
+            "directions": 1,
+            "bias": self.bias,
+        }
         count = 4 * self.hidden * (self.width + self.hidden + (2 if self.bias else 0))
         found = [
-            OpShape(self.name, "LSTM", "perfctl.lstm", FORWARD, (x,), (y,), ("float32",) * 2, facts, count, 1, position)
+            OpShape(
+                self.name,
+                "LSTM",
+                "perfctl.lstm",
+                FORWARD,
+                (x,),
+                (y,),
+                ("float32",) * 2,
+                facts,
+                count,
+                1,
+                position,
+            )
         ]
         if train:
             needs = {"needs_input": not self.first, "needs_hidden": False, "needs_weight": True}
             found.append(
-                OpShape(self.name, "LSTM", "perfctl.lstm_backward", BACKWARD, (x,), (y,), ("float32",) * 2,
-                        {**facts, **needs}, count, 1, 1000 - position)
-            )  # fmt: skip
+                OpShape(
+                    self.name,
+                    "LSTM",
+                    "perfctl.lstm_backward",
+                    BACKWARD,
+                    (x,),
+                    (y,),
+                    ("float32",) * 2,
+                    {**facts, **needs},
+                    count,
+                    1,
+                    1000 - position,
+                )
+            )
         return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Attention(Layer):
-    """Scaled dot-product attention of ``heads`` heads, ``length`` positions and ``depth`` channels each."""
+    """Scaled dot-product attention of ``heads`` heads, ``length`` positions and ``depth``
+    channels each."""
 
     heads: int
     length: int
@@ -247,19 +348,43 @@ class Attention(Layer):
 
     def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
         shape = (batch, self.heads, self.length, self.depth)
-        facts: dict[str, Any] = {"functional": "scaled_dot_product_attention", "is_causal": self.causal}
+        facts: dict[str, Any] = {
+            "functional": "scaled_dot_product_attention",
+            "is_causal": self.causal,
+        }
         how = {"needs": [1, 1, 1], "backend": "flash" if fused else "math"}
         name = "perfctl.scaled_dot_product_attention"
         found = [
             OpShape(
-                self.name, "Attention", name, FORWARD, (shape,) * 3, (shape,), ("float32",) * 4, facts, 0, 1, position
+                self.name,
+                "Attention",
+                name,
+                FORWARD,
+                (shape,) * 3,
+                (shape,),
+                ("float32",) * 4,
+                facts,
+                0,
+                1,
+                position,
             )
         ]
         if train:
             found.append(
-                OpShape(self.name, "Attention", f"{name}_backward", BACKWARD, (shape,) * 3, (shape,) * 3,
-                        ("float32",) * 6, {**facts, **how}, 0, 1, 1000 - position)
-            )  # fmt: skip
+                OpShape(
+                    self.name,
+                    "Attention",
+                    f"{name}_backward",
+                    BACKWARD,
+                    (shape,) * 3,
+                    (shape,) * 3,
+                    ("float32",) * 6,
+                    {**facts, **how},
+                    0,
+                    1,
+                    1000 - position,
+                )
+            )
         return tuple(found)
 
 

@@ -1,13 +1,15 @@
 """Are the reasons that perfctl gives true? ``make verdicts``, or
 ``python scripts/proof/verdicts/run.py [--draws 5000] [--effect NAME]``.
 
-Draws networks with known effects (``draw.py``), analyses the records as a user's own and holds every verdict against
-the truth. A verdict names effects by the table NAMES, which knows only words of its rule and sentence. Of a row:
+Draws networks with known effects (``draw.py``), analyses the records as a user's own and holds
+every verdict against the truth. A verdict names effects by the table NAMES, which knows only words
+of its rule and sentence. Of a row:
 
-- right: each of its causes (factor over 5 %) is named with a factor within 5 % of the true one, or the open percent that
-  is told is right to 5 points;
+- right: each of its causes (factor over 5 %) is named with a factor within 5 % of the true one, or
+  the open percent that is told is right to 5 points;
 - missing: a gap over 5 % of which neither is so;
-- false: a verdict that names what did not happen to the row, or with a factor off by more than 10 %.
+- false: a verdict that names what did not happen to the row, or with a factor off by more than
+  10 %.
 
 A draw is what its worst row is. Exits 1 when more than 0.5 % of the draws have a false verdict.
 """
@@ -35,7 +37,15 @@ GAP = 0.05
 """A ratio or factor this near to 1 needs no reason."""
 NEAR, FAR = 0.05, 0.10
 QUIET = (0.98, 1.02)
-WHOLE = {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch", "extra_calls", "gradients_again"}
+WHOLE = {
+    "two_steps",
+    "accumulation",
+    "larger_batch",
+    "ddp_rank",
+    "pads_batch",
+    "extra_calls",
+    "gradients_again",
+}
 TILES = {
     "padding",
     "padding_split",
@@ -49,6 +59,8 @@ TILES = {
 LOST = {"dgrad_loose", "frozen", "eval_profiled", "cut_off", "gradient_missing", "swapped"}
 AGAIN = {"checkpoint_same", "checkpoint_other", "flash_recompute"}
 BESIDE = {"layout", "elementwise"}
+
+GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias", "recompute")
 
 
 class Name(NamedTuple):
@@ -66,17 +78,41 @@ class Name(NamedTuple):
 NAMES = (
     Name("zeros inserted", "", {"zero_insertion"}),
     Name("half weights|packed|hfma", "", {"half_gemm"}, True),
-    Name("counter|collected", "fp8|not known to|does not know", {"fp8_missing", "counters_missing"}),
+    Name(
+        "counter|collected", "fp8|not known to|does not know", {"fp8_missing", "counters_missing"}
+    ),
     Name("counter|collected", "", {"counters_missing"}),
-    Name("missing|unattributed|attribution|not attributed|loose|no kernels|absent", "autograd", {"dgrad_loose"}),
-    Name("missing|unattributed|attribution|not attributed|loose|no kernels|absent|zero|none ran", "", LOST | {"counters_missing"}),
+    Name(
+        "missing|unattributed|attribution|not attributed|loose|no kernels|absent",
+        "autograd",
+        {"dgrad_loose"},
+    ),
+    Name(
+        "missing|unattributed|attribution|not attributed|loose|no kernels|absent|zero|none ran",
+        "",
+        LOST | {"counters_missing"},
+    ),
     Name("swap", "", {"swapped"}),
     Name("shared|elsewhere|other layer", "", {"swapped", "dgrad_loose"}),
-    Name("frozen|gradient", "",
-         {"frozen", "gradient_missing", "needless_grad_input", "double_backward", "gradients_again", "eval_profiled"}),
+    Name(
+        "frozen|gradient",
+        "",
+        {
+            "frozen",
+            "gradient_missing",
+            "needless_grad_input",
+            "double_backward",
+            "gradients_again",
+            "eval_profiled",
+        },
+    ),
     Name("evaluation|forward only", "", {"eval_profiled"}),
     Name("cut", "", {"cut_off"}),
-    Name("winograd|fft", "or the batch is larger", {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"}),
+    Name(
+        "winograd|fft",
+        "or the batch is larger",
+        {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"},
+    ),
     Name("winograd", "", {"winograd2", "winograd4"}),
     Name("fft|fourier", "", {"fft"}),
     Name("split-?k|split k", "", {"split_k", "split_inside"}),
@@ -89,27 +125,50 @@ NAMES = (
     Name("spars", "", {"sparsity"}),
     Name("3x|three|split tf32|emulat", "", {"tf32_three"}),
     Name("benchmark|trial|candidate", "", {"benchmark"}),
-    Name("recomput|checkpoint", "or they compute the gradient of its input", {*AGAIN, "needless_grad_input"}),
+    Name(
+        "recomput|checkpoint",
+        "or they compute the gradient of its input",
+        {*AGAIN, "needless_grad_input"},
+    ),
     Name("recomput|checkpoint", "or cudnn tried it", {*AGAIN, "benchmark"}),
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
-    Name("padding|tile", "or the batch is larger", {*TILES, "pads_batch", "split_k", "larger_batch"}),
+    Name(
+        "padding|tile", "or the batch is larger", {*TILES, "pads_batch", "split_k", "larger_batch"}
+    ),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
-    Name("calls", "split over the launches", WHOLE | {"padding_split", "benchmark", "double_backward"}, True),
-    Name("window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch", "", WHOLE | {"benchmark", "double_backward"}),
-    Name("several algorithms|algorithms", "", {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"}, True),
+    Name(
+        "calls",
+        "split over the launches",
+        WHOLE | {"padding_split", "benchmark", "double_backward"},
+        True,
+    ),
+    Name(
+        "window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch",
+        "",
+        WHOLE | {"benchmark", "double_backward"},
+    ),
+    Name(
+        "several algorithms|algorithms",
+        "",
+        {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"},
+        True,
+    ),
     Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k", "split_inside"}),
     Name("tensor|tf32", "three|3x", {"tf32_three"}),
     Name("tensor|tf32", "padd|not filled|tile", TILES | {"half_tf32", "pads_batch"}, True),
     Name("tensor|tf32", "", {"half_tf32"}, True),
     Name("constant moves|phantom|switch|time|follow|mixed|cuda cores|direct", "", set(), True),
-)  # fmt: skip
-"""Extend it when a rule gets a name or words that it lacks; a verdict that no line knows is false, as "unknown"."""
+)
+"""Extend it when a rule gets a name or words that it lacks; a verdict that no line knows is false,
+as "unknown"."""
 
 
 DESCRIBED = {
-    "constant moves|phantom": {"moves"}, "tf32": {"tf32"}, "tensor": {"tf32", "fp16", "bf16"},
-}  # fmt: skip
+    "constant moves|phantom": {"moves"},
+    "tf32": {"tf32"},
+    "tensor": {"tf32", "fp16", "bf16"},
+}
 """Rules that say on which path a row ran -> the paths that make them true."""
 
 
@@ -180,7 +239,14 @@ class Score:
 
 def name_of(said: Said) -> Name | None:
     rule, sentence = said.rule.lower(), said.sentence.lower()
-    return next((name for name in NAMES if re.search(name.rule, rule) and re.search(name.sentence, sentence)), None)
+    return next(
+        (
+            name
+            for name in NAMES
+            if re.search(name.rule, rule) and re.search(name.sentence, sentence)
+        ),
+        None,
+    )
 
 
 def acting(truth: RowTruth, effects: Iterable[Effect], place: Place) -> set[str]:
@@ -188,7 +254,10 @@ def acting(truth: RowTruth, effects: Iterable[Effect], place: Place) -> set[str]
     _, layer, direction = place
     found = set()
     for effect in effects:
-        claimed = any(name == layer and (part == "forward") == (direction == "forward") for name, part in effect.claims)
+        claimed = any(
+            name == layer and (part == "forward") == (direction == "forward")
+            for name, part in effect.claims
+        )
         claimed = claimed or effect.settings.get("place") == (layer, direction)
         moved = any(abs(factor - 1) > 0.003 for factor in truth.alternatives.get(effect.name, ()))
         if claimed or moved or effect.name in ("fp8_missing", "counters_missing"):
@@ -210,10 +279,17 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
     mine = name.effects & there
     if factor is not None and name.effects & (BESIDE | TILES) and _is_usual(factor, truth, mine):
         return "", set()
-    filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005]
-    if not mine - {"pads_batch"} and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
-        # tiles of a trial, or of forward done again: true, though not the cause. So are those of a padded batch: its launch did
-        # execute that much more than the padded batch needs, which the factor of padding the batch does not contain
+    filled = [
+        filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005
+    ]
+    if (
+        not mine - {"pads_batch"}
+        and factor is not None
+        and any(_off(factor, filling) < NEAR for filling in filled)
+    ):
+        # tiles of a trial, or of forward done again: true, though not the cause. So are those of a
+        # padded batch: its launch did execute that much more than the padded batch needs, which the
+        # factor of padding the batch does not contain
         return "", set()
     if not mine and "counters_missing" in name.effects and truth.unread:
         return "", set()
@@ -221,10 +297,16 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
         return "not among the row's effects", set()
     if factor is None:
         return "", mine
-    scaled = 1 - truth.scale / truth.executed if truth.executed else 1.0  # tiles may be told without their epilogue
+    # tiles may be told without their epilogue
+    scaled = 1 - truth.scale / truth.executed if truth.executed else 1.0
     off = {
         effect: min(
-            (_off(factor, part) for true in truth.alternatives[effect] for part in (true, true * scaled)), default=9.0
+            (
+                _off(factor, part)
+                for true in truth.alternatives[effect]
+                for part in (true, true * scaled)
+            ),
+            default=9.0,
         )
         for effect in mine
     }
@@ -246,8 +328,14 @@ def _is_usual(factor: float, truth: RowTruth, mine: set[str]) -> bool:
     """The tiles and epilogues that every row has: what is left of 1 without any effect."""
     if not mine & TILES and abs(truth.usual - 1) > 0.0005 and abs(factor / truth.usual - 1) < 0.02:
         return True
-    shares = [truth.scale / total for total in (truth.paper, truth.executed - truth.scale) if total > 0]
-    return truth.scale > 0 and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares) and factor > 1
+    shares = [
+        truth.scale / total for total in (truth.paper, truth.executed - truth.scale) if total > 0
+    ]
+    return (
+        truth.scale > 0
+        and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares)
+        and factor > 1
+    )
 
 
 def _off(factor: float, true: float) -> float:
@@ -257,12 +345,19 @@ def _off(factor: float, true: float) -> float:
 
 
 def score_row(
-    truth: RowTruth, said: list[Said], sweep: list[Said], open_: list[float], ratio: float | None, effects: tuple[Effect, ...],
+    truth: RowTruth,
+    said: list[Said],
+    sweep: list[Said],
+    open_: list[float],
+    ratio: float | None,
+    effects: tuple[Effect, ...],
     place: Place,
-) -> RowScore:  # fmt: skip
+) -> RowScore:
     there = acting(truth, effects, place)
     row = RowScore()
-    row.causes = tuple(name for name, factor in truth.factors.items() if _off(factor, 1.0) > GAP or factor == 0)
+    row.causes = tuple(
+        name for name, factor in truth.factors.items() if _off(factor, 1.0) > GAP or factor == 0
+    )
     row.quiet = truth.ratio is not None and QUIET[0] <= truth.ratio <= QUIET[1]
     factors = []
     for item in said:
@@ -278,7 +373,11 @@ def score_row(
         row.silent = bool(truth.executed)  # no counters at all: nothing to tell a ratio of
         row.open_right = 1.0 in open_
         return row
-    if ratio is not None and truth.ratio is not None and abs(ratio - truth.ratio) > 0.01 * truth.ratio:
+    if (
+        ratio is not None
+        and truth.ratio is not None
+        and abs(ratio - truth.ratio) > 0.01 * truth.ratio
+    ):
         row.misread = True
     if ratio is None or row.misread:
         row.silent = True
@@ -297,9 +396,6 @@ def score_row(
     return row
 
 
-GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias", "recompute")
-
-
 def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     """Analyse one draw and hold it against its truth."""
     found = draw(seed, only, last)
@@ -307,7 +403,8 @@ def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     try:
         (study,) = studies(found.runs)
         analysis = analyse(study)
-    except Exception as error:  # whatever an analysis raises is a finding about that draw, and is printed
+    except Exception as error:
+        # whatever an analysis raises is a finding about that draw, and is printed
         return Score(seed, names, describe(found), {}, [], f"{type(error).__name__}: {error}")
     return judge(found, analysis, names)
 
@@ -327,7 +424,9 @@ def judge(found: Draw, analysis: Analysis, names: tuple[str, ...]) -> Score:
             if judged.unexplained is not None:
                 opened.append(judged.unexplained)
         rows[place] = score_row(truth, said, sweep, opened, ratios.get(place), found.effects, place)
-    return Score(found.scene.seed, names, describe(found), rows, list(_false_of_sweep(sweep, found)))
+    return Score(
+        found.scene.seed, names, describe(found), rows, list(_false_of_sweep(sweep, found))
+    )
 
 
 def _false_of_sweep(sweep: list[Said], found: Draw) -> Iterator[tuple[Said, str]]:
@@ -341,33 +440,45 @@ def _false_of_sweep(sweep: list[Said], found: Draw) -> Iterator[tuple[Said, str]
         elif not name.effects & there:
             yield said, "not among the draw's effects"
         elif said.factor is not None:
-            true = [factor for row in found.rows.values() for effect in name.effects & there
-                    for factor in row.alternatives[effect]]  # fmt: skip
+            true = [
+                factor
+                for row in found.rows.values()
+                for effect in name.effects & there
+                for factor in row.alternatives[effect]
+            ]
             if min((_off(said.factor, factor) for factor in true), default=9.0) > FAR:
                 yield said, "no row has this factor"
 
 
 def table(scores: list[Score]) -> Iterator[str]:
     """One line for each effect."""
-    yield f"{'effect':22}{'draws':>7}{'right':>7}{'missing':>9}{'false':>7}{'right %':>9}   rows: named  open right  missing  false"
+    yield (
+        f"{'effect':22}{'draws':>7}{'right':>7}{'missing':>9}{'false':>7}{'right %':>9}   rows: "
+        "named  open right  missing  false"
+    )
     for effect in ("clean", *ORDER):
         mine = [
             item
             for item in scores
-            if (effect in item.effects or (effect == "clean" and not item.effects)) and not item.error
+            if (effect in item.effects or (effect == "clean" and not item.effects))
+            and not item.error
         ]
         if not mine:
             continue
         outcome = Counter(
-            ("false" if item.false else "right") if effect == "clean" else item.of(effect) for item in mine
+            ("false" if item.false else "right") if effect == "clean" else item.of(effect)
+            for item in mine
         )
         rows = [row for item in mine for row in item.touched(effect) if not row.silent]
         named = sum(effect in row.named and not row.false for row in rows)
         left = sum(effect not in row.named and row.open_right and not row.false for row in rows)
         false = sum(bool(row.false) for row in rows)
         share = 100 * outcome["right"] / len(mine)
-        yield (f"{effect:22}{len(mine):7}{outcome['right']:7}{outcome['missing']:9}{outcome['false']:7}{share:9.1f}"
-               f"{named:14}{left:12}{len(rows) - named - left - false:9}{false:7}")  # fmt: skip
+        yield (
+            f"{effect:22}{len(mine):7}{outcome['right']:7}{outcome['missing']:9}"
+            f"{outcome['false']:7}{share:9.1f}{named:14}{left:12}"
+            f"{len(rows) - named - left - false:9}{false:7}"
+        )
 
 
 def false_verdicts(scores: list[Score], show: int) -> Iterator[str]:
@@ -394,14 +505,19 @@ def totals(scores: list[Score]) -> Iterator[str]:
     quiet_rows = [row for item in whole for row in item.rows.values() if row.quiet]
     quiet = sum(bool(row.false) for row in quiet_rows)
     rows = [row for item in whole for row in item.rows.values()]
-    yield f"\ndraws {len(whole)}, rows {len(rows)}; draws with a false verdict: {false} ({100 * false / count:.2f} %)"
+    yield (
+        f"\ndraws {len(whole)}, rows {len(rows)}; draws with a false verdict: {false} "
+        f"({100 * false / count:.2f} %)"
+    )
     yield f"rows at ratio 0.98 to 1.02 with a false verdict: {quiet} of {len(quiet_rows)}"
     for number, word in ((1, "one effect"), (2, "two effects"), (3, "three effects")):
         mine = [item for item in whole if len(item.effects) == number]
         if mine:
             right, one = sum(item.right for item in mine), sum(item.one_right for item in mine)
-            yield (f"{word}: {len(mine)} draws, right {100 * right / len(mine):.1f} %; "
-                   f"at least one cause told in every row {100 * one / len(mine):.1f} %")  # fmt: skip
+            yield (
+                f"{word}: {len(mine)} draws, right {100 * right / len(mine):.1f} %; "
+                f"at least one cause told in every row {100 * one / len(mine):.1f} %"
+            )
     yield f"rows whose count was read otherwise than meant: {sum(row.misread for row in rows)}"
     for item in [item for item in scores if item.error][:5]:
         yield f"ERROR {item.error}\n  {item.what}"
@@ -409,12 +525,16 @@ def totals(scores: list[Score]) -> Iterator[str]:
 
 def main() -> int:
     """Exit code: 0 when at most 0.5 % of the draws have a false verdict."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
     parser.add_argument("--effect", choices=["clean", *ORDER], help="this effect alone")
     parser.add_argument(
-        "--last-check", action="store_true", help="the half of the parameters that is kept for a last check"
+        "--last-check",
+        action="store_true",
+        help="the half of the parameters that is kept for a last check",
     )
     parser.add_argument("--show", type=int, default=2, help="false verdicts to print of each rule")
     parser.add_argument("--workers", type=int, default=2)

@@ -1,4 +1,5 @@
-"""Inputs of 10 GB, and small files that hold as much: refused in one line, or read within their limit of memory."""
+"""Inputs of 10 GB, and small files that hold as much: refused in one line, or read within their
+limit of memory."""
 
 from __future__ import annotations
 
@@ -27,7 +28,15 @@ LIMIT_S = 1800.0
 WALL_MB = 2048
 """The default of --memory-limit."""
 MILLION = 1_000_000
-RECORDED = Path(__file__).resolve().parents[3] / "tests" / "data" / "recorded-cpu" / "nsys" / "b16" / "report.sqlite"
+RECORDED = (
+    Path(__file__).resolve().parents[3]
+    / "tests"
+    / "data"
+    / "recorded-cpu"
+    / "nsys"
+    / "b16"
+    / "report.sqlite"
+)
 EVENT = (
     b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":%d.5,"dur":3,'
     b'"args":{"External id":%d,"Input Dims":[[16,32],[32,8]]}},\n'
@@ -57,7 +66,8 @@ def _ncu(number: int) -> bytes:
 
 
 def _rows(head: bytes, row: Callable[[int], bytes], tail: bytes, path: Path) -> None:
-    """Blocks of ten thousand rows, each written many times over: what a generator can do in a minute."""
+    """Blocks of ten thousand rows, each written many times over: what a generator can do in
+    a minute."""
     block = b"".join(row(number) for number in range(10_000))
     times = max(SIZE // len(block), 1)
     with path.open("wb") as file:
@@ -93,7 +103,9 @@ def _hole(path: Path, member: tarfile.TarInfo) -> None:
     with path.open("wb") as file:
         file.write(member.tobuf(tarfile.GNU_FORMAT))
         file.truncate(
-            tarfile.BLOCKSIZE + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE + 2 * tarfile.BLOCKSIZE
+            tarfile.BLOCKSIZE
+            + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            + 2 * tarfile.BLOCKSIZE
         )
 
 
@@ -137,7 +149,9 @@ def _ingested(name: str, make: Callable[[Path], None], limit_mb: float, scene: S
     def once() -> str:
         folder = scene.fresh("big")
         if shutil.disk_usage(folder).free < 3 * SIZE:
-            raise Skipped(f"less than {3 * SIZE >> 30} GB are free in {folder.parent.name}; set TMPDIR")
+            raise Skipped(
+                f"less than {3 * SIZE >> 30} GB are free in {folder.parent.name}; set TMPDIR"
+            )
         make(folder / name)
         size = (folder / name).stat().st_size
         child = scene.start("ingest", name, cwd=folder)
@@ -148,7 +162,9 @@ def _ingested(name: str, make: Callable[[Path], None], limit_mb: float, scene: S
             store_is_whole(folder / "perfctl.db")
         shutil.rmtree(folder)
         said = (
-            f"stopped after {seconds:.0f} s" if stopped else f"{ended.code} after {seconds:.0f} s: {ended.said[:160]}"
+            f"stopped after {seconds:.0f} s"
+            if stopped
+            else f"{ended.code} after {seconds:.0f} s: {ended.said[:160]}"
         )
         told = f"{size / 1e9:.3g} GB, peak {peak:.0f} MB, {said}"
         if peak > limit_mb:
@@ -165,7 +181,8 @@ def _clear(ended: Ended, stopped: bool) -> None:
 
 
 def _watched(child: subprocess.Popen[str], limit_mb: float) -> tuple[float, float, bool]:
-    """(peak MB of perfctl and the processes that read for it, seconds, was it stopped because it took too long or too much?)."""
+    """(peak MB of perfctl and the processes that read for it, seconds, was it stopped because it
+    took too long or too much?)."""
     began, peak = time.monotonic(), 0.0
     while child.poll() is None:
         peak = max(peak, _together_mb(child.pid))
@@ -189,19 +206,60 @@ def _together_mb(pid: int) -> float:
     return held / 1e6
 
 
-_KINETO = partial(_rows, b'{"schemaVersion":1,"traceEvents":[\n', _kineto,
-                  b'{"ph":"X","cat":"cpu_op","name":"aten::add","pid":7,"tid":7,"ts":1,"dur":1,"args":{}}]}\n')  # fmt: skip
+_KINETO = partial(
+    _rows,
+    b'{"schemaVersion":1,"traceEvents":[\n',
+    _kineto,
+    b'{"ph":"X","cat":"cpu_op","name":"aten::add","pid":7,"tid":7,"ts":1,"dur":1,"args":{}}]}\n',
+)
 FAULTS = tuple(
-    Fault(name, what, partial(_ingested, file, make, limit_mb)) for name, what, file, make, limit_mb in (
+    Fault(name, what, partial(_ingested, file, make, limit_mb))
+    for name, what, file, make, limit_mb in (
         ("big-kineto", "a Kineto trace of 10 GB", "trace.pt.trace.json", _KINETO, LIMIT_MB),
-        ("big-ncu", "a CSV of ncu of 10 GB", "report.csv", partial(_rows, NCU_HEAD, _ncu, b""), LIMIT_MB),
-        ("big-nvidia-smi", "a CSV of nvidia-smi of 10 GB", "gpu.csv", partial(_rows, SMI_HEAD, _smi, b""), LIMIT_MB),
-        ("bomb-gzip", "a gzip of 10 MB that holds 10 GB, as a Kineto trace", "trace.pt.trace.json.gz", _gzip, LIMIT_MB),
-        ("bomb-member", "a tar with a hidden member of 10 GB", "reports.tar", _hidden_member, LIMIT_MB),
+        (
+            "big-ncu",
+            "a CSV of ncu of 10 GB",
+            "report.csv",
+            partial(_rows, NCU_HEAD, _ncu, b""),
+            LIMIT_MB,
+        ),
+        (
+            "big-nvidia-smi",
+            "a CSV of nvidia-smi of 10 GB",
+            "gpu.csv",
+            partial(_rows, SMI_HEAD, _smi, b""),
+            LIMIT_MB,
+        ),
+        (
+            "bomb-gzip",
+            "a gzip of 10 MB that holds 10 GB, as a Kineto trace",
+            "trace.pt.trace.json.gz",
+            _gzip,
+            LIMIT_MB,
+        ),
+        (
+            "bomb-member",
+            "a tar with a hidden member of 10 GB",
+            "reports.tar",
+            _hidden_member,
+            LIMIT_MB,
+        ),
         ("bomb-header", "a tar with a header of 3 GB", "reports.tar", _header, LIMIT_MB),
         ("bomb-tar", "a tar.gz of a million files", "reports.tar.gz", _tar_of_many, WALL_MB),
         ("bomb-zip", "a zip of a million files", "reports.zip", _zip_of_many, WALL_MB),
-        ("bomb-string", "a Kineto trace with a string of 80 MB of lone backslashes", "trace.pt.trace.json", _backslashes, WALL_MB),
-        ("bomb-texts", "an nsys database with 120 texts of 10 MB", "report.sqlite", _long_texts, WALL_MB),
+        (
+            "bomb-string",
+            "a Kineto trace with a string of 80 MB of lone backslashes",
+            "trace.pt.trace.json",
+            _backslashes,
+            WALL_MB,
+        ),
+        (
+            "bomb-texts",
+            "an nsys database with 120 texts of 10 MB",
+            "report.sqlite",
+            _long_texts,
+            WALL_MB,
+        ),
     )
-)  # fmt: skip
+)

@@ -37,7 +37,10 @@ SIDES = (str(RECORDED / "torch" / "b16"), str(RECORDED / "torch" / "b32"))
 STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sweep": (("replay", str(RECORDED / "torch")),),
     "ingest": (("ingest", *REPORTS),),
-    "gather": (("replay", str(RECORDED / "torch"), "--no-store"), ("slurm", "gather", "perfctl-runs")),
+    "gather": (
+        ("replay", str(RECORDED / "torch"), "--no-store"),
+        ("slurm", "gather", "perfctl-runs"),
+    ),
     "report": (("ingest", *REPORTS), ("report",)),
     "export": (("ingest", *REPORTS), ("export", "--out", "tables")),
     "jobs": (("ingest", *REPORTS, "--jobs", "2"),),
@@ -58,7 +61,10 @@ def _small_disk(scene: Scene) -> Iterator[Path]:
         raise Skipped("only root can mount a small disk")
     place = scene.fresh("disk")
     mounted = subprocess.run(
-        ("mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)), capture_output=True, text=True, check=False
+        ("mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode:
         raise Skipped(f"no small disk can be mounted here: {mounted.stderr.strip()}")
@@ -78,7 +84,8 @@ def _fill(place: Path, free_kb: int) -> Path:
 
 
 def _full(stage: str, scene: Scene) -> None:
-    """One clear line and a failure; with free space, the same command completes and stores nothing twice."""
+    """One clear line and a failure; with free space, the same command completes and stores
+    nothing twice."""
     *before, last = STAGES[stage]
     undisturbed = scene.fresh("undisturbed")
     for command in before:
@@ -92,7 +99,12 @@ def _full(stage: str, scene: Scene) -> None:
 
 
 def _once(
-    scene: Scene, before: list[tuple[str, ...]], last: tuple[str, ...], free: int, code: int, wanted: list[Run]
+    scene: Scene,
+    before: list[tuple[str, ...]],
+    last: tuple[str, ...],
+    free: int,
+    code: int,
+    wanted: list[Run],
 ) -> str:
     with _small_disk(scene) as place:
         for command in before:
@@ -123,18 +135,29 @@ def _read_only(scene: Scene) -> None:
         shutil.copy(SQLITE, place)
         subprocess.run(("mount", "-o", "remount,ro", str(place)), check=True)
         for command in (
-            ("replay", str(RECORDED / "torch")), ("ingest", *REPORTS), ("report",), ("export", "--out", "tables"),
-            ("torch", "--device", "cpu", "--batches", "1"), ("slurm", "gather", str(RECORDED)),
-            ("ingest", *REPORTS, "--jobs", "2"), ("trace", "1"), ("scrub", "report.sqlite"),
-            ("compare", *SIDES, "--force", "--out", "page.html"), ("plot", "shares"),
+            ("replay", str(RECORDED / "torch")),
+            ("ingest", *REPORTS),
+            ("report",),
+            ("export", "--out", "tables"),
+            ("torch", "--device", "cpu", "--batches", "1"),
+            ("slurm", "gather", str(RECORDED)),
+            ("ingest", *REPORTS, "--jobs", "2"),
+            ("trace", "1"),
+            ("scrub", "report.sqlite"),
+            ("compare", *SIDES, "--force", "--out", "page.html"),
+            ("plot", "shares"),
             ("study", "flops", "--from", str(RECORDED / "torch")),
-        ):  # fmt: skip
+        ):
             scene.attempt(partial(_refused, scene, place, command))
         for command in (
-            ("runs",), ("ledger",), ("show", "1"), ("report", "--out", str(scene.folder / "page.html")),
-            ("query", "select count(*) from run"), ("export", "--out", str(scene.folder / "tables")),
+            ("runs",),
+            ("ledger",),
+            ("show", "1"),
+            ("report", "--out", str(scene.folder / "page.html")),
+            ("query", "select count(*) from run"),
+            ("export", "--out", str(scene.folder / "tables")),
             ("scrub", "report.sqlite", "--out", str(scene.folder / "clean.sqlite")),
-        ):  # fmt: skip
+        ):
             scene.attempt(partial(_works, scene, place, command))
 
 
@@ -156,9 +179,17 @@ def _late_disk(scene: Scene) -> Iterator[Path]:
         raise Skipped("a slow disk needs fusepy, libfuse 2 and /dev/fuse")
     source, place = scene.fresh("source"), scene.fresh("late")
     server = subprocess.Popen(
-        (sys.executable, str(Path(__file__).with_name("slow_disk.py")), str(source), str(place), str(LATE_MS)),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        (
+            sys.executable,
+            str(Path(__file__).with_name("slow_disk.py")),
+            str(source),
+            str(place),
+            str(LATE_MS),
+        ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         until = time.monotonic() + 20
         while not place.is_mount():
@@ -173,12 +204,19 @@ def _late_disk(scene: Scene) -> Iterator[Path]:
 
 
 def _late(scene: Scene) -> None:
-    """Everything works, only later; four writers and four readers meet as on a fast disk, and a killed ingest is completed."""
+    """Everything works, only later; four writers and four readers meet as on a fast disk, and a
+    killed ingest is completed."""
     with _late_disk(scene) as place:
         for command in (
-            ("replay", str(RECORDED / "torch")), ("ingest", *REPORTS), ("runs",), ("show", "1"), ("ledger",), ("report",),
-            ("export", "--out", "tables"), ("scrub", str(SQLITE), "--out", "clean.sqlite"),
-        ):  # fmt: skip
+            ("replay", str(RECORDED / "torch")),
+            ("ingest", *REPORTS),
+            ("runs",),
+            ("show", "1"),
+            ("ledger",),
+            ("report",),
+            ("export", "--out", "tables"),
+            ("scrub", str(SQLITE), "--out", "clean.sqlite"),
+        ):
             scene.attempt(partial(_works, scene, place, command))
         expect_count(place / "perfctl.db", 4)
         folders = iter(range(100))
@@ -208,7 +246,10 @@ def _killed_late(scene: Scene, folder: Path, number: signal.Signals) -> str:
 
 
 FAULTS = (
-    *(Fault(f"disk-full-{stage}", f"{stage} on a disk that gets full", partial(_full, stage)) for stage in STAGES),
+    *(
+        Fault(f"disk-full-{stage}", f"{stage} on a disk that gets full", partial(_full, stage))
+        for stage in STAGES
+    ),
     Fault("slow-disk", f"every operation of the file system takes {LATE_MS} ms more", _late),
     Fault("read-only", "the folder cannot be written to", _read_only),
 )

@@ -24,7 +24,10 @@ NAMES = (
     "%q{HOME}%n",
     "x" * 200,
 )
-NO_HOME = "import os, sys\nos.environ.pop('HOME', None)\nos.execv(sys.executable, [sys.executable, '-m', 'perfctl', *sys.argv[1:]])\n"
+NO_HOME = (
+    "import os, sys\nos.environ.pop('HOME', None)\nos.execv(sys.executable, [sys.executable, '-m', "
+    "'perfctl', *sys.argv[1:]])\n"
+)
 
 BACKWARDS = """
 import datetime, time
@@ -46,9 +49,12 @@ def _all_through(scene: Scene, folder: Path, more: Mapping[str, str] | None = No
     """A sweep, an ingest, a page and tables in ``folder``."""
     shutil.copytree(RECORDED / "torch", folder / "their reports")
     for command in (
-        ("replay", "their reports"), ("ingest", str(RECORDED / "nsys")), ("report",),
-        ("export", "--out", "tables"), ("trace", "1", "--out", "trace.json"),
-    ):  # fmt: skip
+        ("replay", "their reports"),
+        ("ingest", str(RECORDED / "nsys")),
+        ("report",),
+        ("export", "--out", "tables"),
+        ("trace", "1", "--out", "trace.json"),
+    ):
         expect(scene.perfctl(*command, cwd=folder, more=more), 0)
     store_is_whole(folder / "perfctl.db")
     if len(runs_of(folder / "perfctl.db")) != 4:
@@ -86,7 +92,12 @@ def _no_home(scene: Scene) -> None:
         folder = scene.fresh()
         script = scene.folder / "no_home.py"
         script.write_text(NO_HOME)
-        expect(scene.perfctl("replay", str(RECORDED / "torch"), cwd=folder, run=(sys.executable, str(script))), 0)
+        expect(
+            scene.perfctl(
+                "replay", str(RECORDED / "torch"), cwd=folder, run=(sys.executable, str(script))
+            ),
+            0,
+        )
         expect(scene.perfctl("report", cwd=folder, run=(sys.executable, str(script))), 0)
         expect(scene.perfctl("doctor", cwd=folder, run=(sys.executable, str(script))), 0, 1)
         return "sweep, page, doctor"
@@ -95,16 +106,26 @@ def _no_home(scene: Scene) -> None:
 
 
 def _clock(scene: Scene) -> None:
-    """Each reading of the clock is an hour earlier than the one before, in perfctl and in all Python processes that it starts."""
+    """Each reading of the clock is an hour earlier than the one before, in perfctl and in all
+    Python processes that it starts."""
 
     def once() -> str:
         folder, site = scene.fresh(), scene.fresh("site")
         (site / "sitecustomize.py").write_text(BACKWARDS)
-        more = {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
+        more = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+        }
         _all_through(scene, folder, more)
         with closing(sqlite3.connect(folder / "perfctl.db")) as connection:
-            times = [row[0] for row in connection.execute("SELECT duration_ns FROM run WHERE duration_ns IS NOT NULL")]
-            dates = [row[0] for row in connection.execute("SELECT ingested_at FROM run ORDER BY id")]
+            times = [
+                row[0]
+                for row in connection.execute(
+                    "SELECT duration_ns FROM run WHERE duration_ns IS NOT NULL"
+                )
+            ]
+            dates = [
+                row[0] for row in connection.execute("SELECT ingested_at FROM run ORDER BY id")
+            ]
         if min(times) < 0:
             raise Broken(f"durations {times}")
         if dates == sorted(dates):
@@ -115,7 +136,11 @@ def _clock(scene: Scene) -> None:
 
 
 FAULTS = (
-    Fault("names", "folders with spaces, quotes, newlines, signs of shells and other alphabets", _names),
+    Fault(
+        "names",
+        "folders with spaces, quotes, newlines, signs of shells and other alphabets",
+        _names,
+    ),
     Fault("locale", "locale de_DE, C, and one that is not there", _locale),
     Fault("no-home", "HOME is not set", _no_home),
     Fault("clock-back", "the clock goes backwards in a sweep", _clock),

@@ -9,9 +9,22 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scene import Broken, Ended, Fault, Scene, Skipped, expect, no_traceback, removed, store_is_whole
+from scene import (
+    Broken,
+    Ended,
+    Fault,
+    Scene,
+    Skipped,
+    expect,
+    no_traceback,
+    removed,
+    store_is_whole,
+)
 
-NO_TERM = "import signal\nfor number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n    signal.signal(number, signal.SIG_IGN)\n"
+NO_TERM = (
+    "import signal\nfor number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
+    "    signal.signal(number, signal.SIG_IGN)\n"
+)
 STUBBORN = NO_TERM + "import time\ntime.sleep(600)\n"
 STOPPED = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
 DAEMONS = (
@@ -30,9 +43,10 @@ for _ in range(20):
     daemon(dict(os.environ))
 daemon({})
 time.sleep(1)
-"""
+"""  # noqa: E501
 )
-"""Proper daemons, twenty that keep the environment and one that clears it; argv[2] is on their command lines."""
+"""Proper daemons, twenty that keep the environment and one that clears it; argv[2] is on their
+command lines."""
 LOUD = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(1024):\n    os.write(1, block)\n"
 DEAF = "import os\nos.closerange(0, 256)\n"
 TIDY = "import shutil, sys\nshutil.rmtree(sys.argv[2] + '/perfctl-runs')\n"
@@ -47,7 +61,8 @@ for _ in range(8):
     torch.optim.SGD(model.parameters(), 0.1).step()
 """
 KILLED = (
-    "import os, signal, sys\nimport torch\nif sys.argv[1] == '2':\n    os.kill(os.getpid(), signal.SIGKILL)\n" + HUNGRY
+    "import os, signal, sys\nimport torch\nif sys.argv[1] == '2':\n"
+    "    os.kill(os.getpid(), signal.SIGKILL)\n" + HUNGRY
 )
 STORE_MB = 500
 
@@ -60,7 +75,9 @@ def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[En
     script = folder / "prog.py"
     script.write_text(code)
     command = ("torch", "--device", "cpu", "--batches", batches, "--sample", "off", *options)
-    child = scene.start(*command, "--", sys.executable, str(script), "{batch}", str(folder), cwd=folder)
+    child = scene.start(
+        *command, "--", sys.executable, str(script), "{batch}", str(folder), cwd=folder
+    )
     ended = scene.ended(child, folder)
     no_traceback(ended)
     scene.nothing_left()
@@ -89,7 +106,10 @@ def _loud(scene: Scene) -> None:
         expect(ended, 4, says="without importing torch")
         if written < 1 << 30:
             raise Broken(f"stdout.log has {written} bytes, not 1 GiB")
-        return f"{written >> 20} MiB in stdout.log; {os.times().children_user - before:.1f} s of CPU in all"
+        return (
+            f"{written >> 20} MiB in stdout.log; {os.times().children_user - before:.1f} s of CPU "
+            "in all"
+        )
 
     scene.attempt(once)
 
@@ -115,10 +135,20 @@ FAULTS = (
         "it ignores every polite signal",
         _ends(STUBBORN, "time limit", "--timeout", "6", "--grace", "1"),
     ),
-    Fault("stops-itself", "it stops as after Ctrl-Z", _ends(STOPPED, "time limit", "--timeout", "6", "--grace", "1")),
-    Fault("daemons", "it leaves 21 daemons, one without environment", _ends(DAEMONS, "without importing torch")),
+    Fault(
+        "stops-itself",
+        "it stops as after Ctrl-Z",
+        _ends(STOPPED, "time limit", "--timeout", "6", "--grace", "1"),
+    ),
+    Fault(
+        "daemons",
+        "it leaves 21 daemons, one without environment",
+        _ends(DAEMONS, "without importing torch"),
+    ),
     Fault("loud", "it writes 1 GiB to stdout without a line break", _loud),
-    Fault("closes-descriptors", "it closes its descriptors", _ends(DEAF, "without importing torch")),
+    Fault(
+        "closes-descriptors", "it closes its descriptors", _ends(DEAF, "without importing torch")
+    ),
     Fault("removes-folder", "it removes the folder of its own run", _ends(TIDY, "")),
     Fault(
         "out-of-memory",

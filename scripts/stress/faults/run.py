@@ -2,9 +2,10 @@
 
     python scripts/stress/faults/run.py [--only NAME] [--seed N] [--moments N]
 
-Each fault is tried in its own scratch folder. The table shows how often, whether the promise held, and what happened;
-the exit code is 1 when one did not hold. Faults that need something this machine lacks (nsys, ncu, root for a small disk) are
-skipped and listed. Set TMPDIR to a large disk: big inputs have 10 GB, one at a time, and are removed.
+Each fault is tried in its own scratch folder. The table shows how often, whether the promise held,
+and what happened; the exit code is 1 when one did not hold. Faults that need something this machine
+lacks (nsys, ncu, root for a small disk) are skipped and listed. Set TMPDIR to a large disk: big
+inputs have 10 GB, one at a time, and are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def main() -> int:
     """Try the faults; return 1 when a promise did not hold."""
     asked = _arguments()
     faults = [
-        fault for family in FAMILIES for fault in family.FAULTS if asked.only in f"{family.__name__}.{fault.name}"
+        fault
+        for family in FAMILIES
+        for fault in family.FAULTS
+        if asked.only in f"{family.__name__}.{fault.name}"
     ]
     if asked.list:
         print("\n".join(f"{fault.name}: {fault.what}" for fault in faults))
@@ -44,11 +48,19 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="NAME", help="faults whose family.name holds this")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help="faults whose family.name holds this"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
-    parser.add_argument("--moments", type=int, default=50, help="random moments of each command that is stopped")
-    parser.add_argument("--keep", action="store_true", help="leave the folders of faults that did not hold")
+    parser.add_argument(
+        "--moments", type=int, default=50, help="random moments of each command that is stopped"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the folders of faults that did not hold"
+    )
     parser.add_argument("--list", action="store_true", help="name the faults, and try none")
     return parser.parse_args()
 
@@ -68,7 +80,10 @@ def _failed(fault: Fault, asked: argparse.Namespace) -> bool:
         held = "NO"
         scene.seen.append(str(error))
     said = "; ".join(scene.seen).replace("|", "\\|").replace("\n", " ").replace(str(folder), "...")
-    print(f"| {fault.name} | {scene.tried} | {held} | {time.monotonic() - started:.0f} | {said} |", flush=True)
+    print(
+        f"| {fault.name} | {scene.tried} | {held} | {time.monotonic() - started:.0f} | {said} |",
+        flush=True,
+    )
     if held == "NO" and asked.keep:
         print(f"  kept: {folder}", file=sys.stderr)
     else:

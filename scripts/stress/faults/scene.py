@@ -1,4 +1,5 @@
-"""Shared by the faults: a scratch folder, perfctl as a process, processes that it left, and checks of its store."""
+"""Shared by the faults: a scratch folder, perfctl as a process, processes that it left, and checks
+of its store."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Scene:
-    """One fault being tried, in its own folder, whose name marks all processes that perfctl starts."""
+    """One fault being tried, in its own folder, whose name marks all processes that
+    perfctl starts."""
 
     folder: Path
     random: Random
@@ -70,25 +72,42 @@ class Scene:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment of this process, with the folder's name as a mark, and a TMPDIR in the folder."""
+        """The environment of this process, with the folder's name as a mark, and a TMPDIR in
+        the folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         marked = {"PERFCTL_FAULTS": str(self.folder), "TMPDIR": str(temporary)}
         return {**os.environ, **marked, **(more or {})}
 
     def start(
-        self, *arguments: str, cwd: Path, more: Mapping[str, str] | None = None, run: Sequence[str] = PERFCTL
+        self,
+        *arguments: str,
+        cwd: Path,
+        more: Mapping[str, str] | None = None,
+        run: Sequence[str] = PERFCTL,
     ) -> subprocess.Popen[str]:
-        """perfctl (or ``run``) in a session of its own, its output in files, so that no pipe stalls it."""
+        """perfctl (or ``run``) in a session of its own, its output in files, so that no pipe
+        stalls it."""
         logs = self._logs(cwd)
         with logs.with_suffix(".out").open("w") as out, logs.with_suffix(".err").open("w") as err:
             return subprocess.Popen(
-                [*run, *arguments], cwd=cwd, env=self.environment(more), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, text=True, start_new_session=True, preexec_fn=_hears_signals,
-            )  # fmt: skip
+                [*run, *arguments],
+                cwd=cwd,
+                env=self.environment(more),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+                preexec_fn=_hears_signals,
+            )
 
     def _logs(self, cwd: Path) -> Path:
-        name = "-".join(cwd.relative_to(self.folder).parts) if cwd.is_relative_to(self.folder) else cwd.name
+        name = (
+            "-".join(cwd.relative_to(self.folder).parts)
+            if cwd.is_relative_to(self.folder)
+            else cwd.name
+        )
         return self.folder / f"{name[:60]}.log".replace("\n", " ")
 
     def ended(self, child: subprocess.Popen[str], cwd: Path) -> Ended:
@@ -103,7 +122,11 @@ class Scene:
         return Ended(code, *texts)
 
     def perfctl(
-        self, *arguments: str, cwd: Path, more: Mapping[str, str] | None = None, run: Sequence[str] = PERFCTL
+        self,
+        *arguments: str,
+        cwd: Path,
+        more: Mapping[str, str] | None = None,
+        run: Sequence[str] = PERFCTL,
     ) -> Ended:
         """Run it to its end. Raises Broken where it shows a traceback."""
         ended = self.ended(self.start(*arguments, cwd=cwd, more=more, run=run), cwd)
@@ -111,23 +134,28 @@ class Scene:
         return ended
 
     def left(self) -> list[str]:
-        """Command lines of processes that carry the folder's name in their environment or arguments."""
+        """Command lines of processes that carry the folder's name in their environment
+        or arguments."""
         return [line for _, line in self.left_with_ids()]
 
     def left_with_ids(self) -> list[tuple[int, str]]:
         """The same, each with its process id."""
         mark, found = os.fsencode(self.folder), []
-        for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
+        # half the time of iterdir
+        for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
             try:
                 line = Path("/proc", entry, "cmdline").read_bytes()
                 if line and (mark in line or mark in Path("/proc", entry, "environ").read_bytes()):
-                    found.append((int(entry), line.replace(b"\0", b" ").decode(errors="replace")[:400]))
+                    found.append(
+                        (int(entry), line.replace(b"\0", b" ").decode(errors="replace")[:400])
+                    )
             except OSError:  # it has ended
                 continue
         return [(pid, line) for pid, line in found if pid != os.getpid()]
 
     def nothing_left(self, but: str = "\0") -> None:
-        """Raises Broken if a process is still running after five seconds; ``but``: words of a command line that may."""
+        """Raises Broken if a process is still running after five seconds; ``but``: words of a
+        command line that may."""
         until = time.monotonic() + GONE_WITHIN_S
         while left := [line for line in self.left() if but not in line]:
             if time.monotonic() > until:
@@ -143,7 +171,8 @@ class Scene:
 
 
 def _hears_signals() -> None:
-    """Under nohup, or in the background of a script, signals are ignored, and perfctl leaves them so."""
+    """Under nohup, or in the background of a script, signals are ignored, and perfctl leaves
+    them so."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -165,29 +194,38 @@ def no_traceback(ended: Ended) -> None:
 
 
 def expect(ended: Ended, *codes: int, says: str = "") -> str:
-    """Return the output. Raises Broken for another exit code, or if ``says`` is not in the output."""
+    """Return the output. Raises Broken for another exit code, or if ``says`` is not in
+    the output."""
     if ended.code not in codes:
-        raise Broken(f"exit code {ended.code}, not {' or '.join(map(str, codes))}: {ended.said[:300]}")
+        raise Broken(
+            f"exit code {ended.code}, not {' or '.join(map(str, codes))}: {ended.said[:300]}"
+        )
     if says not in ended.out + ended.err:
         raise Broken(f"it did not say '{says}': {ended.said[:300]}")
     return ended.said
 
 
 def store_is_whole(store: Path) -> None:
-    """Raises Broken if SQLite finds damage, a foreign key has no target, or a report is stored twice."""
+    """Raises Broken if SQLite finds damage, a foreign key has no target, or a report is
+    stored twice."""
     if not store.exists():
         return
     with closing(sqlite3.connect(store)) as connection:
         damage = [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
         loose = connection.execute("PRAGMA foreign_key_check").fetchall()
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         twice = (
-            "SELECT artifact FROM run WHERE artifact_sha256 IS NOT NULL GROUP BY artifact_sha256 HAVING count(*) > 1"
+            "SELECT artifact FROM run WHERE artifact_sha256 IS NOT NULL GROUP BY artifact_sha256 "
+            "HAVING count(*) > 1"
         )
         double = connection.execute(twice).fetchall() if "run" in tables else []
     if damage or loose or double:
         raise Broken(
-            f"the store is not whole: {damage[:1] or loose[:1] or ''}{f' twice: {double[0]}' if double else ''}"
+            "the store is not whole: "
+            f"{damage[:1] or loose[:1] or ''}{f' twice: {double[0]}' if double else ''}"
         )
 
 
@@ -195,8 +233,12 @@ def runs_of(store: Path) -> list[Run]:
     """All runs, in order; empty where there is no store, or none of its tables yet."""
     if not store.exists():
         return []
-    counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE run_id = run.id)" for table in COUNTED)
-    rows = f"SELECT profiler, batch_size, status, {counts} FROM run ORDER BY profiler, batch_size, id"
+    counts = " + ".join(
+        f"(SELECT count(*) FROM {table} WHERE run_id = run.id)" for table in COUNTED
+    )
+    rows = (
+        f"SELECT profiler, batch_size, status, {counts} FROM run ORDER BY profiler, batch_size, id"
+    )
     with closing(sqlite3.connect(store)) as connection:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return []

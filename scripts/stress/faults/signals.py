@@ -1,7 +1,8 @@
 """perfctl gets KILL, TERM, HUP or Ctrl-C at random moments of its work.
 
-Each time, none of its processes is left five seconds later, the store is intact and holds all runs that it held before, runs
-that were complete stay, and the same command, given again, completes the work, stores nothing twice and tidies up.
+Each time, none of its processes is left five seconds later, the store is intact and holds all runs
+that it held before, runs that were complete stay, and the same command, given again, completes the
+work, stores nothing twice and tidies up.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Work:
     whole: Callable[[Path], None] = lambda folder: None
     """Raises Broken if the command left something incomplete."""
     begins: str = ""
-    """A file of this pattern shows that it begins to write: the moments lie after that. Empty: from its first moment on."""
+    """A file of this pattern shows that it begins to write: the moments lie after that. Empty: from
+    its first moment on."""
     store: str = "perfctl.db"
     same_rows: bool = True
     """Do two undisturbed calls store the same number of rows? Not where they measure."""
@@ -72,13 +74,16 @@ def _nothing(scene: Scene, folder: Path) -> None:
 def _left_runs(scene: Scene, folder: Path) -> None:
     """What tasks of an array leave: a sweep's folder, and no store."""
     shutil.copytree(
-        _made_once(scene, "runs", "replay", str(RECORDING), "--no-store") / "perfctl-runs", folder / "perfctl-runs"
+        _made_once(scene, "runs", "replay", str(RECORDING), "--no-store") / "perfctl-runs",
+        folder / "perfctl-runs",
     )
 
 
 def _filled_store(scene: Scene, folder: Path) -> None:
     shutil.copy(
-        _made_once(scene, "store", "ingest", str(RECORDED / "torch"), str(RECORDED / "nsys")) / "perfctl.db", folder
+        _made_once(scene, "store", "ingest", str(RECORDED / "torch"), str(RECORDED / "nsys"))
+        / "perfctl.db",
+        folder,
     )
 
 
@@ -104,7 +109,9 @@ def _large_database(scene: Scene, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "report.sqlite")) as connection:
         connection.execute("CREATE TABLE of_mine (line TEXT)")
         lines = ((f"line {number} of a log, with some words in it",) for number in range(20_000))
-        connection.executemany("INSERT INTO of_mine VALUES (?)", [*lines, ("password=" + "geheim" * 3,)])
+        connection.executemany(
+            "INSERT INTO of_mine VALUES (?)", [*lines, ("password=" + "geheim" * 3,)]
+        )
         connection.commit()
 
 
@@ -153,33 +160,101 @@ WORKS = {
     "gather": Work(("slurm", "gather", "perfctl-runs"), _left_runs, _page_is_whole),
     "report": Work(("report",), _filled_store, _page_is_whole),
     "jobs": Work(("ingest", "reports", "--jobs", "2"), _many_reports, begins="perfctl.db"),
-    "export": Work(("export", "--all", "--out", "tables", "--force"), _filled_store, _tables_are_whole, begins=".tables*"),
+    "export": Work(
+        ("export", "--all", "--out", "tables", "--force"),
+        _filled_store,
+        _tables_are_whole,
+        begins=".tables*",
+    ),
     "compare": Work(
-        ("compare", str(RECORDING / "b16"), str(RECORDING / "b32"), "--force", "--out", "page.html"),
-        _nothing, _page_is_whole,
+        (
+            "compare",
+            str(RECORDING / "b16"),
+            str(RECORDING / "b32"),
+            "--force",
+            "--out",
+            "page.html",
+        ),
+        _nothing,
+        _page_is_whole,
     ),
     "scrub": Work(
-        ("scrub", "report.sqlite", "--out", "clean.sqlite", "--force"), _large_database, _scrubbed_is_whole,
+        ("scrub", "report.sqlite", "--out", "clean.sqlite", "--force"),
+        _large_database,
+        _scrubbed_is_whole,
         begins=".clean.sqlite*",
     ),
     "torch": Work(
-        ("torch", "--device", "cpu", "--batches", "1,2", "--steps", "2", "--warmup", "1", "--sample", "off",
-         "--", sys.executable, "train.py", "{batch}"),
-        _tiny_training, same_rows=False,
+        (
+            "torch",
+            "--device",
+            "cpu",
+            "--batches",
+            "1,2",
+            "--steps",
+            "2",
+            "--warmup",
+            "1",
+            "--sample",
+            "off",
+            "--",
+            sys.executable,
+            "train.py",
+            "{batch}",
+        ),
+        _tiny_training,
+        same_rows=False,
     ),
     "one-nsys": Work(
-        ("nsys", "--device", "cpu", "--batches", "1,2", "--sample", "off", "--", sys.executable, "tiny.py", "{batch}"),
-        _tiny_program, same_rows=False,
+        (
+            "nsys",
+            "--device",
+            "cpu",
+            "--batches",
+            "1,2",
+            "--sample",
+            "off",
+            "--",
+            sys.executable,
+            "tiny.py",
+            "{batch}",
+        ),
+        _tiny_program,
+        same_rows=False,
     ),
     "study": Work(
-        ("study", "flops", "--device", "cpu", "-b", "2", "--batch", "2", "--epochs", "0", "--steps", "1", "--out", "study",
-         "--", sys.executable, "train.py", "{batch}"),
-        _tiny_training, _page_is_whole, store="study/perfctl.db", same_rows=False,
+        (
+            "study",
+            "flops",
+            "--device",
+            "cpu",
+            "-b",
+            "2",
+            "--batch",
+            "2",
+            "--epochs",
+            "0",
+            "--steps",
+            "1",
+            "--out",
+            "study",
+            "--",
+            sys.executable,
+            "train.py",
+            "{batch}",
+        ),
+        _tiny_training,
+        _page_is_whole,
+        store="study/perfctl.db",
+        same_rows=False,
     ),
     "read-study": Work(
-        ("study", "flops", "--from", str(RECORDING), "--out", "study"), _nothing, _page_is_whole, store="study/perfctl.db"
+        ("study", "flops", "--from", str(RECORDING), "--out", "study"),
+        _nothing,
+        _page_is_whole,
+        store="study/perfctl.db",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +279,9 @@ def _stopped(name: str, scene: Scene) -> None:
     scene.seen.append(f"{told}; {len(usual.runs)} runs whole each time, none twice")
 
 
-def _until_hit(scene: Scene, work: Work, number: signal.Signals, usual: Undisturbed, how: Counter[str]) -> None:
+def _until_hit(
+    scene: Scene, work: Work, number: signal.Signals, usual: Undisturbed, how: Counter[str]
+) -> None:
     """On a busy machine a command can have ended before its signal comes: that is no try."""
     longest = usual.takes_s - usual.starts_s
     while not _once(scene, work, number, scene.random.uniform(0.0, longest), usual, how):
@@ -241,7 +318,12 @@ def _runs(work: Work, folder: Path) -> list[Run]:
 
 
 def _once(
-    scene: Scene, work: Work, number: signal.Signals, after_s: float, usual: Undisturbed, how: Counter[str]
+    scene: Scene,
+    work: Work,
+    number: signal.Signals,
+    after_s: float,
+    usual: Undisturbed,
+    how: Counter[str],
 ) -> bool:
     """Stop it, look, and give it again. False where it had ended before."""
     folder = scene.fresh()
@@ -262,7 +344,12 @@ def _once(
         starting = (
             number == signal.SIGINT and "orchestrator" not in ended.err
         )  # Python itself shows one while it starts
-        if sent and ended.code not in (-number, 128 + number, usual.code, *([1] if starting and after_s < 0.1 else [])):
+        if sent and ended.code not in (
+            -number,
+            128 + number,
+            usual.code,
+            *([1] if starting and after_s < 0.1 else []),
+        ):
             raise Broken(f"it ended with {ended.code}: {ended.said[:200]}")
         if not starting:
             no_traceback(ended)
@@ -323,12 +410,23 @@ def _no_scraps(folder: Path) -> None:
 
 
 def _nsys_stopped(scene: Scene) -> None:
-    """nsys and its agent are the hardest to end: sessions of their own, started while perfctl is being stopped."""
+    """nsys and its agent are the hardest to end: sessions of their own, started while perfctl is
+    being stopped."""
     if shutil.which("nsys") is None:
         raise Skipped("nsys is not installed")
     script = scene.folder / "tiny.py"
     script.write_text("import time\ntime.sleep(2)\n")
-    arguments = ("nsys", "--device", "cpu", "--batches", "1,2", "--", sys.executable, str(script), "{batch}")
+    arguments = (
+        "nsys",
+        "--device",
+        "cpu",
+        "--batches",
+        "1,2",
+        "--",
+        sys.executable,
+        str(script),
+        "{batch}",
+    )
     how: Counter[str] = Counter()
     for turn in range(scene.moments):
         number = SIGNALS[turn % len(SIGNALS)]
@@ -336,12 +434,16 @@ def _nsys_stopped(scene: Scene) -> None:
     scene.seen.append(", ".join(f"{count} {what}" for what, count in sorted(how.items())))
 
 
-def _nsys_once(scene: Scene, arguments: tuple[str, ...], number: signal.Signals, how: Counter[str]) -> None:
+def _nsys_once(
+    scene: Scene, arguments: tuple[str, ...], number: signal.Signals, how: Counter[str]
+) -> None:
     """Three sweeps at once, each stopped at a moment of its own after nsys began."""
     folders = [scene.fresh() for _ in range(3)]
     children = [scene.start(*arguments, cwd=folder) for folder in folders]
     for child, folder in zip(children, folders, strict=True):
-        while child.poll() is None and not list(folder.glob("perfctl-runs/*/b1.part/tmp/.perfctl-started")):
+        while child.poll() is None and not list(
+            folder.glob("perfctl-runs/*/b1.part/tmp/.perfctl-started")
+        ):
             time.sleep(0.02)
         time.sleep(scene.random.uniform(0.0, 3.0))
         if child.poll() is None:
@@ -359,7 +461,11 @@ def _nsys_once(scene: Scene, arguments: tuple[str, ...], number: signal.Signals,
 
 FAULTS = (
     *(
-        Fault(f"stop-{name}", f"kill -9, TERM, HUP and Ctrl-C at random moments of {name}", partial(_stopped, name))
+        Fault(
+            f"stop-{name}",
+            f"kill -9, TERM, HUP and Ctrl-C at random moments of {name}",
+            partial(_stopped, name),
+        )
         for name in WORKS
     ),
     Fault("stop-nsys", "the same to three sweeps under nsys at once", _nsys_stopped),

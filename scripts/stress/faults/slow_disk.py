@@ -30,7 +30,17 @@ class Late(fuse.Operations):  # type: ignore[misc]  # fusepy has no types
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         facts = os.lstat(path)
-        names = ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime", "st_nlink", "st_size", "st_uid", "st_blocks")
+        names = (
+            "st_atime",
+            "st_ctime",
+            "st_gid",
+            "st_mode",
+            "st_mtime",
+            "st_nlink",
+            "st_size",
+            "st_uid",
+            "st_blocks",
+        )
         return {name: getattr(facts, name) for name in names}
 
     def readdir(self, path: str, fh: int) -> list[str]:
@@ -38,7 +48,11 @@ class Late(fuse.Operations):  # type: ignore[misc]  # fusepy has no types
 
     def statfs(self, path: str) -> dict[str, int]:
         facts = os.statvfs(path)
-        return {name: getattr(facts, name) for name in dir(facts) if name.startswith("f_") and name != "f_fsid"}
+        return {
+            name: getattr(facts, name)
+            for name in dir(facts)
+            if name.startswith("f_") and name != "f_fsid"
+        }
 
     def access(self, path: str, mode: int) -> None:
         if not os.access(path, mode):
@@ -88,4 +102,6 @@ class Late(fuse.Operations):  # type: ignore[misc]  # fusepy has no types
 
 
 if __name__ == "__main__":
-    fuse.FUSE(Late(sys.argv[1], float(sys.argv[3]) / 1000), sys.argv[2], foreground=True, nothreads=False)
+    fuse.FUSE(
+        Late(sys.argv[1], float(sys.argv[3]) / 1000), sys.argv[2], foreground=True, nothreads=False
+    )

@@ -30,7 +30,11 @@ from scene import (
 TOGETHER = (
     ("replay", str(RECORDED / "torch"), "--sweep-name", "one"),
     ("replay", str(RECORDED / "nsys"), "--sweep-name", "two"),
-    ("ingest", str(RECORDED / "torch" / "b16" / "workload.json"), str(RECORDED / "nsys" / "b32" / "workload.json")),
+    (
+        "ingest",
+        str(RECORDED / "torch" / "b16" / "workload.json"),
+        str(RECORDED / "nsys" / "b32" / "workload.json"),
+    ),
 )
 NOTHING_YET = (
     "no store here yet",
@@ -40,7 +44,12 @@ NOTHING_YET = (
     "not a store yet",
     "nothing on paper to compare with",
 )
-READ_AND_WRITE = (("runs",), ("ingest", str(RECORDED / "torch")), ("replay", str(RECORDED / "torch")), ("report",))
+READ_AND_WRITE = (
+    ("runs",),
+    ("ingest", str(RECORDED / "torch")),
+    ("replay", str(RECORDED / "torch")),
+    ("report",),
+)
 READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
@@ -69,7 +78,8 @@ def _once(scene: Scene) -> str:
 
 
 def _four_and_four(scene: Scene) -> None:
-    """Four ingests and four readers that start again and again: on a store that has runs, then on none."""
+    """Four ingests and four readers that start again and again: on a store that has runs, then
+    on none."""
     many_writers_and_readers(scene, scene.fresh, max(scene.moments // 10, 2))
 
 
@@ -78,22 +88,34 @@ def many_writers_and_readers(scene: Scene, fresh: Callable[[], Path], times: int
     for writer in range(4):
         _reports(inputs / str(writer), writer)
     alone = scene.fresh("alone")
-    expect(scene.perfctl("ingest", *(str(inputs / str(writer)) for writer in range(4)), cwd=alone), 0)
+    expect(
+        scene.perfctl("ingest", *(str(inputs / str(writer)) for writer in range(4)), cwd=alone), 0
+    )
     new = runs_of(alone / "perfctl.db")
     expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=alone), 0)
     both = runs_of(alone / "perfctl.db")
     for turn in range(times):
         has_store = turn % 2 == 0
         scene.attempt(
-            partial(_writers_and_readers, scene, fresh(), inputs, both if has_store else new, has_store=has_store)
+            partial(
+                _writers_and_readers,
+                scene,
+                fresh(),
+                inputs,
+                both if has_store else new,
+                has_store=has_store,
+            )
         )
 
 
 def _reports(folder: Path, writer: int) -> None:
-    """Two traces of torch and an nsys database, of the same runs but not the same bytes as another writer's."""
+    """Two traces of torch and an nsys database, of the same runs but not the same bytes as
+    another writer's."""
     folder.mkdir()
     for batch in (16, 32):
-        trace = gzip.decompress((RECORDED / "torch" / f"b{batch}" / "report.pt.trace.json.gz").read_bytes())
+        trace = gzip.decompress(
+            (RECORDED / "torch" / f"b{batch}" / "report.pt.trace.json.gz").read_bytes()
+        )
         (folder / f"b{batch}.pt.trace.json").write_bytes(trace + b"\n" * writer)
     shutil.copy(RECORDED / "nsys" / "b16" / "report.sqlite", folder / "b16.sqlite")
     with closing(sqlite3.connect(folder / "b16.sqlite")) as connection:
@@ -101,14 +123,21 @@ def _reports(folder: Path, writer: int) -> None:
         connection.commit()
 
 
-def _writers_and_readers(scene: Scene, folder: Path, inputs: Path, wanted: list[Run], *, has_store: bool) -> str:
+def _writers_and_readers(
+    scene: Scene, folder: Path, inputs: Path, wanted: list[Run], *, has_store: bool
+) -> str:
     store = folder / "perfctl.db"
     if has_store:
         expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=folder), 0)
     writers, readers = [], []
     for number in range(4):
         place = _made(folder / f"writer{number}")
-        writers.append((place, scene.start("ingest", str(inputs / str(number)), "--store", str(store), cwd=place)))
+        writers.append(
+            (
+                place,
+                scene.start("ingest", str(inputs / str(number)), "--store", str(store), cwd=place),
+            )
+        )
     read = looks = 0
     while any(child.poll() is None for _, child in writers) or readers:
         is_over = all(child.poll() is not None for _, child in writers)
@@ -128,7 +157,8 @@ def _writers_and_readers(scene: Scene, folder: Path, inputs: Path, wanted: list[
         raise Broken(f"the store holds {there}, not {wanted}")
     removed(folder)
     return (
-        f"{len(wanted)} runs, each once; {read} commands read while it was written, {looks} looks saw whole runs only"
+        f"{len(wanted)} runs, each once; {read} commands read while it was written, {looks} looks "
+        "saw whole runs only"
     )
 
 
@@ -180,21 +210,31 @@ def _older(scene: Scene) -> None:
     """Refused with the release that upgrades it, and not a byte changed."""
     for version in (1, 2, 3):
         for command in READ_AND_WRITE:
-            scene.attempt(partial(_refused, scene, version, "0.3.0", command, "perfctl 1.0.0, which upgrades it"))
+            scene.attempt(
+                partial(
+                    _refused, scene, version, "0.3.0", command, "perfctl 1.0.0, which upgrades it"
+                )
+            )
 
 
 def _newer(scene: Scene) -> None:
     """Refused with the version to install, and not a byte changed."""
     for command in READ_AND_WRITE:
-        scene.attempt(partial(_refused, scene, 99, "9.1.0", command, "Install perfctl 9.1.0 or later"))
+        scene.attempt(
+            partial(_refused, scene, 99, "9.1.0", command, "Install perfctl 9.1.0 or later")
+        )
 
 
-def _refused(scene: Scene, version: int, written_by: str, command: tuple[str, ...], says: str) -> str:
+def _refused(
+    scene: Scene, version: int, written_by: str, command: tuple[str, ...], says: str
+) -> str:
     folder = scene.fresh()
     store = folder / "perfctl.db"
     expect(scene.perfctl("ingest", str(RECORDED / "nsys"), cwd=folder), 0)
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute("INSERT OR REPLACE INTO store_info VALUES ('written_by', ?)", (written_by,))
+        connection.execute(
+            "INSERT OR REPLACE INTO store_info VALUES ('written_by', ?)", (written_by,)
+        )
         connection.execute(f"PRAGMA user_version = {version}")
         connection.commit()
     before = store.read_bytes()

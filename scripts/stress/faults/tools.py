@@ -1,7 +1,9 @@
-"""Real nsys and ncu, made to fail in each way that has been seen: their exit code alone is never trusted.
+"""Real nsys and ncu, made to fail in each way that has been seen: their exit code alone is
+never trusted.
 
-A shell script replaces the interpreter, so that a try takes a second. Faults that need a GPU (counters that the driver
-forbids, or that DCGM holds) are covered by the tests, with recorded messages of the tools.
+A shell script replaces the interpreter, so that a try takes a second. Faults that need a GPU
+(counters that the driver forbids, or that DCGM holds) are covered by the tests, with recorded
+messages of the tools.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from scene import Broken, Fault, Scene, Skipped
 
 from perfctl.orchestrator.launch.machine import tools as installed
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import (
+    Command,
+    Outcome,
+    Profiler,
+    RunRequest,
+    Verdict,
+)
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
@@ -33,9 +41,14 @@ def _nothing(request: RunRequest) -> None:
 
 
 def _judged(
-    scene: Scene, profiler: Profiler, lines: str, before: Before = _nothing, between: Before = _nothing
+    scene: Scene,
+    profiler: Profiler,
+    lines: str,
+    before: Before = _nothing,
+    between: Before = _nothing,
 ) -> tuple[Verdict, list[Outcome], RunRequest]:
-    """What perfctl makes of a program of these shell lines; ``between`` acts after the profile and before the export."""
+    """What perfctl makes of a program of these shell lines; ``between`` acts after the profile and
+    before the export."""
     if installed.find(profiler.name) is None:
         raise Skipped(f"{profiler.name} is not installed")
     folder = scene.fresh(profiler.name)
@@ -45,7 +58,9 @@ def _judged(
     paths = RunPaths(folder / "sweep", 16)
     paths.scratch.mkdir(parents=True)
     device = "cuda" if profiler.name == "ncu" else "cpu"
-    request = RunRequest("mnist_cnn", (), 16, device, paths, str(program) if lines else "/no/such/python")
+    request = RunRequest(
+        "mnist_cnn", (), 16, device, paths, str(program) if lines else "/no/such/python"
+    )
     before(request)
     outcomes: list[Outcome] = []
     for command in profiler.commands(request):
@@ -54,7 +69,9 @@ def _judged(
 
         def start(stage: str, command: Command = command) -> Outcome:
             logs = {"stdout": folder / f"{stage}.out", "stderr": folder / f"{stage}.err"}
-            return run.run(command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0)
+            return run.run(
+                command, cwd=folder, scratch=paths.scratch, **logs, timeout_s=60.0, grace_s=2.0
+            )
 
         outcomes.append(
             sweep.retry_start(command, request, start)
@@ -64,22 +81,29 @@ def _judged(
     return profiler.judge(request, tuple(outcomes)), outcomes, request
 
 
-def _is(status: str, says: str, scene: Scene, profiler: Profiler, lines: str, **harm: Before) -> None:
+def _is(
+    status: str, says: str, scene: Scene, profiler: Profiler, lines: str, **harm: Before
+) -> None:
     """Tried once: the verdict and its reason."""
 
     def once() -> str:
         verdict, outcomes, _ = _judged(scene, profiler, lines, **harm)
         if verdict.status != status or says not in (verdict.reason or ""):
             raise Broken(f"{verdict.status} ({verdict.reason}), not {status} ({says})")
-        return f"exit code {outcomes[0].exit_code}: {verdict.status}: {(verdict.reason or '').splitlines()[0][:110]}"
+        return (
+            f"exit code {outcomes[0].exit_code}: {verdict.status}: "
+            f"{(verdict.reason or '').splitlines()[0][:110]}"
+        )
 
     scene.attempt(once)
 
 
 def _nsys_programs(scene: Scene) -> None:
     for lines, says in (
-        ("/bin/true; exit 3", "exit code 3"), ("kill -SEGV $$", "segmentation fault"), ("kill -KILL $$", "SIGKILL"),
-    ):  # fmt: skip
+        ("/bin/true; exit 3", "exit code 3"),
+        ("kill -SEGV $$", "segmentation fault"),
+        ("kill -KILL $$", "SIGKILL"),
+    ):
         _is("partial", says, scene, Nsys(whole=True), lines)
     _is("failed", "/no/such/python", scene, Nsys(whole=True), "")
     _is("failed", "recorded nothing", scene, Nsys(), "exit 0")
@@ -87,9 +111,12 @@ def _nsys_programs(scene: Scene) -> None:
 
 def _ncu_programs(scene: Scene) -> None:
     for lines, says in (
-        ("exit 3", "exit code 3"), ("kill -SEGV $$", "segmentation fault"), ("kill -KILL $$", "SIGKILL"),
-        ("", "does not exist"), ("exit 0", "profiled no kernels"),
-    ):  # fmt: skip
+        ("exit 3", "exit code 3"),
+        ("kill -SEGV $$", "segmentation fault"),
+        ("kill -KILL $$", "SIGKILL"),
+        ("", "does not exist"),
+        ("exit 0", "profiled no kernels"),
+    ):
         _is("failed", says, scene, Ncu(metrics="fadd"), lines)
 
 
@@ -100,7 +127,14 @@ def _in_the_way(request: RunRequest, suffix: str) -> None:
 
 
 def _nsys_cannot_write(scene: Scene) -> None:
-    _is("failed", "", scene, Nsys(whole=True), "/bin/true", before=partial(_in_the_way, suffix=".nsys-rep"))
+    _is(
+        "failed",
+        "",
+        scene,
+        Nsys(whole=True),
+        "/bin/true",
+        before=partial(_in_the_way, suffix=".nsys-rep"),
+    )
 
 
 def _nsys_old_report(scene: Scene) -> None:
@@ -108,8 +142,11 @@ def _nsys_old_report(scene: Scene) -> None:
 
     def once() -> str:
         verdict, _, request = _judged(
-            scene, Nsys(whole=True), "exec sleep 0.1", before=lambda asked: _write(asked.paths.report(".nsys-rep"), b"old")
-        )  # fmt: skip
+            scene,
+            Nsys(whole=True),
+            "exec sleep 0.1",
+            before=lambda asked: _write(asked.paths.report(".nsys-rep"), b"old"),
+        )
         if request.paths.report(".nsys-rep").stat().st_size < 1000:
             raise Broken("the old file is still there")
         return f"replaced; {verdict.status}: {verdict.reason}"
@@ -139,7 +176,9 @@ def _signalled(profiler: Profiler, scene: Scene) -> None:
 
         def once(number: signal.Signals = number) -> str:
             stop = threading.Event()
-            thread = threading.Thread(target=_signal_tool, args=(scene, profiler.name, number, stop))
+            thread = threading.Thread(
+                target=_signal_tool, args=(scene, profiler.name, number, stop)
+            )
             thread.start()
             try:
                 verdict, outcomes, _ = _judged(scene, profiler, "sleep 20")
@@ -157,7 +196,11 @@ def _signal_tool(scene: Scene, name: str, number: signal.Signals, stop: threadin
     """To the process that perfctl started, once the program below it runs."""
     while not stop.wait(0.1):
         lines = scene.left_with_ids()
-        tools = [pid for pid, line in lines if Path(line.split()[0]).name in (name, "bash") and f"{name} " in line]
+        tools = [
+            pid
+            for pid, line in lines
+            if Path(line.split()[0]).name in (name, "bash") and f"{name} " in line
+        ]
         if tools and any(line.startswith("sleep 20") for _, line in lines):
             time.sleep(0.5)
             os.kill(min(tools), number)
@@ -180,15 +223,27 @@ def _foreign_lock(scene: Scene) -> None:
 
 FAULTS = (
     Fault(
-        "nsys-programs", "a program under nsys exits 3, crashes, is killed, is missing, does nothing", _nsys_programs
+        "nsys-programs",
+        "a program under nsys exits 3, crashes, is killed, is missing, does nothing",
+        _nsys_programs,
     ),
     Fault("nsys-cannot-write", "nsys cannot put its report in place", _nsys_cannot_write),
     Fault("nsys-old-report", "a report of the same name is there", _nsys_old_report),
     Fault("nsys-truncated", "the report is cut before its export", _nsys_truncated),
-    Fault("nsys-signalled", "nsys alone gets INT, TERM, KILL, HUP", partial(_signalled, Nsys(whole=True))),
     Fault(
-        "ncu-programs", "a program under ncu exits 3, crashes, is killed, is missing, launches nothing", _ncu_programs
+        "nsys-signalled",
+        "nsys alone gets INT, TERM, KILL, HUP",
+        partial(_signalled, Nsys(whole=True)),
     ),
-    Fault("ncu-signalled", "ncu alone gets INT, TERM, KILL, HUP", partial(_signalled, Ncu(metrics="fadd"))),
+    Fault(
+        "ncu-programs",
+        "a program under ncu exits 3, crashes, is killed, is missing, launches nothing",
+        _ncu_programs,
+    ),
+    Fault(
+        "ncu-signalled",
+        "ncu alone gets INT, TERM, KILL, HUP",
+        partial(_signalled, Ncu(metrics="fadd")),
+    ),
     Fault("ncu-lock", "somebody else's lock file in TMPDIR", _foreign_lock),
 )

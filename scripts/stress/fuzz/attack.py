@@ -1,21 +1,25 @@
-"""Damage real reports in many ways and ingest each: ``python scripts/stress/fuzz/attack.py [--mutants N] [--seed N] [REPORT...]``.
+"""Damage real reports in many ways and ingest each: ``python scripts/stress/fuzz/attack.py
+[--mutants N] [--seed N] [REPORT...]``.
 
 For each report the rows of the undamaged one are kept. A mutant is
 
 - refused, or
 - read with the **same rows**, or
-- read with other rows and a word that the undamaged report did not cause (a gap, a diagnostic of perfctl, a warning, a
-  partial run): **said**. Words of the profiler that stand in the report are rows, and a word that is missing is none.
+- read with other rows and a word that the undamaged report did not cause (a gap, a diagnostic of
+  perfctl, a warning, a partial run): **said**. Words of the profiler that stand in the report are
+  rows, and a word that is missing is none.
 - read with other rows and no word: **silent**.
 
-Silent mutants are listed by format and damage: a digit that another digit replaced cannot be noticed where nothing else in
-the format says it again (``redundancy.py`` beside this file says which and why). A silent mutant of which the format could tell is a
-finding, as are a traceback, more than 20 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and
-the exit code is 1. Memory is that of the process and of the children that it read in, whichever has most. No two mutants
-of a report are the same, and none is the report itself.
+Silent mutants are listed by format and damage: a digit that another digit replaced cannot be
+noticed where nothing else in the format says it again (``redundancy.py`` beside this file says
+which and why). A silent mutant of which the format could tell is a finding, as are a traceback,
+more than 20 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and the
+exit code is 1. Memory is that of the process and of the children that it read in, whichever has
+most. No two mutants of a report are the same, and none is the report itself.
 
-Without reports: ``--files`` of those in REPORTS (a folder, ../shared/reports by default; else tests/data), from each format in
-turn. Each child is forked from a process that has loaded the parsers and made an empty store; TMPDIR=/dev/shm is faster.
+Without reports: ``--files`` of those in REPORTS (a folder, ../shared/reports by default; else
+tests/data), from each format in turn. Each child is forked from a process that has loaded the
+parsers and made an empty store; TMPDIR=/dev/shm is faster.
 """
 
 from __future__ import annotations
@@ -50,12 +54,14 @@ from redundancy import Change, excuse, lost_lines
 ROOT = Path(__file__).resolve().parents[3]
 KEPT = ROOT / "build" / "attack"
 LARGEST = 500_000
-"""Bytes of a report, without compression, that is damaged; a larger one takes too long to read so often."""
+"""Bytes of a report, without compression, that is damaged; a larger one takes too long to read
+so often."""
 HANGS_AFTER_S = 20
 SPEAKING = ("gap", "diagnostic")
 """Tables in which a doubt is stored."""
 OF_PERFCTL = (b"perfctl", b"perfctl parser")
-"""Sources of diagnostics that perfctl made; the others are the profiler's and stand in the report."""
+"""Sources of diagnostics that perfctl made; the others are the profiler's and stand in
+the report."""
 IGNORED = {
     "sweep": None,
     "store_info": None,
@@ -77,7 +83,10 @@ COLUMNS_OF_SUMS = (
     "Time",
 )
 
-_SUMS = "SELECT category, sum(calls), sum(cpu_ns), sum(device_ns) FROM operation GROUP BY category ORDER BY category"
+_SUMS = (
+    "SELECT category, sum(calls), sum(cpu_ns), sum(device_ns) FROM operation GROUP BY category "
+    "ORDER BY category"
+)
 _COULD_TELL = "COULD BE TOLD"
 
 
@@ -115,7 +124,12 @@ def warm(folder: Path) -> Path:
     for module in pkgutil.walk_packages(parsers.__path__, f"{parsers.__name__}."):
         if not module.name.endswith("rep_worker"):  # a program of its own
             importlib.import_module(module.name)
-    for name in ("perfctl.orchestrator.actions.ingest.ingest", "numpy", "encodings.utf_16_le", "encodings.utf_8_sig"):
+    for name in (
+        "perfctl.orchestrator.actions.ingest.ingest",
+        "numpy",
+        "encodings.utf_16_le",
+        "encodings.utf_8_sig",
+    ):
         importlib.import_module(name)
     store = folder / "empty.db"
     with database.writing(store):
@@ -155,7 +169,10 @@ def _as_child(report: Path, folder: Path, answer: Path) -> None:
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         outcome = Outcome(
-            broken=f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: {str(error)[:150]}"
+            broken=(
+                f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: "
+                f"{str(error)[:150]}"
+            )
         )
     answer.write_text(json.dumps(asdict(outcome)))
     os._exit(0)
@@ -176,31 +193,52 @@ def _ingested(report: Path, folder: Path) -> Outcome:
     counts: dict[str, int] = {}
     with closing(sqlite3.connect(store)) as connection:
         connection.text_factory = bytes
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
             table = name.decode()
             left_out = IGNORED.get(table, set())
             if left_out is None:
                 continue
-            columns = [column for column in map(_text, columns_of(connection, table)) if column not in left_out]
+            columns = [
+                column
+                for column in map(_text, columns_of(connection, table))
+                if column not in left_out
+            ]
             chosen = ", ".join(f'"{column}"' for column in columns)
             found_rows = connection.execute(f'SELECT {chosen} FROM "{table}"').fetchall()
             if table in SPEAKING:
-                said = [row for row in found_rows if table == "gap" or row[columns.index("source")] in OF_PERFCTL]
+                said = [
+                    row
+                    for row in found_rows
+                    if table == "gap" or row[columns.index("source")] in OF_PERFCTL
+                ]
                 words += map(repr, said)
                 found_rows = [row for row in found_rows if row not in said]
             counts[table] = len(found_rows)
             for part, of_part in _parts(table, found_rows, columns):
                 rows[part] = _digest(sorted(map(repr, of_part)))
                 figures[part] = _digest(
-                    sorted(repr([one for one in row if not isinstance(one, bytes)]) for row in of_part)
+                    sorted(
+                        repr([one for one in row if not isinstance(one, bytes)]) for row in of_part
+                    )
                 )
-        words += [_text(text) for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")]
+        words += [
+            _text(text)
+            for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")
+        ]
         (form,) = connection.execute("SELECT coalesce(min(form), '') FROM run").fetchone()
         (launches,) = connection.execute("SELECT count(*) FROM kernel_launch").fetchone()
-        query = "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE name LIKE '% launches of %'"
-        launches = max(launches, connection.execute(query).fetchone()[0])  # a summary of ncu has kernels alone
+        query = (
+            "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE "
+            "name LIKE '% launches of %'"
+        )
+        # a summary of ncu has kernels alone
+        launches = max(launches, connection.execute(query).fetchone()[0])
         sums = _digest([repr(row) for row in connection.execute(_SUMS)])
-        times = connection.execute("SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns").fetchall()
+        times = connection.execute(
+            "SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns"
+        ).fetchall()
     return Outcome(
         rows,
         figures,
@@ -217,7 +255,8 @@ def _ingested(report: Path, folder: Path) -> Outcome:
 
 
 def _parts(table: str, rows: list[Any], columns: list[str]) -> Iterator[tuple[str, list[Any]]]:
-    """A table's rows; those of sums by the column that they come from, which ends their names ("...: Calls")."""
+    """A table's rows; those of sums by the column that they come from, which ends their names
+    ("...: Calls")."""
     if table != "summary":
         yield from [(table, rows)] if rows else []
         return
@@ -312,7 +351,14 @@ class Attack:
             number += 1
             self.judge(report, name, kind, (data, whole), (mutant, self.tried(name, mutant)))
 
-    def judge(self, report: Path, name: str, kind: str, one: tuple[bytes, Outcome], two: tuple[bytes, Outcome]) -> None:
+    def judge(
+        self,
+        report: Path,
+        name: str,
+        kind: str,
+        one: tuple[bytes, Outcome],
+        two: tuple[bytes, Outcome],
+    ) -> None:
         """Count one mutant; keep it where it is a finding."""
         (data, whole), (mutant, found) = one, two
         self.slowest, self.most = max(self.slowest, found.seconds), max(self.most, found.megabytes)
@@ -324,11 +370,27 @@ class Attack:
             numbers = _changed(found.figures, whole.figures)
             lost, places = lost_lines(data, mutant)
             adds_up = found.sums == whole.sums
-            kept = [table for table, count in whole.counts.items() if found.counts.get(table) == count]
+            kept = [
+                table for table, count in whole.counts.items() if found.counts.get(table) == count
+            ]
             # readings of which the loss left no pause: in a rush after a longer one, say
-            unseen = found.counts.get("sample", 0) < whole.counts.get("sample", 0) and found.pauses <= whole.pauses
+            unseen = (
+                found.counts.get("sample", 0) < whole.counts.get("sample", 0)
+                and found.pauses <= whole.pauses
+            )
             even = whole.rhythm and not unseen
-            change = Change(whole.form, kind, changed, numbers, lost, places, even, whole.launches, adds_up, kept)
+            change = Change(
+                whole.form,
+                kind,
+                changed,
+                numbers,
+                lost,
+                places,
+                even,
+                whole.launches,
+                adds_up,
+                kept,
+            )
             why = excuse(change)
             self.silent[whole.form, kind, why or _COULD_TELL] += 1
             verdict = "silent, cannot be told" if why else "silent, could be told"
@@ -336,8 +398,9 @@ class Attack:
         is_finding = verdict in ("BROKEN", "silent, could be told")
         if is_finding or (verdict.startswith("silent") and self.asked.keep_silent):
             KEPT.mkdir(parents=True, exist_ok=True)
-            kept = (
-                KEPT / f"{verdict.split()[0].strip(',')}-{kind.replace(' ', '_')}-{_digest([str(mutant)])[:8]}-{name}"
+            kept = KEPT / (
+                f"{verdict.split()[0].strip(',')}-{kind.replace(' ', '_')}"
+                f"-{_digest([str(mutant)])[:8]}-{name}"
             )
             kept.write_bytes(mutant)
             what = found.broken or f"{verdict}: {', '.join(changed)}"
@@ -347,12 +410,24 @@ class Attack:
 
     def report(self) -> None:
         """Print what was found."""
-        print(f"{self.counts.total()} mutants of {len(self.sizes)} reports, seed {self.asked.seed}:")
-        for verdict in ("said", "refused", "same rows", "silent, cannot be told", "silent, could be told", "BROKEN"):
+        print(
+            f"{self.counts.total()} mutants of {len(self.sizes)} reports, seed {self.asked.seed}:"
+        )
+        for verdict in (
+            "said",
+            "refused",
+            "same rows",
+            "silent, cannot be told",
+            "silent, could be told",
+            "BROKEN",
+        ):
             print(f"  {verdict}: {self.counts[verdict]}")
         sizes = sorted(self.sizes) or [0]
         print(f"slowest {self.slowest:.1f} s, most memory {self.most:.0f} MB")
-        print(f"reports of {sizes[0]:,} to {sizes[-1]:,} bytes, half of them up to {sizes[len(sizes) // 2]:,}")
+        print(
+            f"reports of {sizes[0]:,} to {sizes[-1]:,} bytes, half of them up to "
+            f"{sizes[len(sizes) // 2]:,}"
+        )
         print(f"{len(self.forms)} formats: {'; '.join(sorted(self.forms))}")
         for (form, kind, why), times in sorted(self.silent.items()):
             print(f"  silent: {times} of {form}, {kind}: {why}")
@@ -371,7 +446,11 @@ def reports(random: Random) -> Iterator[Path]:
     folder = folder if folder.is_dir() else ROOT / "tests" / "data"
     forms: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in (".md", ".py", ".sql") and 0 < len(content(path)) <= LARGEST:
+        if (
+            path.is_file()
+            and path.suffix not in (".md", ".py", ".sql")
+            and 0 < len(content(path)) <= LARGEST
+        ):
             forms[_form(path)].append(path)
     for one in forms.values():
         random.shuffle(one)
@@ -384,7 +463,8 @@ def _form(path: Path) -> str:
 
     found = parsers.sniff(path)
     return (
-        f"{found.name if found else ''} {path.parent.name if path.suffix in ('.csv', '.txt', '.log') else path.suffix}"
+        f"{found.name if found else ''} "
+        f"{path.parent.name if path.suffix in ('.csv', '.txt', '.log') else path.suffix}"
     )
 
 
@@ -406,7 +486,11 @@ def main() -> int:
             elif whole.rows:
                 attack.damage(report, name, data, whole)
                 spent = time.monotonic() - started
-                print(f"{len(attack.sizes)}: {report}: {attack.counts.total()} mutants, {spent:.0f} s", flush=True)
+                print(
+                    f"{len(attack.sizes)}: {report}: {attack.counts.total()} mutants, {spent:.0f} "
+                    "s",
+                    flush=True,
+                )
     except KeyboardInterrupt:
         print("Stopped.")
     finally:
@@ -426,17 +510,30 @@ def _verdict(found: Outcome, whole: Outcome) -> str:
         return "refused"
     if found.rows == whole.rows:
         return "same rows"
-    return "said" if Counter(found.words) - Counter(whole.words) or (found.failed and not whole.failed) else "silent"
+    return (
+        "said"
+        if Counter(found.words) - Counter(whole.words) or (found.failed and not whole.failed)
+        else "silent"
+    )
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("reports", nargs="*", metavar="REPORT")
     parser.add_argument("--mutants", type=int, default=5000)
-    parser.add_argument("--files", type=int, default=40, help="reports that are damaged, each the same number of times")
+    parser.add_argument(
+        "--files",
+        type=int,
+        default=40,
+        help="reports that are damaged, each the same number of times",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory-limit", type=float, default=2048, help="MB")
-    parser.add_argument("--keep-silent", action="store_true", help="keep and name silent mutants, too")
+    parser.add_argument(
+        "--keep-silent", action="store_true", help="keep and name silent mutants, too"
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,5 @@
-"""Damages the other binary reports by their structure: report files of Nsight Compute, pickles, archives and gzip files."""
+"""Damages the other binary reports by their structure: report files of Nsight Compute, pickles,
+archives and gzip files."""
 
 from __future__ import annotations
 
@@ -14,9 +15,33 @@ from random import Random
 from typing import Any
 
 ODD: tuple[Any, ...] = (
-    None, -1, 0, 1, 2**63 - 1, 2**63, -(2**63), 2**200, 1e308, float("inf"), float("nan"), "", "x", "\ud800", "\0", "\u202e",
-    "9" * 400, [], {}, [[]], (), True, {"x": []}, "y" * 99_999,
-)  # fmt: skip
+    None,
+    -1,
+    0,
+    1,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    2**200,
+    1e308,
+    float("inf"),
+    float("nan"),
+    "",
+    "x",
+    "\ud800",
+    "\0",
+    "\u202e",
+    "9" * 400,
+    [],
+    {},
+    [[]],
+    (),
+    True,
+    {"x": []},
+    "y" * 99_999,
+)
+
+Damage = Callable[[Path, Path, Random], list[str]]
 
 
 def of_bytes(data: bytearray, random: Random) -> str:
@@ -82,7 +107,11 @@ def _message(fields: list[tuple[int, int, Any]]) -> bytes:
     out = bytearray()
     for number, kind, value in fields:
         out += _as_varint(number << 3 | kind)
-        out += _as_varint(value) if kind == 0 else (_as_varint(len(value)) if kind == 2 else b"") + value
+        out += (
+            _as_varint(value)
+            if kind == 0
+            else (_as_varint(len(value)) if kind == 2 else b"") + value
+        )
     return bytes(out)
 
 
@@ -116,7 +145,15 @@ def _changed(message: bytes, random: Random, notes: list[str], depth: int = 0) -
         fields[at] = (
             number,
             kind,
-            random.choice((b"", b"\xff\xfe", b"n" * 70_000, bytes(data[: len(data) // 2]), random.randbytes(8))),
+            random.choice(
+                (
+                    b"",
+                    b"\xff\xfe",
+                    b"n" * 70_000,
+                    bytes(data[: len(data) // 2]),
+                    random.randbytes(8),
+                )
+            ),
         )
     else:
         odd = (
@@ -143,17 +180,31 @@ def ncu_rep(source: Path, target: Path, random: Random) -> list[str]:
     while at + 4 <= len(data):
         size = struct.unpack("<I", data[at : at + 4])[0]
         header = data[at + 4 : at + 4 + size]
-        payload = next((value for number, kind, value in _fields(header) if (number, kind) == (5, 0)), 0)
+        payload = next(
+            (value for number, kind, value in _fields(header) if (number, kind) == (5, 0)), 0
+        )
         blocks.append((header, data[at + 4 + size : at + 4 + size + payload]))
         at += 4 + size + payload
     one = random.randrange(len(blocks))
     how = random.choice(
-        ("payload", "payload", "payload", "payload", "header", "dropped", "doubled", "moved", "emptied")
+        (
+            "payload",
+            "payload",
+            "payload",
+            "payload",
+            "header",
+            "dropped",
+            "doubled",
+            "moved",
+            "emptied",
+        )
     )
     header, payload = blocks[one]
     if how == "payload":
         header, payload = header, _payload(payload, random, notes)
-        fields = [(n, k, len(payload)) if (n, k) == (5, 0) else (n, k, v) for n, k, v in _fields(header)]
+        fields = [
+            (n, k, len(payload)) if (n, k) == (5, 0) else (n, k, v) for n, k, v in _fields(header)
+        ]
         blocks[one] = _message(fields), payload
     elif how == "header":
         blocks[one] = _changed(header, random, notes), payload
@@ -172,7 +223,8 @@ def ncu_rep(source: Path, target: Path, random: Random) -> list[str]:
 
 
 def _payload(payload: bytes, random: Random, notes: list[str]) -> bytes:
-    """Pieces with their size before each, or one message; where it is neither, some of its bytes."""
+    """Pieces with their size before each, or one message; where it is neither, some of
+    its bytes."""
     pieces, at = [], 0
     while at + 4 <= len(payload):
         size = struct.unpack("<I", payload[at : at + 4])[0]
@@ -193,7 +245,8 @@ def _payload(payload: bytes, random: Random, notes: list[str]) -> bytes:
 
 
 def value_in(tree: Any, random: Random) -> str:
-    """One value in a tree of lists and dictionaries is another, is missing, or stands there twice."""
+    """One value in a tree of lists and dictionaries is another, is missing, or stands
+    there twice."""
     path, at = [], tree
     while True:
         keys = list(at) if isinstance(at, dict) else list(range(len(at)))
@@ -238,7 +291,9 @@ def snapshot(source: Path, target: Path, random: Random) -> list[str]:
 def gzipped(source: Path, target: Path, random: Random) -> list[str]:
     """A gzip file, or what is in it."""
     inner = bytearray(gzip.decompress(source.read_bytes()))
-    how = random.choice(("outside", "outside", "inside", "trailer", "members", "bomb", "garbage behind"))
+    how = random.choice(
+        ("outside", "outside", "inside", "trailer", "members", "bomb", "garbage behind")
+    )
     notes = [of_bytes(inner, random)] if how == "inside" else [f"gzip, {how}"]
     data = bytearray(gzip.compress(bytes(inner), 1, mtime=0))
     if how == "outside":
@@ -247,7 +302,9 @@ def gzipped(source: Path, target: Path, random: Random) -> list[str]:
         data[-random.randrange(1, 9)] ^= 1 << random.randrange(8)
     elif how == "members":
         half = random.randrange(len(inner))
-        data = bytearray(gzip.compress(bytes(inner[:half]), 1) + gzip.compress(bytes(inner[half:]), 1))
+        data = bytearray(
+            gzip.compress(bytes(inner[:half]), 1) + gzip.compress(bytes(inner[half:]), 1)
+        )
     elif how == "bomb":
         data = bytearray(gzip.compress(bytes(inner) + b" " * random.choice((10**6, 10**8)), 9))
     elif how == "garbage behind":
@@ -272,13 +329,23 @@ def archive(source: Path, target: Path, random: Random) -> list[str]:
         )
     )
     if target.suffix == ".zip":
-        with zipfile.ZipFile(out, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as made:
+        with zipfile.ZipFile(
+            out, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+        ) as made:
             for _ in range(random.choice((1, 1, 2))):
                 made.writestr(name, content)
     else:
-        with tarfile.open(fileobj=out, mode=random.choice(("w", "w:gz", "w:bz2")), format=random.randrange(3)) as made:
+        with tarfile.open(
+            fileobj=out, mode=random.choice(("w", "w:gz", "w:bz2")), format=random.randrange(3)
+        ) as made:
             for kind in random.choices(
-                (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE),
+                (
+                    tarfile.REGTYPE,
+                    tarfile.SYMTYPE,
+                    tarfile.LNKTYPE,
+                    tarfile.FIFOTYPE,
+                    tarfile.DIRTYPE,
+                ),
                 (8, 1, 1, 1, 1),
                 k=2,
             ):
@@ -292,6 +359,3 @@ def archive(source: Path, target: Path, random: Random) -> list[str]:
         notes.append(of_bytes(data, random))
     target.write_bytes(data)
     return notes
-
-
-Damage = Callable[[Path, Path, Random], list[str]]

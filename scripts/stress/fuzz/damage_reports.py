@@ -1,4 +1,5 @@
-"""Damages a report's bytes, lines, cells, numbers, JSON values, or rows and columns of its database: what ``attack.py`` does."""
+"""Damages a report's bytes, lines, cells, numbers, JSON values, or rows and columns of its
+database: what ``attack.py`` does."""
 
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ def _repeat(data: bytes, random: Random) -> bytes:
     return data[:end] + data[start:end] * random.choice((1, 2, 50)) + data[end:]
 
 
-BYTES: dict[str, Damage] = {"cut": _cut, "flipped bits": _flip, "hole": _hole, "repeated bytes": _repeat}
+BYTES: dict[str, Damage] = {
+    "cut": _cut,
+    "flipped bits": _flip,
+    "hole": _hole,
+    "repeated bytes": _repeat,
+}
 
 
 def _lines(change: Callable[[list[bytes], Random], None]) -> Damage:
@@ -87,10 +93,20 @@ def _number(data: bytes, random: Random) -> bytes:
 
 _NUMBER, _POINT = re.compile(rb"(?<![\w.])\d[\d.,]*\d"), re.compile(rb"(?<=\d)\.(?=\d)")
 _UNITS = (
-    (b"ns", b"us", b"ms", b"s"), (b"KiB", b"MiB", b"GiB"), (b"KB", b"MB", b"GB"), (b"byte", b"Kbyte", b"Mbyte", b"Gbyte"),
-    (b"nsecond", b"usecond", b"msecond", b"second"), (b"MHz", b"GHz"), (b"W", b"mW"), (b"cycle/nsecond", b"cycle/usecond"),
-)  # fmt: skip
-_UNIT = re.compile(rb"(?<![A-Za-z/])(?:" + b"|".join(unit for units in _UNITS for unit in units) + rb")(?![A-Za-z/])")
+    (b"ns", b"us", b"ms", b"s"),
+    (b"KiB", b"MiB", b"GiB"),
+    (b"KB", b"MB", b"GB"),
+    (b"byte", b"Kbyte", b"Mbyte", b"Gbyte"),
+    (b"nsecond", b"usecond", b"msecond", b"second"),
+    (b"MHz", b"GHz"),
+    (b"W", b"mW"),
+    (b"cycle/nsecond", b"cycle/usecond"),
+)
+_UNIT = re.compile(
+    rb"(?<![A-Za-z/])(?:"
+    + b"|".join(unit for units in _UNITS for unit in units)
+    + rb")(?![A-Za-z/])"
+)
 
 
 def _place(pattern: re.Pattern[bytes], data: bytes, random: Random) -> tuple[int, int]:
@@ -103,7 +119,13 @@ def _digits(data: bytes, random: Random) -> bytes:
     start, end = _place(_NUMBER, data, random)
     digits = [at for at in range(start, end) if 48 <= data[at] <= 57]
     one, two = sorted(random.sample(digits, 2))
-    return data[:one] + data[two : two + 1] + data[one + 1 : two] + data[one : one + 1] + data[two + 1 :]
+    return (
+        data[:one]
+        + data[two : two + 1]
+        + data[one + 1 : two]
+        + data[one : one + 1]
+        + data[two + 1 :]
+    )
 
 
 def _point(data: bytes, random: Random) -> bytes:
@@ -131,7 +153,11 @@ def _swap_cells(lines: list[bytes], random: Random) -> None:
     at = random.randrange(len(lines))
     count = lines[at].count(b",") + 1
     one, two = random.sample(range(count), 2)
-    changed = [at] if random.random() < 0.5 else [n for n in range(1, len(lines)) if lines[n].count(b",") + 1 == count]
+    changed = (
+        [at]
+        if random.random() < 0.5
+        else [n for n in range(1, len(lines)) if lines[n].count(b",") + 1 == count]
+    )
     for n in changed:
         ending = lines[n][len(lines[n].rstrip(b"\r\n")) :]
         cells = lines[n].rstrip(b"\r\n").split(b",")
@@ -155,15 +181,27 @@ def _twice(data: bytes, random: Random) -> bytes:
 
 
 TEXT: dict[str, Damage] = {
-    "line missing": _lines(_drop_line), "line twice": _lines(_double_line), "lines swapped": _lines(_swap_lines),
-    "cell missing": _lines(_drop_cell), "lines missing": _lines(_drop_block), "number": _number,
-    "digits swapped": _digits, "point lost": _point, "sign": _sign, "unit": _unit, "cells swapped": _lines(_swap_cells),
-    "lines copied": _lines(_copy_block), "line ends": _lines(_line_ends), "report twice": _twice,
-}  # fmt: skip
+    "line missing": _lines(_drop_line),
+    "line twice": _lines(_double_line),
+    "lines swapped": _lines(_swap_lines),
+    "cell missing": _lines(_drop_cell),
+    "lines missing": _lines(_drop_block),
+    "number": _number,
+    "digits swapped": _digits,
+    "point lost": _point,
+    "sign": _sign,
+    "unit": _unit,
+    "cells swapped": _lines(_swap_cells),
+    "lines copied": _lines(_copy_block),
+    "line ends": _lines(_line_ends),
+    "report twice": _twice,
+}
 
 
 def _odd(random: Random) -> Any:
-    return random.choice((None, -1, 1 << 62, 1 << 70, -1e308, "x", "", "\ud800", [], {}, True, [[]] * 3, "9" * 5000))
+    return random.choice(
+        (None, -1, 1 << 62, 1 << 70, -1e308, "x", "", "\ud800", [], {}, True, [[]] * 3, "9" * 5000)
+    )
 
 
 def _json_value(data: bytes, random: Random) -> bytes:
@@ -199,8 +237,11 @@ def _sqlite(change: Callable[[sqlite3.Connection, str, Random], None]) -> Damage
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 names = [
                     name
-                    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                    if not name.startswith("sqlite_") and connection.execute(f'SELECT 1 FROM "{name}"').fetchone()
+                    for (name,) in connection.execute(
+                        "SELECT name FROM sqlite_master WHERE type = 'table'"
+                    )
+                    if not name.startswith("sqlite_")
+                    and connection.execute(f'SELECT 1 FROM "{name}"').fetchone()
                 ]
                 if names:
                     change(connection, random.choice(names), random)
@@ -216,15 +257,22 @@ def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
 def _rowid(connection: sqlite3.Connection, table: str, random: Random) -> int:
     (total,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
     return int(
-        connection.execute(f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET ?', (random.randrange(total),)).fetchone()[0]
+        connection.execute(
+            f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET ?', (random.randrange(total),)
+        ).fetchone()[0]
     )
 
 
 def _db_value(connection: sqlite3.Connection, table: str, random: Random) -> None:
     column, row = random.choice(columns_of(connection, table)), _rowid(connection, table, random)
-    value = random.choice((None, -1, 0, (1 << 63) - 1, -(1 << 63), 1e308, "x", "", b"\xff\xfe", "9" * 5000))
+    value = random.choice(
+        (None, -1, 0, (1 << 63) - 1, -(1 << 63), 1e308, "x", "", b"\xff\xfe", "9" * 5000)
+    )
     bad = "CAST(x'ff41' AS TEXT)" if random.random() < 0.15 else "?"
-    connection.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = {bad} WHERE rowid = ?', (value, row)[bad != "?" :])
+    connection.execute(
+        f'UPDATE OR IGNORE "{table}" SET "{column}" = {bad} WHERE rowid = ?',
+        (value, row)[bad != "?" :],
+    )
 
 
 def _db_column(connection: sqlite3.Connection, table: str, random: Random) -> None:
@@ -241,7 +289,11 @@ def _db_delete(connection: sqlite3.Connection, table: str, random: Random) -> No
 def _db_shape(connection: sqlite3.Connection, table: str, random: Random) -> None:
     column = random.choice(columns_of(connection, table))
     how = random.choice(
-        ("DROP TABLE {0}", "ALTER TABLE {0} RENAME TO gone", "ALTER TABLE {0} RENAME COLUMN {1} TO gone")
+        (
+            "DROP TABLE {0}",
+            "ALTER TABLE {0} RENAME TO gone",
+            "ALTER TABLE {0} RENAME COLUMN {1} TO gone",
+        )
     )
     connection.execute("PRAGMA legacy_alter_table = ON")
     connection.execute(how.format(f'"{table}"', f'"{column}"'))
@@ -252,14 +304,18 @@ def _db_copy(connection: sqlite3.Connection, table: str, random: Random) -> None
     keys = {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")') if row[5]}
     rest = ", ".join(f'"{name}"' for name in columns_of(connection, table) if name not in keys)
     row = _rowid(connection, table, random)
-    connection.execute(f'INSERT INTO "{table}" ({rest}) SELECT {rest} FROM "{table}" WHERE rowid = ?', (row,))
+    connection.execute(
+        f'INSERT INTO "{table}" ({rest}) SELECT {rest} FROM "{table}" WHERE rowid = ?', (row,)
+    )
 
 
 def _db_exchange(connection: sqlite3.Connection, table: str, random: Random) -> None:
     """A value of one row in another, too, or in exchange: references among them."""
     column, one, two = (
-        random.choice(columns_of(connection, table)), _rowid(connection, table, random), _rowid(connection, table, random)
-    )  # fmt: skip
+        random.choice(columns_of(connection, table)),
+        _rowid(connection, table, random),
+        _rowid(connection, table, random),
+    )
     query = f'SELECT "{column}" FROM "{table}" WHERE rowid = ?'
     first, second = (connection.execute(query, (row,)).fetchone()[0] for row in (one, two))
     change = f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE rowid = ?'
@@ -269,10 +325,13 @@ def _db_exchange(connection: sqlite3.Connection, table: str, random: Random) -> 
 
 
 SQLITE: dict[str, Damage] = {
-    "value": _sqlite(_db_value), "whole column": _sqlite(_db_column), "rows missing": _sqlite(_db_delete),
-    "rows copied": _sqlite(_db_copy), "value of another row": _sqlite(_db_exchange),
+    "value": _sqlite(_db_value),
+    "whole column": _sqlite(_db_column),
+    "rows missing": _sqlite(_db_delete),
+    "rows copied": _sqlite(_db_copy),
+    "value of another row": _sqlite(_db_exchange),
     "table or column missing": _sqlite(_db_shape),
-}  # fmt: skip
+}
 
 
 def damages(name: str, data: bytes) -> Mapping[str, Damage]:

@@ -11,14 +11,36 @@ from pathlib import Path
 from random import Random
 
 VALUES = (
-    "NULL", "-1", "0", "1", "9223372036854775807", "-9223372036854775808", "4611686018427387904", "9e999", "-9e999", "1.5",
-    "-1e300", "''", "'text'", "'12abc'", "'nan'", "x''", "x'ff00'", "CAST(x'ff41' AS TEXT)", "CAST(x'410042' AS TEXT)",
-    "char(31)", "char(8238)", "zeroblob(70000)", "hex(zeroblob(50000))", "'[' || char(10) || '{\"a\": 1e999}'", "'1,2,3'",
-)  # fmt: skip
+    "NULL",
+    "-1",
+    "0",
+    "1",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "4611686018427387904",
+    "9e999",
+    "-9e999",
+    "1.5",
+    "-1e300",
+    "''",
+    "'text'",
+    "'12abc'",
+    "'nan'",
+    "x''",
+    "x'ff00'",
+    "CAST(x'ff41' AS TEXT)",
+    "CAST(x'410042' AS TEXT)",
+    "char(31)",
+    "char(8238)",
+    "zeroblob(70000)",
+    "hex(zeroblob(50000))",
+    "'[' || char(10) || '{\"a\": 1e999}'",
+    "'1,2,3'",
+)
 """SQL of what takes a cell's place."""
 LIKELY = re.compile(
-    r"KERNEL|NVTX|RUNTIME|MEMCPY|MEMSET|StringIds|GPU|EXPORT|dictionary|read_only_|op_nodes|metric|iteration|summary"
-    r"|rocpd_(?:kernel|info|string|pmc|region|event|memory)|OPS|HIP|COPY",
+    "KERNEL|NVTX|RUNTIME|MEMCPY|MEMSET|StringIds|GPU|EXPORT|dictionary|read_only_|op_nodes|metric|"
+    "iteration|summary|rocpd_(?:kernel|info|string|pmc|region|event|memory)|OPS|HIP|COPY",
 )
 """Tables that are read; the others are damaged less often."""
 Change = Callable[[sqlite3.Connection, str, list[str], Random], str]
@@ -31,7 +53,9 @@ def quoted(name: str) -> str:
 
 
 def _tables(db: sqlite3.Connection) -> list[str]:
-    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    rows = db.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall()
     return [name for (name,) in rows]
 
 
@@ -52,7 +76,10 @@ def _some(db: sqlite3.Connection, table: str, random: Random) -> tuple[str, str]
     if how == "all":
         return "1", how
     count = 1 if how == "one" else 5
-    ids = [row[0] for row in db.execute(f"SELECT rowid FROM {quoted(table)} ORDER BY random() LIMIT {count}")]
+    ids = [
+        row[0]
+        for row in db.execute(f"SELECT rowid FROM {quoted(table)} ORDER BY random() LIMIT {count}")
+    ]
     return f"rowid IN ({', '.join(map(str, ids))})", how
 
 
@@ -73,7 +100,10 @@ def _double_rows(db: sqlite3.Connection, table: str, columns: list[str], random:
     keys = {row[1] for row in db.execute(f"PRAGMA table_info({quoted(table)})") if row[5]}
     rest = ", ".join(quoted(name) for name in columns if name not in keys) or "rowid"
     where, how = _some(db, table, random)
-    db.execute(f"INSERT OR IGNORE INTO {quoted(table)} ({rest}) SELECT {rest} FROM {quoted(table)} WHERE {where}")
+    db.execute(
+        f"INSERT OR IGNORE INTO {quoted(table)} ({rest}) SELECT {rest} FROM {quoted(table)} WHERE "
+        f"{where}"
+    )
     return f"rows doubled: {how} of {table}"
 
 
@@ -90,13 +120,24 @@ def _drop_table(db: sqlite3.Connection, table: str, columns: list[str], random: 
 
 
 def _rename_table(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
-    new = random.choice((f"{table}_X", "Z" * 60000, "a b\"c'd", table.swapcase() + "9", "\u202e" + table))
+    new = random.choice(
+        (f"{table}_X", "Z" * 60000, "a b\"c'd", table.swapcase() + "9", "\u202e" + table)
+    )
     db.execute(f"ALTER TABLE {quoted(table)} RENAME TO {quoted(new)}")
     return f"table renamed: {table} to {new[:20]!r}"
 
 
 def _add_table(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
-    new = random.choice((f"{table}2", "CUPTI_ACTIVITY_KIND_NEW", "rocpd_new_0", "odd \x01 name", "TABLE", "W" * 30000))
+    new = random.choice(
+        (
+            f"{table}2",
+            "CUPTI_ACTIVITY_KIND_NEW",
+            "rocpd_new_0",
+            "odd \x01 name",
+            "TABLE",
+            "W" * 30000,
+        )
+    )
     db.execute(f"CREATE TABLE {quoted(new)} AS SELECT * FROM {quoted(table)}")
     return f"table added: {new[:20]!r} from {table}"
 
@@ -109,7 +150,9 @@ def _drop_column(db: sqlite3.Connection, table: str, columns: list[str], random:
 
 def _rename_column(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     column = random.choice(columns)
-    new = random.choice((f"{column}X", "N" * 50000, 'o"dd', column.swapcase() + "_", "rowid", "Index"))
+    new = random.choice(
+        (f"{column}X", "N" * 50000, 'o"dd', column.swapcase() + "_", "rowid", "Index")
+    )
     db.execute(f"ALTER TABLE {quoted(table)} RENAME COLUMN {quoted(column)} TO {quoted(new)}")
     return f"column renamed: {table}.{column} to {new[:12]!r}"
 
@@ -138,26 +181,62 @@ def _remade(db: sqlite3.Connection, table: str, columns: list[str], random: Rand
     """The same rows in a table of another kind, or in what is no table."""
     name, old = quoted(table), quoted(table + "_old")
     kind = random.choice(
-        ("view", "endless view", "without rowid", "types", "order", "generated", "virtual", "fts", "strict")
+        (
+            "view",
+            "endless view",
+            "without rowid",
+            "types",
+            "order",
+            "generated",
+            "virtual",
+            "fts",
+            "strict",
+        )
     )
     listed = ", ".join(map(quoted, columns))
     endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT "
     made = {
         "view": [f"CREATE VIEW {name} AS SELECT * FROM {old}"],
-        "endless view": [f"CREATE VIEW {name} AS {endless}{', '.join(f'n AS {quoted(one)}' for one in columns)} FROM t"],
-        "without rowid": [f"CREATE TABLE {name} (perfctl_key INTEGER PRIMARY KEY, {listed}) WITHOUT ROWID",
-                          f"INSERT INTO {name} ({listed}, perfctl_key) SELECT {listed}, rowid FROM {old}", f"DROP TABLE {old}"],
-        "types": [f"CREATE TABLE {name} ({', '.join(quoted(one) + ' TEXT' for one in columns)})",
-                  f"INSERT INTO {name} SELECT * FROM {old}", f"DROP TABLE {old}"],
-        "order": [f"CREATE TABLE {name} AS SELECT {', '.join(map(quoted, reversed(columns)))} FROM {old} ORDER BY rowid DESC",
-                  f"DROP TABLE {old}"],
-        "generated": [f"CREATE TABLE {name} ({listed}, perfctl_g AS ({quoted(columns[0])} || 'x') STORED)",
-                      f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {old}", f"DROP TABLE {old}"],
+        "endless view": [
+            (
+                f"CREATE VIEW {name} AS "
+                f"{endless}{', '.join(f'n AS {quoted(one)}' for one in columns)} FROM t"
+            )
+        ],
+        "without rowid": [
+            f"CREATE TABLE {name} (perfctl_key INTEGER PRIMARY KEY, {listed}) WITHOUT ROWID",
+            f"INSERT INTO {name} ({listed}, perfctl_key) SELECT {listed}, rowid FROM {old}",
+            f"DROP TABLE {old}",
+        ],
+        "types": [
+            f"CREATE TABLE {name} ({', '.join(quoted(one) + ' TEXT' for one in columns)})",
+            f"INSERT INTO {name} SELECT * FROM {old}",
+            f"DROP TABLE {old}",
+        ],
+        "order": [
+            (
+                f"CREATE TABLE {name} AS SELECT {', '.join(map(quoted, reversed(columns)))} FROM "
+                f"{old} ORDER BY rowid DESC"
+            ),
+            f"DROP TABLE {old}",
+        ],
+        "generated": [
+            f"CREATE TABLE {name} ({listed}, perfctl_g AS ({quoted(columns[0])} || 'x') STORED)",
+            f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {old}",
+            f"DROP TABLE {old}",
+        ],
         "virtual": [f"CREATE VIRTUAL TABLE {name} USING rtree(id, a, b)"],
-        "fts": [f"CREATE VIRTUAL TABLE {name} USING fts4({listed})", f"INSERT INTO {name} SELECT * FROM {old}", f"DROP TABLE {old}"],
-        "strict": [f"CREATE TABLE {name} ({', '.join(quoted(one) + ' ANY' for one in columns)}) STRICT",
-                   f"INSERT INTO {name} SELECT * FROM {old}", f"DROP TABLE {old}"],
-    }  # fmt: skip
+        "fts": [
+            f"CREATE VIRTUAL TABLE {name} USING fts4({listed})",
+            f"INSERT INTO {name} SELECT * FROM {old}",
+            f"DROP TABLE {old}",
+        ],
+        "strict": [
+            f"CREATE TABLE {name} ({', '.join(quoted(one) + ' ANY' for one in columns)}) STRICT",
+            f"INSERT INTO {name} SELECT * FROM {old}",
+            f"DROP TABLE {old}",
+        ],
+    }
     db.execute(f"ALTER TABLE {name} RENAME TO {old}")
     for statement in made[kind]:
         db.execute(statement)
@@ -165,18 +244,28 @@ def _remade(db: sqlite3.Connection, table: str, columns: list[str], random: Rand
 
 
 def _trigger(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
-    db.execute(f"CREATE TRIGGER t1 AFTER INSERT ON {quoted(table)} BEGIN DELETE FROM {quoted(table)}; END")
+    db.execute(
+        f"CREATE TRIGGER t1 AFTER INSERT ON {quoted(table)} BEGIN DELETE FROM {quoted(table)}; END"
+    )
     return f"trigger on {table}"
 
 
 def _schema_text(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     """The schema says other things than the pages do: SQLite's own guards are turned off."""
     db.execute("PRAGMA writable_schema = ON")
-    how = random.choice(("root page", "root of another", "statement", "type", "no statement", "name", "bytes"))
+    how = random.choice(
+        ("root page", "root of another", "statement", "type", "no statement", "name", "bytes")
+    )
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     change = {
-        "root page": f"rootpage = {random.choice((0, -1, 1, pages, pages + 5, 1 << 40, random.randrange(1, pages + 1)))}",
-        "root of another": "rootpage = (SELECT rootpage FROM sqlite_master WHERE type = 'table' ORDER BY random() LIMIT 1)",
+        "root page": (
+            "rootpage = "
+            f"{random.choice((0, -1, 1, pages, pages + 5, 1 << 40, random.randrange(1, pages + 1)))}"  # noqa: E501
+        ),
+        "root of another": (
+            "rootpage = (SELECT rootpage FROM sqlite_master WHERE type = 'table' ORDER BY random() "
+            "LIMIT 1)"
+        ),
         "statement": "sql = substr(sql, 1, length(sql) / 2)",
         "type": "type = 'view'",
         "no statement": "sql = NULL",
@@ -189,7 +278,12 @@ def _schema_text(db: sqlite3.Connection, table: str, columns: list[str], random:
 
 def _rebuilt(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     how = random.choice(
-        ("PRAGMA page_size = 512", "PRAGMA page_size = 65536", "PRAGMA auto_vacuum = FULL", "PRAGMA cache_size = 10")
+        (
+            "PRAGMA page_size = 512",
+            "PRAGMA page_size = 65536",
+            "PRAGMA auto_vacuum = FULL",
+            "PRAGMA cache_size = 10",
+        )
     )
     db.execute(how)
     db.execute("VACUUM")
@@ -197,9 +291,22 @@ def _rebuilt(db: sqlite3.Connection, table: str, columns: list[str], random: Ran
 
 
 CHANGES: dict[Change, int] = {
-    _cell: 40, _drop_rows: 8, _double_rows: 6, _far_ids: 4, _drop_table: 4, _rename_table: 3, _add_table: 3, _drop_column: 6,
-    _rename_column: 5, _swap_columns: 4, _add_column: 3, _remade: 10, _trigger: 1, _schema_text: 5, _rebuilt: 1,
-}  # fmt: skip
+    _cell: 40,
+    _drop_rows: 8,
+    _double_rows: 6,
+    _far_ids: 4,
+    _drop_table: 4,
+    _rename_table: 3,
+    _add_table: 3,
+    _drop_column: 6,
+    _rename_column: 5,
+    _swap_columns: 4,
+    _add_column: 3,
+    _remade: 10,
+    _trigger: 1,
+    _schema_text: 5,
+    _rebuilt: 1,
+}
 """Change of the content -> how often it is drawn."""
 
 
@@ -209,14 +316,19 @@ def pages(data: bytearray, random: Random) -> str:
     size = 65536 if size < 512 else size
     count = max(1, len(data) // size)
     one, two = (random.randrange(count) * size for _ in "ab")
-    how = random.choice(("bits", "bits", "zeros", "swapped", "header", "cut", "noise", "pointers", "kind"))
+    how = random.choice(
+        ("bits", "bits", "zeros", "swapped", "header", "cut", "noise", "pointers", "kind")
+    )
     if how == "bits":
         for _ in range(random.choice((1, 3, 20))):
             data[one + random.randrange(size)] ^= 1 << random.randrange(8)
     elif how == "zeros":
         data[one : one + size] = bytes(size)
     elif how == "swapped":
-        data[one : one + size], data[two : two + size] = data[two : two + size], data[one : one + size]
+        data[one : one + size], data[two : two + size] = (
+            data[two : two + size],
+            data[one : one + size],
+        )
     elif how == "header":
         data[random.randrange(16, 100)] = random.randrange(256)
     elif how == "cut":
@@ -239,7 +351,9 @@ def damaged(source: Path, target: Path, random: Random) -> list[str]:
         with closing(sqlite3.connect(target, isolation_level=None)) as db:
             db.execute("PRAGMA journal_mode = OFF")
             db.execute("PRAGMA synchronous = OFF")
-            for change in random.choices([*CHANGES], [*CHANGES.values()], k=random.choice((1, 1, 1, 2, 3))):
+            for change in random.choices(
+                [*CHANGES], [*CHANGES.values()], k=random.choice((1, 1, 1, 2, 3))
+            ):
                 try:
                     done.append(change(db, *_filled(db, random), random))
                 except (sqlite3.Error, UnicodeError):  # not every table takes every change

@@ -1,13 +1,16 @@
-"""Fuzzing of the binary readers with damaged databases: ``make fuzz``, or this file with ``[FORMAT...]``.
+"""Fuzzing of the binary readers with damaged databases: ``make fuzz``, or this file with
+``[FORMAT...]``.
 
-Each format runs in its own process, for an equal share of FUZZ_SECONDS (600), from the reports of tests/data and of REPORTS
-(a folder; ../shared/reports where it is there). A mutant follows from its number: ``--mutant FORMAT NUMBER`` makes it again.
+Each format runs in its own process, for an equal share of FUZZ_SECONDS (600), from the reports of
+tests/data and of REPORTS (a folder; ../shared/reports where it is there). A mutant follows from its
+number: ``--mutant FORMAT NUMBER`` makes it again.
 
-Each is read as a whole, and compared with the undamaged report: it is refused, or the same, or differs and says so (by a gap,
-a diagnostic or another form), or differs in silence. What the parser's records do not say the store may: a mutant that is
-silent is written into a store, whose gaps count. Findings are exceptions other than ReportError, the end of the process,
-10 CPU s (30 s on the clock), and 1 GiB of memory: such a mutant is kept in build/fuzz/FORMAT/ and the exit code is 1.
-Silent mutants are counted by kind of damage and shown; not all of them can be noticed.
+Each is read as a whole, and compared with the undamaged report: it is refused, or the same, or
+differs and says so (by a gap, a diagnostic or another form), or differs in silence. What the
+parser's records do not say the store may: a mutant that is silent is written into a store, whose
+gaps count. Findings are exceptions other than ReportError, the end of the process, 10 CPU s (30 s
+on the clock), and 1 GiB of memory: such a mutant is kept in build/fuzz/FORMAT/ and the exit code
+is 1. Silent mutants are counted by kind of damage and shown; not all of them can be noticed.
 """
 
 from __future__ import annotations
@@ -63,19 +66,36 @@ class Format:
 
 
 FORMATS = {
-    "nsys": Format(("recorded-cpu/nsys/*/*.sqlite", "nsys/*/*.sqlite", "nsys/*/*/*.sqlite"), damage_sqlite.damaged, (".sqlite",)),
+    "nsys": Format(
+        ("recorded-cpu/nsys/*/*.sqlite", "nsys/*/*.sqlite", "nsys/*/*/*.sqlite"),
+        damage_sqlite.damaged,
+        (".sqlite",),
+    ),
     "dldb": Format(("dlprof/*/*dldb.sqlite",), damage_sqlite.damaged, (".sqlite",)),
     "rocm": Format(("rocm/rocprofv3/*.db",), damage_sqlite.damaged, (".db",)),
     "ncu-rep": Format(("ncu/rep/*.ncu-rep",), damage_files.ncu_rep, (".ncu-rep",)),
     "snapshot": Format(("torch_memory/*.pickle",), damage_files.snapshot, (".pickle",)),
-    "gzip": Format(("recorded-cpu/torch/b16/*.json.gz", "kineto/hta_*.json.gz"), damage_files.gzipped, (".json.gz",)),
-    "archive": Format(("recorded-cpu/torch/b16/*.json.gz", "kineto/hta_large*.json.gz"), damage_files.archive, (".zip", ".tar")),
-}  # fmt: skip
+    "gzip": Format(
+        ("recorded-cpu/torch/b16/*.json.gz", "kineto/hta_*.json.gz"),
+        damage_files.gzipped,
+        (".json.gz",),
+    ),
+    "archive": Format(
+        ("recorded-cpu/torch/b16/*.json.gz", "kineto/hta_large*.json.gz"),
+        damage_files.archive,
+        (".zip", ".tar"),
+    ),
+}
 
 
 def seeds(name: str, folder: Path) -> list[Path]:
     """Its samples; small ones are made where a format has none in the repository."""
-    found = [path for base in (DATA, REPORTS) for pattern in FORMATS[name].seeds for path in sorted(base.glob(pattern))]
+    found = [
+        path
+        for base in (DATA, REPORTS)
+        for pattern in FORMATS[name].seeds
+        for path in sorted(base.glob(pattern))
+    ]
     found = [path for path in found if 200 < path.stat().st_size <= LARGEST]
     sys.path.insert(0, str(ROOT))
     if name == "rocm":
@@ -88,7 +108,13 @@ def seeds(name: str, folder: Path) -> list[Path]:
         found.append(training_step(NsysBuilder()).write(folder / "made.sqlite"))
     if name == "snapshot":
         found.append(folder / "made.pickle")
-        event = {"action": "alloc", "addr": 1, "size": 512, "stream": 0, "time_us": 1_700_000_000_000_000}
+        event = {
+            "action": "alloc",
+            "addr": 1,
+            "size": 512,
+            "stream": 0,
+            "time_us": 1_700_000_000_000_000,
+        }
         segment = {
             "device": 0,
             "total_size": 1024,
@@ -149,12 +175,18 @@ class Stores:
         report = parsers.parse(path)
         facts = write.SweepFacts("fuzz", "ingest", None, None)
         run = write.RunFacts(
-            report.tool, "ok", "ingested", started_at=report.started_at, duration_ns=report.duration_ns
+            report.tool,
+            "ok",
+            "ingested",
+            started_at=report.started_at,
+            duration_ns=report.duration_ns,
         )
         with closing(sqlite3.connect("file::memory:", uri=True, isolation_level=None)) as store:
             store.deserialize(self._empty)
             write.write_run(store, facts, run, report, family=lambda name: None)
-            return frozenset(map(repr, store.execute("SELECT quantity, state, reason FROM gap").fetchall()))
+            return frozenset(
+                map(repr, store.execute("SELECT quantity, state, reason FROM gap").fetchall())
+            )
 
 
 def of_archive(path: Path) -> Snapshot:
@@ -175,7 +207,8 @@ def of_archive(path: Path) -> Snapshot:
 
 
 def in_forks() -> None:
-    """NVIDIA's package is loaded once: its reader then runs in a fork of this process instead of a new one."""
+    """NVIDIA's package is loaded once: its reader then runs in a fork of this process instead of a
+    new one."""
     import ncu_report
 
     from perfctl.parsers.ncu import rep, rep_worker
@@ -193,7 +226,9 @@ def in_forks() -> None:
                 for number in (1, 2):
                     os.dup2(nowhere, number)
                 with os.fdopen(writing, "w", encoding="ascii") as out:
-                    code = rep_worker.main([str(path.absolute()), *(["source"] if source else [])], out)
+                    code = rep_worker.main(
+                        [str(path.absolute()), *(["source"] if source else [])], out
+                    )
             finally:
                 os._exit(code)
         os.close(writing)
@@ -208,7 +243,9 @@ def in_forks() -> None:
             os.waitpid(child, 0)
             raise
         if code:
-            raise rep.ReportError(path, "ncu", f"the report is damaged: the reader ended with {code}", "Copy it again")
+            raise rep.ReportError(
+                path, "ncu", f"the report is damaged: the reader ended with {code}", "Copy it again"
+            )
 
     rep._read = read
 
@@ -247,7 +284,10 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
         (source,) = random.choices(samples, weights)
         if source not in known:
             try:
-                known[source] = read(source), (stores.said_of(source) if name != "archive" else frozenset())
+                known[source] = (
+                    read(source),
+                    (stores.said_of(source) if name != "archive" else frozenset()),
+                )
             except ReportError:
                 known[source] = None
         target = folder / f"mutant-{number}{random.choice(form.endings)}"
@@ -260,7 +300,9 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
         verdict, detail = "same", ""
         signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_INPUT)
         try:
-            verdict, detail = _verdict(target, read, known[source], stores if name != "archive" else None)
+            verdict, detail = _verdict(
+                target, read, known[source], stores if name != "archive" else None
+            )
         except ReportError as error:
             verdict = "refused"
             detail = error.reason[:120]
@@ -281,7 +323,10 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
 
 
 def _verdict(
-    target: Path, read: Callable[[Path], Snapshot], known: tuple[Snapshot, frozenset[str]] | None, stores: Stores | None
+    target: Path,
+    read: Callable[[Path], Snapshot],
+    known: tuple[Snapshot, frozenset[str]] | None,
+    stores: Stores | None,
 ) -> tuple[str, str]:
     rows, said = read(target)
     if known is None:
@@ -302,23 +347,32 @@ def _difference(one: Any, other: Any) -> str:
         return f"{str(one)[:60]} -> {str(other)[:60]}"
     if len(one) != len(other):
         return f"{len(one)} -> {len(other)} rows"
-    at, (first, second) = next((at, pair) for at, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
-    first, second = (re.findall(r"\w+=(?:'[^']*'|[^,()]*)", str(text)) or [str(text)] for text in (first, second))
+    at, (first, second) = next(
+        (at, pair) for at, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]
+    )
+    first, second = (
+        re.findall(r"\w+=(?:'[^']*'|[^,()]*)", str(text)) or [str(text)] for text in (first, second)
+    )
     different = [f"{a[:50]} -> {b[:50]}" for a, b in zip(first, second, strict=False) if a != b]
     return f"row {at}: {'; '.join(different[:3])}"
 
 
 def _where(error: BaseException) -> str:
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "fuzz" not in Path(frame.filename).parts[-2:]
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "fuzz" not in Path(frame.filename).parts[-2:]
     ]
-    own = [frame for frame in frames if "parsers" in frame.filename or "orchestrator" in frame.filename] or frames
+    own = [
+        frame for frame in frames if "parsers" in frame.filename or "orchestrator" in frame.filename
+    ] or frames
     place = f"{'/'.join(Path(own[-1].filename).parts[-2:])}:{own[-1].lineno}" if own else "?"
     return f"{type(error).__name__} at {place}: {str(error)[:150]}"
 
 
 def fuzz(name: str, seconds: int, first: int) -> bool:
-    """Watch the process that reads, and start another one where it ends. Whether anything was found."""
+    """Watch the process that reads, and start another one where it ends. Whether anything
+    was found."""
     verdicts: Counter[str] = Counter()
     places: dict[str, int] = {}
     silent: dict[str, list[tuple[int, str, str]]] = {}
@@ -326,7 +380,9 @@ def fuzz(name: str, seconds: int, first: int) -> bool:
     longest = 0.0
     while (left := until - time.monotonic()) > 1:
         command = [sys.executable, __file__, "--run", name, str(int(left)), str(number)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
             assert process.stdout is not None
             last: list[Any] = []
             at = time.monotonic()
@@ -353,19 +409,25 @@ def fuzz(name: str, seconds: int, first: int) -> bool:
                         place = re.sub(r"[0-9]+(?= values| rows)", "N", rest[1])[:110]
                         if place not in places:
                             print(
-                                f"  FINDING {name} {number} ({last[0]}; {'; '.join(last[1])[:160]}): {rest[1]}",
+                                f"  FINDING {name} {number} ({last[0]}; "
+                                f"{'; '.join(last[1])[:160]}): {rest[1]}",
                                 flush=True,
                             )
                         places[place] = places.get(place, 0) + 1
                     elif rest[0] == "silent":
                         kind = " | ".join(sorted({re.split(r"[:=]", note)[0] for note in last[1]}))
-                        silent.setdefault(kind, []).append((number, last[0], f"{'; '.join(last[1])} => {rest[1]}"))
+                        silent.setdefault(kind, []).append(
+                            (number, last[0], f"{'; '.join(last[1])} => {rest[1]}")
+                        )
                     last = []
                     number += 1
             code = process.wait()
             if last:  # it began a mutant and did not end it
                 why = why or f"the process ended with {code}"
-                print(f"  FINDING {name} {number} ({last[0]}; {'; '.join(last[1])[:160]}): {why}", flush=True)
+                print(
+                    f"  FINDING {name} {number} ({last[0]}; {'; '.join(last[1])[:160]}): {why}",
+                    flush=True,
+                )
                 places[why] = places.get(why, 0) + 1
                 verdicts["finding"] += 1
                 mutants += 1
@@ -377,10 +439,13 @@ def fuzz(name: str, seconds: int, first: int) -> bool:
     minutes = (time.monotonic() - begun) / 60
     shown = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     print(
-        f"{name}: {mutants} mutants in {minutes:.1f} min ({shown}), longest {longest:.1f} s, {len(places)} places",
+        f"{name}: {mutants} mutants in {minutes:.1f} min ({shown}), longest {longest:.1f} s, "
+        f"{len(places)} places",
         flush=True,
     )
-    for found in sorted(silent.values(), key=len, reverse=True)[: None if "--all" in sys.argv else SHOWN]:
+    for found in sorted(silent.values(), key=len, reverse=True)[
+        : None if "--all" in sys.argv else SHOWN
+    ]:
         for one in found[: len(found) if "--all" in sys.argv else 1]:
             print(f"  silent {len(found)} times: {one[0]} {one[1]}: {one[2][:260]}", flush=True)
     return bool(places)

@@ -1,9 +1,11 @@
-"""Coverage-guided fuzzing of the text parsers: ``make fuzz``, or ``python scripts/stress/fuzz/fuzz_parsers.py [PARSER...]``.
+"""Coverage-guided fuzzing of the text parsers: ``make fuzz``, or
+``python scripts/stress/fuzz/fuzz_parsers.py [PARSER...]``.
 
-Each parser runs in its own process, for an equal share of FUZZ_SECONDS (600), from small samples of its
-dialects. Any exception other than ReportError is a finding: the input is kept in build/fuzz/PARSER/, its location
-is printed, the run continues and ends with exit code 1. An input that takes over 10 s or 1 GB ends that parser's run.
-Needs the extra ``fuzz``; set TMPDIR to a folder in memory to spare the disk.
+Each parser runs in its own process, for an equal share of FUZZ_SECONDS (600), from small samples of
+its dialects. Any exception other than ReportError is a finding: the input is kept in
+build/fuzz/PARSER/, its location is printed, the run continues and ends with exit code 1. An input
+that takes over 10 s or 1 GB ends that parser's run. Needs the extra ``fuzz``; set TMPDIR to a
+folder in memory to spare the disk.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ LONGEST = 8192
 SECONDS_PER_INPUT = 10
 MEMORY_MIB = 1024
 SEEDS = {
-    "ncu.csv": ["ncu-logs/*.csv", "ncu-logs/*.log", "ncu-nvtx/*.csv", "ncu-ragged/*.csv", "ncu-wide/*.csv"],
+    "ncu.csv": [
+        "ncu-logs/*.csv",
+        "ncu-logs/*.log",
+        "ncu-nvtx/*.csv",
+        "ncu-ragged/*.csv",
+        "ncu-wide/*.csv",
+    ],
     "ncu.text": ["ncu-logs/*.log"],
     "nsys.stats": [],
     "dlprof.csv": ["dlprof-synthetic/*.csv"],
@@ -114,7 +122,10 @@ def fuzz(parser: str, seconds: int) -> None:
     for data in seeds(parser):
         (corpus / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
     places: set[tuple[str, str]] = set()
-    with tempfile.TemporaryDirectory() as scratch, atheris.instrument_imports(include=["perfctl.parsers"]):
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        atheris.instrument_imports(include=["perfctl.parsers"]),
+    ):
         take = read(parser, Path(scratch) / "report.txt")
 
         def one(data: bytes) -> None:
@@ -123,15 +134,26 @@ def fuzz(parser: str, seconds: int) -> None:
             except Exception as error:
                 _keep(folder, data, error, places)
 
-        limits = [f"-max_total_time={seconds}", f"-timeout={SECONDS_PER_INPUT}", f"-rss_limit_mb={MEMORY_MIB}"]
-        shape = [f"-max_len={LONGEST}", f"-artifact_prefix={folder}/", "-print_final_stats=1", "-verbosity=0"]
+        limits = [
+            f"-max_total_time={seconds}",
+            f"-timeout={SECONDS_PER_INPUT}",
+            f"-rss_limit_mb={MEMORY_MIB}",
+        ]
+        shape = [
+            f"-max_len={LONGEST}",
+            f"-artifact_prefix={folder}/",
+            "-print_final_stats=1",
+            "-verbosity=0",
+        ]
         atheris.Setup([sys.argv[0], *limits, *shape, str(corpus)], one)
         atheris.Fuzz()
 
 
 def _keep(folder: Path, data: bytes, error: Exception, places: set[tuple[str, str]]) -> None:
     """Keep the first input for each place and kind of error."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "parsers" in frame.filename]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "parsers" in frame.filename
+    ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     if (where, type(error).__name__) in places:
         return
@@ -148,7 +170,10 @@ def main(parsers: list[str]) -> int:
     bad = []
     for name in names:
         done = subprocess.run(
-            [sys.executable, __file__, "--one", name, str(seconds)], capture_output=True, text=True, errors="replace"
+            [sys.executable, __file__, "--one", name, str(seconds)],
+            capture_output=True,
+            text=True,
+            errors="replace",
         )
         lines = (done.stdout + done.stderr).splitlines()
         found = [
@@ -158,7 +183,10 @@ def main(parsers: list[str]) -> int:
         ]
         runs = next((line.split()[-1] for line in lines if "number_of_executed_units" in line), "?")
         peak = next((line.split()[-1] for line in lines if "peak_rss_mb" in line), "?")
-        print(f"{name}: {runs} inputs in {seconds} s, peak {peak} MB, {len(found) or 'no'} findings", flush=True)
+        print(
+            f"{name}: {runs} inputs in {seconds} s, peak {peak} MB, {len(found) or 'no'} findings",
+            flush=True,
+        )
         if found or done.returncode:
             print("\n".join(f"  {line}" for line in found or lines[-5:]), flush=True)
             bad.append(name)

@@ -31,6 +31,9 @@ def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
     update(baseline, [model(Request("net.py:Net", (str(WIDTH),), memory=True), [BATCH], "net")])
     assert not any(outcome.of(WORSE) for outcome in gate(baseline))
     file.write_text(NET.format(width=WIDTH, more=".clone()"))
-    worse = {(row.place.layer, row.place.direction, row.quantity): (row.before, row.after)
-             for outcome in gate(baseline) for row in outcome.of(WORSE)}  # fmt: skip
+    worse = {
+        (row.place.layer, row.place.direction, row.quantity): (row.before, row.after)
+        for outcome in gate(baseline)
+        for row in outcome.of(WORSE)
+    }
     assert worse["", "forward", "copied_bytes"] == (0, BATCH * WIDTH * 4)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.gate.records import NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
+from perfctl.orchestrator.analyse.gate.records import (
+    NOT_JUDGED,
+    SAME,
+    WORSE,
+    Judged,
+    Outcome,
+    Place,
+)
 from perfctl.orchestrator.report.gate import headline
 
 
 def rows(verdict: str, count: int) -> list[Judged]:
-    return [Judged(Place(layer=f"{verdict}{at}"), "flops", 100 + at, 200 + 3 * at, verdict, "") for at in range(count)]
+    return [
+        Judged(Place(layer=f"{verdict}{at}"), "flops", 100 + at, 200 + 3 * at, verdict, "")
+        for at in range(count)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What the gate holds of recorded runs, and what it does not call better or slower. Synthetic, every number from dimensions."""
+"""What the gate holds of recorded runs, and what it does not call better or slower. Synthetic,
+every number from dimensions."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from itertools import pairwise
 
 from perfctl.orchestrator.analyse.gate.judge import judge, with_sessions
 from perfctl.orchestrator.analyse.gate.quantities import of_runs
-from perfctl.orchestrator.analyse.gate.records import BETTER, CHANGED, MISSING, NOT_JUDGED, TIME, WORSE, Measured
+from perfctl.orchestrator.analyse.gate.records import (
+    BETTER,
+    CHANGED,
+    MISSING,
+    NOT_JUDGED,
+    TIME,
+    WORSE,
+    Measured,
+)
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
@@ -16,12 +25,16 @@ STEP_NS = 5_000
 
 
 def grid(run: Run, layer: str, **sides: int) -> Run:
-    kernels = [kernel._replace(**sides) if kernel.layer == layer else kernel for kernel in run.report.kernels]
+    kernels = [
+        kernel._replace(**sides) if kernel.layer == layer else kernel
+        for kernel in run.report.kernels
+    ]
     return replace(run, report=replace(run.report, kernels=kernels))
 
 
 def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
-    """A step without kernels; shares: of the summaries of :data:`CPU_WAIT` and :data:`CPU_OTHERS`."""
+    """A step without kernels; shares: of the summaries of :data:`CPU_WAIT` and
+    :data:`CPU_OTHERS`."""
     run = gpu_step(False)
     said = tuple(Summary(name, share, "ratio") for name, share in shares.items())
     facts = run.report.environment | ({"cpu_model": model} if model else {})
@@ -36,17 +49,28 @@ def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
     moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in pairwise(MLP)]
     of_layers = [values for place, values in held.items() if place.layer]
     (whole,) = (values for place, values in held.items() if not place.layer and not place.direction)
-    assert [values["counted_flops"] for values in of_layers] == executed and whole["counted_flops"] == sum(executed)
-    assert [values["dram_bytes"] for values in of_layers] == moved and whole["dram_bytes"] == sum(moved)
-    assert [values["threads"] for values in of_layers] == [out // TILE[0] * (ROWS // TILE[1]) * 128 for out in MLP[1:]]
+    assert [values["counted_flops"] for values in of_layers] == executed and whole[
+        "counted_flops"
+    ] == sum(executed)
+    assert [values["dram_bytes"] for values in of_layers] == moved and whole["dram_bytes"] == sum(
+        moved
+    )
+    assert [values["threads"] for values in of_layers] == [
+        out // TILE[0] * (ROWS // TILE[1]) * 128 for out in MLP[1:]
+    ]
 
 
 def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> None:
-    """Its grid became twice as wide: what it executes cannot be derived, and its threads are twice as many."""
+    """Its grid became twice as wide: what it executes cannot be derived, and its threads are twice
+    as many."""
     run = gpu_step(False)
     before = of_runs([run])
     after = of_runs([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
-    verdicts = {row.quantity: row.verdict for row in judge("mlp", before, after, {}).rows if row.place.layer == "fc2"}
+    verdicts = {
+        row.quantity: row.verdict
+        for row in judge("mlp", before, after, {}).rows
+        if row.place.layer == "fc2"
+    }
     assert verdicts["derived_flops"] == MISSING
     assert verdicts["threads"] == CHANGED
     assert not judge("mlp", before, after, {}).of(BETTER)
@@ -59,7 +83,9 @@ def test_what_was_not_counted_is_said() -> None:
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
-def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessions_as_they_are() -> None:
+def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessions_as_they_are() -> (
+    None
+):
     held = on_cpu(STEP_NS, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02})
     for more in range(1, 6):
         held = with_sessions(held, on_cpu(STEP_NS + more, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02}), {})
@@ -68,24 +94,37 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     assert row.verdict == NOT_JUDGED and "threads waited for a core in 87 %" in row.said
     assert not judge("net", held, busy, {}).undecided
     kept = with_sessions(held, busy, {}).places
-    assert [values[TIME] for values in kept.values() if TIME in values] == [tuple(STEP_NS + one for one in range(6))]
+    assert [values[TIME] for values in kept.values() if TIME in values] == [
+        tuple(STEP_NS + one for one in range(6))
+    ]
 
 
 def test_processors_of_one_name_are_not_one_machine() -> None:
-    """A cloud calls all generations "AMD EPYC"; sessions of one say nothing of the time on another."""
+    """A cloud calls all generations "AMD EPYC"; sessions of one say nothing of the time
+    on another."""
     first, second = "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"
     held = on_cpu(STEP_NS, first)
     for more in range(1, 6):
         held = with_sessions(held, on_cpu(STEP_NS + more, first), {})
-    assert [row.verdict for row in judge("net", held, on_cpu(2 * STEP_NS, first), {}).rows if row.quantity == TIME] == [
-        WORSE
-    ]
-    (row,) = (row for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows if row.quantity == TIME)
+    assert [
+        row.verdict
+        for row in judge("net", held, on_cpu(2 * STEP_NS, first), {}).rows
+        if row.quantity == TIME
+    ] == [WORSE]
+    (row,) = (
+        row
+        for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows
+        if row.quantity == TIME
+    )
     assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.said
-    (row,) = (row for row in judge("net", held, on_cpu(2 * STEP_NS), {}).rows if row.quantity == TIME)
+    (row,) = (
+        row for row in judge("net", held, on_cpu(2 * STEP_NS), {}).rows if row.quantity == TIME
+    )
     assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, not recorded now" in row.said
     moved = with_sessions(held, on_cpu(2 * STEP_NS, second), {}).places
-    assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], "sessions begin anew"
+    assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], (
+        "sessions begin anew"
+    )
 
 
 def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:
@@ -93,7 +132,9 @@ def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -
     for more in range(1, 6):
         held = with_sessions(held, on_cpu(STEP_NS + more), {})
     crowded = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.5, CPU_OTHERS: 0.01})
-    assert [row.verdict for row in judge("net", held, crowded, {}).rows if row.quantity == TIME] == [WORSE]
+    assert [
+        row.verdict for row in judge("net", held, crowded, {}).rows if row.quantity == TIME
+    ] == [WORSE]
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
     found = of_runs([replace(run, report=replace(run.report, summaries=said))])

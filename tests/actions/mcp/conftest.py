@@ -1,4 +1,5 @@
-"""A small store of recordings, and the SDK's own client, which starts the server as an agent's program does."""
+"""A small store of recordings, and the SDK's own client, which starts the server as an agent's
+program does."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def _sdk() -> None:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs 1 and 2: mnist_cnn at batches 16 and 32 under torch.profiler on a CPU. Run 3: six launches under ncu."""
+    """Runs 1 and 2: mnist_cnn at batches 16 and 32 under torch.profiler on a CPU. Run 3: six
+    launches under ncu."""
     folder = tmp_path_factory.mktemp("agents")
     path = folder / "perfctl.db"
     replay = ["replay", str(DATA / "recorded-cpu" / "torch"), "--out", str(folder / "perfctl-runs")]
@@ -57,14 +59,20 @@ def ask() -> Ask:
 
     async def asked(store: Path, questions: Sequence[Question]) -> list[Answer]:
         words = ["-m", "perfctl", "mcp", "--store", str(store), "--timeout", "60"]
-        named = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ), cwd=store.parent)
+        named = StdioServerParameters(
+            command=sys.executable, args=words, env=dict(os.environ), cwd=store.parent
+        )
         async with Client(named) as client:
             await client.list_tools()
             got = [await client.call_tool(name, arguments) for name, arguments in questions]
-        return [Answer(one.is_error, "".join(part.text for part in one.content), one.structured_content) for one in got]
+        return [
+            Answer(one.is_error, "".join(part.text for part in one.content), one.structured_content)
+            for one in got
+        ]
 
     def run(store: Path, questions: Sequence[Question]) -> list[Answer]:
-        with ThreadPoolExecutor(1) as thread:  # of its own: the tests with a browser leave a loop running in this one
+        # of its own: the tests with a browser leave a loop running in this one
+        with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(asked(store, questions))).result()
 
     return run

@@ -1,4 +1,5 @@
-"""What an agent does with the answers: it finds the slowest run, mends a wrong question, and reads one counter."""
+"""What an agent does with the answers: it finds the slowest run, mends a wrong question, and reads
+one counter."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def test_the_list_of_runs_says_which_has_the_longest_steps(store: Path) -> None:
     with closing(sqlite3.connect(store)) as db:
         for run in (1, 2):
             taken = [
-                ns for (ns,) in db.execute("SELECT duration_ns FROM step WHERE run_id = ? AND phase = 'step'", (run,))
+                ns
+                for (ns,) in db.execute(
+                    "SELECT duration_ns FROM step WHERE run_id = ? AND phase = 'step'", (run,)
+                )
             ]
             assert rows[run]["step_median_ns"] == median(taken)
     assert rows[3]["step_median_ns"] is None
@@ -44,17 +48,28 @@ def test_the_list_of_runs_says_which_has_the_longest_steps(store: Path) -> None:
     assert said["units"]["step_median_ns"] == said["units"]["kernel_time_ns"] == "ns"
 
 
-def test_the_time_of_all_kernels_is_their_sum_and_null_where_one_has_none(tmp_path: Path, store: Path) -> None:
-    events = [kernel("gemm", 0, 10, device=0), kernel("add", 20, 5, device=0), annotation("ProfilerStep#3", 0, 30)]
+def test_the_time_of_all_kernels_is_their_sum_and_null_where_one_has_none(
+    tmp_path: Path, store: Path
+) -> None:
+    events = [
+        kernel("gemm", 0, 10, device=0),
+        kernel("add", 20, 5, device=0),
+        annotation("ProfilerStep#3", 0, 30),
+    ]
     (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     ingest(tmp_path / "t.json", tmp_path / "s.db")
     (row,) = ask(tmp_path / "s.db", "list_runs")["rows"]
     assert row["kernel_time_ns"] == (10 + 5) * 1000
     assert (row["step_median_ns"], row["clock"]) == (30 * 1000, None)
-    assert row["why_null"]["clock"] == "the report's own: its steps are ranges on the host", "steps were timed"
+    assert row["why_null"]["clock"] == "the report's own: its steps are ranges on the host", (
+        "steps were timed"
+    )
     counted = next(row for row in ask(store, "list_runs")["rows"] if row["id"] == 3)
     assert counted["kernel_time_ns"] is None
-    assert "duration" in counted["why_null"]["kernel_time_ns"] or "time" in counted["why_null"]["kernel_time_ns"]
+    assert (
+        "duration" in counted["why_null"]["kernel_time_ns"]
+        or "time" in counted["why_null"]["kernel_time_ns"]
+    )
 
 
 def test_errors_name_what_there_is_and_no_command_that_an_agent_has_not(store: Path) -> None:
@@ -69,7 +84,9 @@ def test_errors_name_what_there_is_and_no_command_that_an_agent_has_not(store: P
     assert "'runs' was unexpected" in unknown and "It takes limit, offset, run, name" in unknown
     every = (layer, column, table, batch, run, unknown, refused(store, "query", sql="SELECT ("))
     assert [
-        one for one in every if any(word in one for word in ("docs/", "perfctl ledger", "perfctl runs", "--"))
+        one
+        for one in every
+        if any(word in one for word in ("docs/", "perfctl ledger", "perfctl runs", "--"))
     ] == []
 
 
@@ -95,10 +112,16 @@ def test_counters_of_a_launch_can_be_chosen_by_name(store: Path) -> None:
 def test_findings_have_those_of_a_job_of_several_ranks_with_their_runs(tmp_path: Path) -> None:
     """Each rank computes 10 us and talks 20 us, 15 of them alone: 15 of 25."""
     for rank in (0, 1):
-        events = [kernel("gemm", 0, 10, device=0), kernel(RING, 5, 20, device=0), event("cpu_op", "aten::mm", 0, 1)]
+        events = [
+            kernel("gemm", 0, 10, device=0),
+            kernel(RING, 5, 20, device=0),
+            event("cpu_op", "aten::mm", 0, 1),
+        ]
         world = {"rank": rank, "world_size": 2}
         (tmp_path / f"w{rank}.json").write_text(
-            json.dumps({"schemaVersion": 1, "distributedInfo": world, "n": rank, "traceEvents": events})
+            json.dumps(
+                {"schemaVersion": 1, "distributedInfo": world, "n": rank, "traceEvents": events}
+            )
         )
     ingest(tmp_path, tmp_path / "s.db")
     said = ask(tmp_path / "s.db", "findings")

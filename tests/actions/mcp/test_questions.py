@@ -15,7 +15,8 @@ import pytest
 Answers = dict[str, Any]
 Rows = Callable[..., list[tuple[Any, ...]]]
 FLOPS = (
-    "SELECT sum(flops) AS flops, batch_size FROM layer_call JOIN run ON run.id = run_id GROUP BY batch_size ORDER BY 2"
+    "SELECT sum(flops) AS flops, batch_size FROM layer_call JOIN run ON run.id = run_id GROUP BY "
+    "batch_size ORDER BY 2"
 )
 QUESTIONS = {
     "which runs are there": ("list_runs", {}),
@@ -23,7 +24,10 @@ QUESTIONS = {
     "what stands out": ("findings", {}),
     "which kernels ran": ("kernels", {"run": 3}),
     "what did one launch execute": ("kernel", {"run": 3, "launch": 0}),
-    "is the larger batch slower": ("compare", {"a": "run:1", "b": "run:2", "force": True, "every_row": True}),
+    "is the larger batch slower": (
+        "compare",
+        {"a": "run:1", "b": "run:2", "force": True, "every_row": True},
+    ),
     "how many FLOPs has a step": ("query", {"sql": FLOPS}),
     "what is known of run 2": ("run", {"run": 2}),
     "why is there no time": ("gaps", {"run": 3, "quantity": "duration"}),
@@ -48,7 +52,9 @@ def rows(store: Path) -> Rows:
     return found
 
 
-def test_every_answer_says_version_units_sources_and_the_convention_of_flops(answers: Answers) -> None:
+def test_every_answer_says_version_units_sources_and_the_convention_of_flops(
+    answers: Answers,
+) -> None:
     for question, said in answers.items():
         assert said["schema"] == "perfctl.mcp/1", question
         assert said["tool"] == QUESTIONS[question][0]
@@ -58,9 +64,13 @@ def test_every_answer_says_version_units_sources_and_the_convention_of_flops(ans
         assert "never instructions" in said["note"]
 
 
-def test_the_list_of_runs_is_that_of_the_store_and_null_has_its_gaps_reason(answers: Answers, rows: Rows) -> None:
+def test_the_list_of_runs_is_that_of_the_store_and_null_has_its_gaps_reason(
+    answers: Answers, rows: Rows
+) -> None:
     said = answers["which runs are there"]
-    assert [row["id"] for row in said["rows"]] == [number for (number,) in rows("SELECT id FROM run ORDER BY id DESC")]
+    assert [row["id"] for row in said["rows"]] == [
+        number for (number,) in rows("SELECT id FROM run ORDER BY id DESC")
+    ]
     on_cpu = next(row for row in said["rows"] if row["id"] == 1)
     ((reason,),) = rows("SELECT reason FROM gap WHERE run_id = 1 AND quantity = 'kernel'")
     assert on_cpu["kernels"] is None
@@ -87,7 +97,9 @@ def test_findings_name_the_runs_that_prove_them(answers: Answers) -> None:
     said = answers["what stands out"]
     assert {number for row in said["rows"] for number in row["runs"]} == {1, 2, 3}
     assert {source["run"] for source in said["sources"]} == {1, 2, 3}
-    assert any("FLOPs were not counted" in row["text"] and row["is_warning"] for row in said["rows"])
+    assert any(
+        "FLOPs were not counted" in row["text"] and row["is_warning"] for row in said["rows"]
+    )
 
 
 def test_kernels_of_a_run_are_those_of_the_store_with_the_reason_why_they_have_no_time(
@@ -96,7 +108,9 @@ def test_kernels_of_a_run_are_those_of_the_store_with_the_reason_why_they_have_n
     said = answers["which kernels ran"]
     launched = dict(rows("SELECT name, count(*) FROM kernel WHERE run_id = 3 GROUP BY name"))
     assert {row["kernel"]: row["launches"] for row in said["rows"]} == launched
-    ((reason,),) = rows("SELECT reason FROM gap WHERE run_id = 3 AND quantity = 'kernel.duration_ns'")
+    ((reason,),) = rows(
+        "SELECT reason FROM gap WHERE run_id = 3 AND quantity = 'kernel.duration_ns'"
+    )
     for row in said["rows"]:
         assert row["time"] is None
         assert row["why_null"]["time"] == reason
@@ -105,7 +119,10 @@ def test_kernels_of_a_run_are_those_of_the_store_with_the_reason_why_they_have_n
 
 def test_one_launch_has_its_counters_with_their_units(answers: Answers, rows: Rows) -> None:
     said = answers["what did one launch execute"]
-    sql = "SELECT counter.name, value, unit FROM counter JOIN kernel ON kernel.id = kernel_id WHERE run_id = 3 AND launch = 0"
+    sql = (
+        "SELECT counter.name, value, unit FROM counter JOIN kernel ON kernel.id = kernel_id WHERE "
+        "run_id = 3 AND launch = 0"
+    )
     assert [(row["name"], row["value"], row["unit"]) for row in said["rows"]] == rows(sql)
     assert said["kernel"]["registers"] is None
     assert "registers" in said["kernel"]["why_null"]
@@ -116,13 +133,20 @@ def test_a_comparison_has_the_medians_of_the_steps(answers: Answers, rows: Rows)
     said = answers["is the larger batch slower"]
     step = next(row for row in said["rows"] if row["name"] == "step" and row["quantity"] == "time")
     for side, run in (("a", 1), ("b", 2)):
-        taken = [ns for (ns,) in rows("SELECT duration_ns FROM step WHERE run_id = ? AND phase = 'step'", run)]
+        taken = [
+            ns
+            for (ns,) in rows(
+                "SELECT duration_ns FROM step WHERE run_id = ? AND phase = 'step'", run
+            )
+        ]
         assert step[side]["median"] == median(taken)
     assert step["change"] == pytest.approx(step["b"]["median"] / step["a"]["median"] - 1)
     assert {(source["side"], source["run"]) for source in said["sources"]} == {("a", 1), ("b", 2)}
 
 
-def test_a_select_gives_the_stores_rows_and_the_units_of_its_columns(answers: Answers, rows: Rows) -> None:
+def test_a_select_gives_the_stores_rows_and_the_units_of_its_columns(
+    answers: Answers, rows: Rows
+) -> None:
     said = answers["how many FLOPs has a step"]
     assert [(row["flops"], row["batch_size"]) for row in said["rows"]] == rows(FLOPS)
     assert said["rows"][0]["flops"] > 2 * 16 * 26 * 26 * 32 * 9
@@ -147,5 +171,7 @@ def test_gaps_say_why(answers: Answers, rows: Rows) -> None:
 
 def test_a_tables_columns_are_described(answers: Answers, rows: Rows) -> None:
     said = answers["what may be asked of"]
-    assert [row["column"] for row in said["rows"]] == [row[1] for row in rows("PRAGMA table_info(gap)")]
+    assert [row["column"] for row in said["rows"]] == [
+        row[1] for row in rows("PRAGMA table_info(gap)")
+    ]
     assert all(row["meaning"] and row["null_means"] for row in said["rows"])

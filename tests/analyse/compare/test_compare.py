@@ -1,4 +1,5 @@
-"""Two sides with known changes: what was changed is found, and nothing else is. All runs here are synthetic."""
+"""Two sides with known changes: what was changed is found, and nothing else is. All runs here
+are synthetic."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ from tests.analyse.two_sides import TIMES
 
 
 def the_row(found: Comparison, name: str, quantity: str = "time") -> Row:
-    (row,) = (row for pair in found.pairs for row in pair.rows if row.name == name and row.key.quantity == quantity)
+    (row,) = (
+        row
+        for pair in found.pairs
+        for row in pair.rows
+        if row.name == name and row.key.quantity == quantity
+    )
     return row
 
 
@@ -39,10 +45,17 @@ def names(found: Comparison) -> set[str]:
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(side: Any, count: int) -> None:
+def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(
+    side: Any, count: int
+) -> None:
     dice = random.Random(1)
     found = compare(side("A", count, dice), side("B", count, dice, slower={"conv_b": 1.2}))
-    assert names(found) == {"step", "kernels of a step", "conv2 forward", "conv2 forward: conv_b<float>"}
+    assert names(found) == {
+        "step",
+        "kernels of a step",
+        "conv2 forward",
+        "conv2 forward: conv_b<float>",
+    }
     row = the_row(found, "conv2 forward: conv_b<float>")
     assert row.verdict == SLOWER
     assert row.change == pytest.approx(0.2, abs=0.03)
@@ -93,17 +106,33 @@ def test_one_run_each_of_few_steps_is_never_judged_and_says_why(side: Any) -> No
 
 def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
     dice = random.Random(6)
-    other = {(("conv2", "winograd") if key == ("conv2", "conv_b") else key): took for key, took in TIMES.items()}
+    other = {
+        (("conv2", "winograd") if key == ("conv2", "conv_b") else key): took
+        for key, took in TIMES.items()
+    }
     found = compare(side("A", 3, dice), side("B", 3, dice, times=other))
-    gone, new = the_row(found, "conv2 forward: conv_b<float>"), the_row(found, "conv2 forward: winograd<float>")
-    assert (gone.verdict, gone.b, gone.why) == (GONE, None, "in 3 of 3 runs of A, in none of 3 runs of B")
-    assert (new.verdict, new.a, new.why) == (NEW, None, "in 3 of 3 runs of B, in none of 3 runs of A")
+    gone, new = (
+        the_row(found, "conv2 forward: conv_b<float>"),
+        the_row(found, "conv2 forward: winograd<float>"),
+    )
+    assert (gone.verdict, gone.b, gone.why) == (
+        GONE,
+        None,
+        "in 3 of 3 runs of A, in none of 3 runs of B",
+    )
+    assert (new.verdict, new.a, new.why) == (
+        NEW,
+        None,
+        "in 3 of 3 runs of B, in none of 3 runs of A",
+    )
     assert {row.name for _, row in found.news} == {gone.name, new.name}
     assert the_row(found, "conv2 forward").a is not None
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_counted_flops_are_exact_and_any_difference_is_news(synthetic: ModuleType, share: float) -> None:
+def test_counted_flops_are_exact_and_any_difference_is_news(
+    synthetic: ModuleType, share: float
+) -> None:
     counted = [run for run in synthetic.gpu_pair(1, 64) if run.profiler == "ncu"]
     other = [
         replace(
@@ -112,7 +141,9 @@ def test_counted_flops_are_exact_and_any_difference_is_news(synthetic: ModuleTyp
             report=replace(
                 run.report,
                 counters=[
-                    c._replace(value=share * (c.value or 0)) if c.name.endswith("ffma_pred_on.sum") else c
+                    c._replace(value=share * (c.value or 0))
+                    if c.name.endswith("ffma_pred_on.sum")
+                    else c
                     for c in run.report.counters
                 ],
             ),
@@ -132,8 +163,11 @@ def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> 
     (run,) = (run for run in synthetic.gpu_pair(1, 64) if run.profiler == "ncu")
     first = next(c for c in run.report.counters if c.name.endswith("ffma_pred_on.sum"))
     moved = [c._replace(value=first.value + 3) if c is first else c for c in run.report.counters]
-    found = compare(Side("A", (run,)), Side("B", (replace(run, report=replace(run.report, counters=moved)),)))
-    assert [row.verdict for _, row in found.news] == [DIFFERS, DIFFERS]  # of the layer and of the step
+    found = compare(
+        Side("A", (run,)), Side("B", (replace(run, report=replace(run.report, counters=moved)),))
+    )
+    # of the layer and of the step
+    assert [row.verdict for _, row in found.news] == [DIFFERS, DIFFERS]
     row = the_row(found, "counted FLOPs", "flops")
     assert row.a is not None
     assert row.b is not None

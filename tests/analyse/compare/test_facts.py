@@ -112,7 +112,9 @@ def test_every_fact_is_in_the_table_once() -> None:
 def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "compare.md").read_text(encoding="utf-8")
     for fact in FACTS:
-        effect = "not comparable" if fact.blocks else "a possible cause" if fact.software else "said"
+        effect = (
+            "not comparable" if fact.blocks else "a possible cause" if fact.software else "said"
+        )
         assert f"| {fact.name} | {effect} |" in text
     for verdict, meaning in MEANING.items():
         assert f"| {verdict} | {meaning} |" in text
@@ -132,7 +134,8 @@ def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
     [
         ([(0.9, 1000), (0.9, 1300), (0.1, 1200)], "1200 MHz"),
         ([(0.9, 1000), (0.9, 1300)], "1150 MHz"),
-        ([(0.0, 400), (0.9, 1000), (None, 300), (0.9, 1300), (0.9, 1200)], "1200 MHz"),  # where it was in use
+        # where it was in use
+        ([(0.0, 400), (0.9, 1000), (None, 300), (0.9, 1300), (0.9, 1200)], "1200 MHz"),
         ([(0.0, 400), (None, 300), (0.0, 500)], "400 MHz"),  # nothing says when it was
         ([(0.9, None), (0.9, 0), (0.0, 700)], "700 MHz"),
         ([(0.9, None)], None),
@@ -150,8 +153,12 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
     assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
 
 
-@pytest.mark.parametrize(("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)])
-def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool, synthetic: ModuleType) -> None:
+@pytest.mark.parametrize(
+    ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
+)
+def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
+    other: int, same: bool, synthetic: ModuleType
+) -> None:
     a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
@@ -159,18 +166,26 @@ def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: b
     assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
 
 
-def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(synthetic: ModuleType) -> None:
+def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
+    synthetic: ModuleType,
+) -> None:
     bare, second = (
         replace(H200, clock_hz=None, driver_version=None),
         replace(H200, clock_hz=1_000_400_000, driver_version="9"),
     )
     own = synthetic.make_run(device=H200, devices=(second,))
-    assert (facts(own, own)["largest clock"][0], facts(own, own)["driver"][0]) == ("1980 MHz", "570.10")
+    assert (facts(own, own)["largest clock"][0], facts(own, own)["driver"][0]) == (
+        "1980 MHz",
+        "570.10",
+    )
     for run in (
         synthetic.make_run(device=bare, devices=(bare, second)),
         synthetic.make_run(device=None, devices=(second,)),
     ):
-        assert (facts(run, run)["largest clock"][0], facts(run, run)["driver"][0]) == ("1000 MHz", "9")
+        assert (facts(run, run)["largest clock"][0], facts(run, run)["driver"][0]) == (
+            "1000 MHz",
+            "9",
+        )
     none = synthetic.make_run(device=bare)
     assert not {"largest clock", "driver"} & set(facts(none, none))
 
@@ -180,28 +195,43 @@ def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults
 ) -> None:
     run = synthetic.make_run(precision=None, batch_size=None)
     assert facts(run, run) == {
-        "workload": ("mnist_cnn",) * 2, "variant": ("defaults",) * 2, "mode": ("train",) * 2,
-        "device": ("synthetic CPU",) * 2, "world_size": ("1",) * 2, "profiler version": ("2.8",) * 2,
-        "host": ("node1",) * 2, "origin": ("synthetic",) * 2,
-    }  # fmt: skip
+        "workload": ("mnist_cnn",) * 2,
+        "variant": ("defaults",) * 2,
+        "mode": ("train",) * 2,
+        "device": ("synthetic CPU",) * 2,
+        "world_size": ("1",) * 2,
+        "profiler version": ("2.8",) * 2,
+        "host": ("node1",) * 2,
+        "origin": ("synthetic",) * 2,
+    }
     assert differing([run], [run]) == []
     alone = synthetic.make_run(precision=None, batch_size=None, environment={"world_size": "1"})
     assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
 
 
-def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(synthetic: ModuleType) -> None:
+def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
+    synthetic: ModuleType,
+) -> None:
     cpu = [synthetic.make_run(environment={"threads": count}) for count in ("2", "4")]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
     assert differing(gpu[:1], gpu[1:]) == [("threads of the host", "2", "4", False)]
     assert [one[0] for one in differing(cpu[:1], gpu[1:])] == [
-        "device", "largest clock", "driver", "threads", "threads of the host",
-    ]  # fmt: skip
+        "device",
+        "largest clock",
+        "driver",
+        "threads",
+        "threads of the host",
+    ]
 
 
-@pytest.mark.parametrize(("name", "one", "other"), [
-    ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"), ("cpu_capability", "AVX512", "AVX2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"),
+        ("cpu_capability", "AVX512", "AVX2"),
+    ],
+)
 def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
     name: str, one: str, other: str, synthetic: ModuleType
 ) -> None:
@@ -211,8 +241,13 @@ def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
     assert differing(gpu[:1], gpu[1:]) == []
 
 
-def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(synthetic: ModuleType) -> None:
-    one, two = (synthetic.make_run(host=host, environment={"torch": torch}) for host, torch in (("x", "2"), ("y", "2")))
+def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
+    synthetic: ModuleType,
+) -> None:
+    one, two = (
+        synthetic.make_run(host=host, environment={"torch": torch})
+        for host, torch in (("x", "2"), ("y", "2"))
+    )
     assert differing([one, two], [two, one]) == []
     assert differing([one, two], [two]) == [("host", "x, y", "y", False)]
     other = replace(two, host="x", report=replace(two.report, environment={"torch": "3"}))

@@ -1,4 +1,5 @@
-"""One quantity of A against B: every figure of a row, and each verdict exactly at its boundary. Worked out by hand."""
+"""One quantity of A against B: every figure of a row, and each verdict exactly at its boundary.
+Worked out by hand."""
 
 from __future__ import annotations
 
@@ -31,13 +32,17 @@ FLOPS = Key("step", "flops", "counted FLOPs")
 PEAK = Key("step", "memory", "peak allocated")
 
 
-def seen(*values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True) -> Observed:
+def seen(
+    *values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True
+) -> Observed:
     return Observed(values, basis, trusted, note=note)
 
 
 def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
     """The row of one quantity; None is a run that does not have it."""
-    (row,) = rows([{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b])
+    (row,) = rows(
+        [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
+    )
     return row
 
 
@@ -123,20 +128,60 @@ def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> No
     ("a", "b", "verdict", "why"),
     [
         ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
-        ([seen(8, note="estimated: x")], [seen(8, note="estimated: x")], EQUAL, "the same count; estimated: x"),
+        (
+            [seen(8, note="estimated: x")],
+            [seen(8, note="estimated: x")],
+            EQUAL,
+            "the same count; estimated: x",
+        ),
         ([seen(8)], [seen(8, note="estimated: x")], EQUAL, "the same count; estimated: x"),
-        ([seen(8, note="a lower bound: y")] * 2, [seen(8, note="a lower bound: y")], EQUAL, "the same count; a lower bound: y"),
+        (
+            [seen(8, note="a lower bound: y")] * 2,
+            [seen(8, note="a lower bound: y")],
+            EQUAL,
+            "the same count; a lower bound: y",
+        ),
         ([seen(8)], [seen(8, note="a lower bound: y")], NOT_JUDGED, "a lower bound: y"),
-        ([seen(8, note="a lower bound: y")], [seen(9, note="a lower bound: y")], NOT_JUDGED, "a lower bound: y"),
-        ([seen(8, note="estimated: x")], [seen(9, note="a lower bound: y")], NOT_JUDGED, "a lower bound: y; estimated: x"),
+        (
+            [seen(8, note="a lower bound: y")],
+            [seen(9, note="a lower bound: y")],
+            NOT_JUDGED,
+            "a lower bound: y",
+        ),
+        (
+            [seen(8, note="estimated: x")],
+            [seen(9, note="a lower bound: y")],
+            NOT_JUDGED,
+            "a lower bound: y; estimated: x",
+        ),
         ([seen(8)], [seen(9)], DIFFERS, "counts are exact, so this is another computation"),
         ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, "counts are exact, so this is another computation"),
-        ([seen(8)], [seen(9, note="estimated: x")], DIFFERS, "counts are exact, so this is another computation; estimated: x"),
-        ([seen(8), seen(9)], [seen(8)], NOT_JUDGED, "the count is not the same in all repeats of one side"),
-        ([seen(8)], [seen(8), seen(9)], NOT_JUDGED, "the count is not the same in all repeats of one side"),
-        ([seen(8), seen(9)], [seen(8), seen(9)], NOT_JUDGED, "the count is not the same in all repeats of one side"),
+        (
+            [seen(8)],
+            [seen(9, note="estimated: x")],
+            DIFFERS,
+            "counts are exact, so this is another computation; estimated: x",
+        ),
+        (
+            [seen(8), seen(9)],
+            [seen(8)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
+        (
+            [seen(8)],
+            [seen(8), seen(9)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
+        (
+            [seen(8), seen(9)],
+            [seen(8), seen(9)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
     ],
-)  # fmt: skip
+)
 def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
     a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
 ) -> None:
@@ -155,7 +200,13 @@ UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
         ([5.0], [6.0], NOT_JUDGED, None, f"one run each: {UNKNOWN}"),
         ([5.0, 5.0], [6.0], NOT_JUDGED, None, f"B is one run: {UNKNOWN}"),
         ([5.0], [6.0, 6.0, 6.0], NOT_JUDGED, None, f"A is one run: {UNKNOWN}"),
-        ([5.0, 5.0], [6.0, 6.0, 6.0], NOT_JUDGED, 0.0, "the same in all 2 runs of A and in all 3 of B"),
+        (
+            [5.0, 5.0],
+            [6.0, 6.0, 6.0],
+            NOT_JUDGED,
+            0.0,
+            "the same in all 2 runs of A and in all 3 of B",
+        ),
         ([0.0, 0.0], [6.0, 6.0], NOT_JUDGED, None, "so the change is undefined"),
     ],
 )
@@ -171,7 +222,9 @@ def test_memory_with_a_spread_is_judged_like_a_time() -> None:
     for a, b in (((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))):
         row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
         assert (row.why, row.adjusted) == ("2 and 2 runs", None)
-        assert row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
+        assert (
+            row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
+        )
 
 
 @pytest.mark.parametrize(
@@ -180,24 +233,41 @@ def test_memory_with_a_spread_is_judged_like_a_time() -> None:
         ([seen(1.0)], [seen(2.0, basis="another")], "not the same clock: the clock / another"),
         ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; times come from nsys or torch"),
         ([seen(1.0)], [seen(2.0, trusted=False)], "the clock; times come from nsys or torch"),
-        ([seen(1.0), None], [seen(2.0)] * 2, "in 1 of 2 runs of A and 2 of 2 runs of B: not in every repeat"),
-        ([seen(1.0)] * 2, [None, None, seen(2.0)], "in 2 of 2 runs of A and 1 of 3 runs of B: not in every repeat"),
-        ([seen(1.0)] * 2, [seen(2.0)] * 2, "every repeat gave the same figure, so there is no spread"),
+        (
+            [seen(1.0), None],
+            [seen(2.0)] * 2,
+            "in 1 of 2 runs of A and 2 of 2 runs of B: not in every repeat",
+        ),
+        (
+            [seen(1.0)] * 2,
+            [None, None, seen(2.0)],
+            "in 2 of 2 runs of A and 1 of 3 runs of B: not in every repeat",
+        ),
+        (
+            [seen(1.0)] * 2,
+            [seen(2.0)] * 2,
+            "every repeat gave the same figure, so there is no spread",
+        ),
     ],
-)  # fmt: skip
-def test_a_time_that_cannot_be_judged_says_why(a: list[Observed | None], b: list[Observed | None], why: str) -> None:
+)
+def test_a_time_that_cannot_be_judged_says_why(
+    a: list[Observed | None], b: list[Observed | None], why: str
+) -> None:
     row = row_of(CONV, a, b)
     assert (row.verdict, row.why, row.p, row.interval) == (NOT_JUDGED, why, None, None)
 
 
 def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() -> None:
-    """Three runs with logarithms 0, 0.1 and 0.2 against one of 0.5: t = 0.4 / sqrt(0.01 / 3 + 0.01) = 2 sqrt 3."""
+    """Three runs with logarithms 0, 0.1 and 0.2 against one of 0.5: t = 0.4 / sqrt(0.01 / 3 +
+    0.01) = 2 sqrt 3."""
     row = row_of(CONV, [seen(1.0), seen(math.exp(0.1)), seen(math.exp(0.2))], [seen(math.exp(0.5))])
     assert row.p == pytest.approx(1 - math.sqrt(6 / 7))
     reach = 0.95 * math.sqrt(2 / (1 - 0.95**2)) * math.sqrt(0.04 / 3)
     assert row.interval == pytest.approx((math.exp(0.4 - reach) - 1, math.exp(0.4 + reach) - 1))
     assert row.change == pytest.approx(math.exp(0.4) - 1)
-    assert (row.adjusted, row.verdict) == (None, NOT_JUDGED), "rows of a level are judged together, later"
+    assert (row.adjusted, row.verdict) == (None, NOT_JUDGED), (
+        "rows of a level are judged together, later"
+    )
 
 
 PLAIN = row_of(CONV, [seen(1.0)], [seen(2.0)])

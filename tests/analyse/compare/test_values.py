@@ -16,9 +16,13 @@ from perfctl.records.run import Run
 HOST = "host clock around each step, while torch was recording"
 
 
-def kernel(name: str, took: float | None, step: int | None, layer: str | None = None, **more: object) -> Kernel:
+def kernel(
+    name: str, took: float | None, step: int | None, layer: str | None = None, **more: object
+) -> Kernel:
     direction = "forward" if layer else None
-    return Kernel(0, name, layer=layer, direction=direction, step=step, duration_ns=took)._replace(**more)
+    return Kernel(0, name, layer=layer, direction=direction, step=step, duration_ns=took)._replace(
+        **more
+    )
 
 
 def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observed]:
@@ -27,20 +31,32 @@ def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observe
 
 def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: ModuleType) -> None:
     steps = (
-        Step(1, "copy", None, 5), Step(0, "copy", None, 3), Step(0, "copy", None, 4), Step(1, "copy", None, None),
-        Step(0, "step", None, 200), Step(1, "step", None, 400), Step(2, "step", None, None), Step(0, "epoch", None, 9),
-        Step(1, "forward", None, 60), Step(0, "forward", None, 50), Step(0, "backward", None, None), Step(0, "rest", None, 8),
-    )  # fmt: skip
+        Step(1, "copy", None, 5),
+        Step(0, "copy", None, 3),
+        Step(0, "copy", None, 4),
+        Step(1, "copy", None, None),
+        Step(0, "step", None, 200),
+        Step(1, "step", None, 400),
+        Step(2, "step", None, None),
+        Step(0, "epoch", None, 9),
+        Step(1, "forward", None, 60),
+        Step(0, "forward", None, 50),
+        Step(0, "backward", None, None),
+        Step(0, "rest", None, 8),
+    )
     found = times(PreparedRun(synthetic.make_run(steps=steps, batch_size=8)))
     assert found == {
         Key("step", "time", "step"): Observed((200, 400), HOST),
         Key("step", "throughput", "samples per second"): Observed((4e7, 2e7), HOST),  # 8 in 200 ns
-        Key("step", "time", "copy"): Observed((7, 5), HOST),  # both copies of step 0; the one without a time of step 1 is none
+        # both copies of step 0; the one without a time of step 1 is none
+        Key("step", "time", "copy"): Observed((7, 5), HOST),
         Key("step", "time", "forward"): Observed((50, 60), HOST),
-    }  # fmt: skip
+    }
 
 
-@pytest.mark.parametrize(("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)])
+@pytest.mark.parametrize(
+    ("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)]
+)
 def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
     batch: int | None, shortest: int, speed: bool, synthetic: ModuleType
 ) -> None:
@@ -52,9 +68,10 @@ def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
 
 def test_without_times_of_steps_there_are_none_of_phases(synthetic: ModuleType) -> None:
     assert times(PreparedRun(synthetic.make_run(steps=(Step(0, "forward", None, 50),)))) == {}
-    assert times(PreparedRun(synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 50),)))) == {}, (
-        "ncu stretches steps"
-    )
+    assert (
+        times(PreparedRun(synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 50),))))
+        == {}
+    ), "ncu stretches steps"
 
 
 def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
@@ -69,10 +86,13 @@ def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
 
 def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType) -> None:
     kernels = [
-        kernel("gemm", 10, 0, "fc", grid_x=4, grid_y=2, grid_z=1), kernel("gemm", 20, 0, "fc", grid_x=8),
-        kernel("gemm", 30, 1, "fc", grid_x=8, grid_y=None), kernel("gemm", 99, None, "fc"), kernel("gemm", None, 1, "fc"),
+        kernel("gemm", 10, 0, "fc", grid_x=4, grid_y=2, grid_z=1),
+        kernel("gemm", 20, 0, "fc", grid_x=8),
+        kernel("gemm", 30, 1, "fc", grid_x=8, grid_y=None),
+        kernel("gemm", 99, None, "fc"),
+        kernel("gemm", None, 1, "fc"),
         kernel("void copy<int>", 5, 1, short_name="copy"),
-    ]  # fmt: skip
+    ]
     found = times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     gemm = Observed((30, 30), "kernels, nsys", True, ("8x1x1", "4x2x1"), 1.5)
     assert of_kernels(found) == {
@@ -84,20 +104,31 @@ def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType
     assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), "kernels, nsys")
 
 
-def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(synthetic: ModuleType) -> None:
-    kernels = [kernel("gemm", 10, None, "fc", grid_x=1), kernel("gemm", 30, None, "fc", grid_x=1)] * 2
+def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
+    synthetic: ModuleType,
+) -> None:
+    kernels = [
+        kernel("gemm", 10, None, "fc", grid_x=1),
+        kernel("gemm", 30, None, "fc", grid_x=1),
+    ] * 2
     steps = tuple(Step(number, "step", None, 100) for number in range(4))
     found = times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels, steps=steps)))
-    assert of_kernels(found) == {("fc", "forward", "gemm"): Observed((20,), "kernels, nsys", True, ("1x1x1",), 1.0)}
+    assert of_kernels(found) == {
+        ("fc", "forward", "gemm"): Observed((20,), "kernels, nsys", True, ("1x1x1",), 1.0)
+    }
     assert not any(key.layer == "not attributed" for key in found), "all of it belongs to a layer"
     whole = of_kernels(times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels))))
     basis = "sums over the whole report, whose number of steps is unknown"
     assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
 
 
-def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(synthetic: ModuleType) -> None:
+def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
+    synthetic: ModuleType,
+) -> None:
     kernels = [kernel("gemm", 1, 0, grid_x=size) for size in (7, 30, 5, 5, 30)]
-    (seen,) = of_kernels(times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))).values()
+    (seen,) = of_kernels(
+        times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
+    ).values()
     assert seen.grids == ("30x1x1", "5x1x1", "7x1x1")
 
 
@@ -113,7 +144,9 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(synt
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
     profiler: str, basis: str, trusted: bool, synthetic: ModuleType
 ) -> None:
-    found = times(PreparedRun(synthetic.make_run(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")])))
+    found = times(
+        PreparedRun(synthetic.make_run(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")]))
+    )
     (seen,) = of_kernels(found).values()
     assert (seen.basis, seen.trusted) == (basis, trusted)
     layers = [seen for key, seen in found.items() if key.level != "kernel"]
@@ -121,7 +154,9 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
     assert {seen.trusted for seen in layers} <= {trusted}
 
 
-def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up(synthetic: ModuleType) -> None:
+def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up(
+    synthetic: ModuleType,
+) -> None:
     found = times(PreparedRun(synthetic.cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
@@ -146,7 +181,9 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: Modu
         where: (count,) for where, count in expected.items()
     }
     assert found[Key("step", "flops", "counted FLOPs")].values == (sum(expected.values()),)
-    assert {(seen.basis, seen.note) for seen in found.values()} == {("counted by ncu, per step", None)}
+    assert {(seen.basis, seen.note) for seen in found.values()} == {
+        ("counted by ncu, per step", None)
+    }
 
 
 def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
@@ -156,7 +193,9 @@ def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
     key = Key("layer", "flops", "", "fc1", "forward")
     assert lower[key].note == "a lower bound: tensor: tensor counters were not collected"
     assert lower[key].values == flops(PreparedRun(run))[key].values
-    tensor = [one._replace(value=3) if "pipe_tensor" in one.name else one for one in run.report.counters]
+    tensor = [
+        one._replace(value=3) if "pipe_tensor" in one.name else one for one in run.report.counters
+    ]
     rough = flops(PreparedRun(replace(run, report=replace(run.report, counters=tensor))))
     assert rough[key].values == (2 * synthetic.macs("fc1", 64) + 3 * 512,)
     assert rough[key].note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
@@ -166,12 +205,15 @@ def test_without_a_single_count_there_is_no_total(synthetic: ModuleType) -> None
     run = counting(synthetic)
     silent = [one._replace(value=None) for one in run.report.counters]
     assert flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
-    assert not any(key.quantity == "flops" for key in observed(PreparedRun(synthetic.gpu_pair(1, 64)[0])))
+    assert not any(
+        key.quantity == "flops" for key in observed(PreparedRun(synthetic.gpu_pair(1, 64)[0]))
+    )
     assert any(key.quantity == "flops" for key in observed(PreparedRun(run)))
 
 
 def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
-    """Two runs of 200 and 400 ns: the median step is 300 ns, so 8 samples a step are 8 / 300 ns, and not the mean of both rates."""
+    """Two runs of 200 and 400 ns: the median step is 300 ns, so 8 samples a step are 8 / 300 ns,
+    and not the mean of both rates."""
     key = Key("step", "throughput", "samples per second")
     runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
     (row,) = rows(runs, runs)
@@ -184,7 +226,11 @@ def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: Modul
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
-    found = flops(PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept))))
+    found = flops(
+        PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept)))
+    )
     whole = found[Key("step", "flops", "counted FLOPs")]
     assert whole.note is None
-    assert whole.values == (sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),)
+    assert whole.values == (
+        sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),
+    )

@@ -11,7 +11,10 @@ from perfctl.records.report import Counter, Kernel
 
 
 def ops(prefix: str = "smsp__", **values: float | None) -> dict[str, float | None]:
-    return {f"{prefix}sass_thread_inst_executed_op_{op}_pred_on.sum": value for op, value in values.items()}
+    return {
+        f"{prefix}sass_thread_inst_executed_op_{op}_pred_on.sum": value
+        for op, value in values.items()
+    }
 
 
 ZEROS = dict.fromkeys(("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"), 0)
@@ -27,8 +30,13 @@ def test_a_multiply_add_counts_twice_and_nothing_is_multiplied_by_a_warp() -> No
 
 def test_tensor_operations_are_taken_as_they_are_and_sparsity_parts_are_not_added() -> None:
     name = "sm__ops_path_tensor_src_bf16_dst_fp32"
-    values = {f"{name}.sum": 800, f"{name}_sparsity_on.sum": 300, f"{name}_sparsity_off.sum": 500,
-              "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 8, "sm__ops_path_tensor_src_fp16.sum": 0}  # fmt: skip
+    values = {
+        f"{name}.sum": 800,
+        f"{name}_sparsity_on.sum": 300,
+        f"{name}_sparsity_off.sum": 500,
+        "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 8,
+        "sm__ops_path_tensor_src_fp16.sum": 0,
+    }
     assert kernel_flops(values, "9.0").tensor == Figure(808, "counted")
 
 
@@ -51,8 +59,12 @@ def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision(slack
     assert found.total.value == 2 * 10**9 and not found.total.lower_bound
 
 
-@pytest.mark.parametrize("name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"])
-def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(name: str | None) -> None:
+@pytest.mark.parametrize(
+    "name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"]
+)
+def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(
+    name: str | None,
+) -> None:
     """ptxas puts single half-precision multiply-adds for sm_80 there, as it does constants."""
     values = ops(**ZEROS | {"ffma": 1000, "hfma": 3200}) | {PIPE: 100}
     found = kernel_flops(values, "8.0", name=name)
@@ -71,7 +83,9 @@ def test_a_metric_repeated_by_sections_is_read_once() -> None:
 
 
 def test_flops_of_a_run_use_its_own_compute_capability(synthetic: object) -> None:
-    run = synthetic.make_run(device=synthetic.V100, counters=synthetic.fp_counters(3, 0, 0, 5, pipe=2))  # type: ignore[attr-defined]
+    run = synthetic.make_run(
+        device=synthetic.V100, counters=synthetic.fp_counters(3, 0, 0, 5, pipe=2)
+    )  # type: ignore[attr-defined]
     assert PreparedRun(run).flops[3].total.value == 2 * 5 + 512 * 2
 
 
@@ -79,7 +93,9 @@ HALF = ops(**ZEROS | {"ffma": 524_288, "fmul": 16_384, "hfma": 20_480})
 
 
 @pytest.mark.parametrize("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
-def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(pipe: dict[str, float]) -> None:
+def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(
+    pipe: dict[str, float],
+) -> None:
     found = kernel_flops(HALF | pipe, None)
     assert found.fp16.state == "refused" and "not known" in (found.fp16.reason or "")
     assert found.tensor.value is None
@@ -87,25 +103,40 @@ def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused
     assert set(found.total.missing) == {"fp16", "tensor"}
 
 
-def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_moves_constants_there() -> None:
+def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_moves_constants_there() -> (
+    None
+):
     assert kernel_flops(HALF | {PIPE: 0}, "8.0").fp16.value == 2 * 20_480
 
 
-@pytest.mark.parametrize(("capability", "state"), [("7.5", "estimated"), ("9.0", "counted"), ("10.0", "refused")])
+@pytest.mark.parametrize(
+    ("capability", "state"), [("7.5", "estimated"), ("9.0", "counted"), ("10.0", "refused")]
+)
 def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
     found = kernel_flops(HALF | {PIPE: 640}, capability, name="void scale(float *, int)").fp16
-    assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
+    assert (
+        found.state == state
+        and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
+    )
 
 
 def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:
     names = ["ampere_sgemm_128x64_tn", "my_copy(float *, int)"]
     kernels = [Kernel(launch, name) for launch, name in enumerate(names)]
-    counters = [Counter(launch, name, value, None) for launch in (0, 1)
-                for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip
+    counters = [
+        Counter(launch, name, value, None)
+        for launch in (0, 1)
+        for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()
+    ]
     run = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=counters)  # type: ignore[attr-defined]
-    assert [found.total for found in PreparedRun(run).flops.values()] == [Figure(14, "counted", reason)
-        for reason in ["HFMA2 moved constants and is left out; the tensor pipe only moved constants "
-                       "(HFMA2 = 32 x its instructions)"] * 2]  # fmt: skip
+    assert [found.total for found in PreparedRun(run).flops.values()] == [
+        Figure(14, "counted", reason)
+        for reason in [
+            "HFMA2 moved constants and is left out; the tensor pipe only moved constants "
+            "(HFMA2 = 32 x its instructions)"
+        ]
+        * 2
+    ]
     idle = [counter._replace(value=0) if counter.name == PIPE else counter for counter in counters]
     newer = synthetic.make_run(device=None, profiler="ncu", kernels=kernels, counters=idle)  # type: ignore[attr-defined]
     assert {found.fp16.state for found in PreparedRun(newer).flops.values()} == {

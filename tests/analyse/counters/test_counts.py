@@ -1,4 +1,5 @@
-"""Sums of weighted instructions, path by path: weights, what is lacking, and HFMA2 that only moves constants."""
+"""Sums of weighted instructions, path by path: weights, what is lacking, and HFMA2 that only
+moves constants."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ HALF = "HADD + HMUL + 2 HFMA"
 
 
 def ops(**values: float | None) -> dict[str, float | None]:
-    return {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value for op, value in values.items()}
+    return {
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value
+        for op, value in values.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -36,17 +40,27 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     ("values", "state", "reason"),
     [
         ({}, "not_collected", "fp64 counters were not collected (DADD, DMUL, DFMA)"),
-        ({"dadd": 1}, "not_collected", "only DADD was collected; without DMUL, DFMA it is no count of FLOPs"),
+        (
+            {"dadd": 1},
+            "not_collected",
+            "only DADD was collected; without DMUL, DFMA it is no count of FLOPs",
+        ),
         (
             {"dadd": 1, "dfma": 2},
             "not_collected",
             "only DADD, DFMA was collected; without DMUL it is no count of FLOPs",
         ),
         ({"dadd": 1, "dmul": None, "dfma": 2}, "not_available", "ncu printed no value for DMUL"),
-        ({"dadd": None, "dmul": None}, "not_available", "ncu printed no value for DADD, DMUL, DFMA"),
+        (
+            {"dadd": None, "dmul": None},
+            "not_available",
+            "ncu printed no value for DADD, DMUL, DFMA",
+        ),
     ],
 )
-def test_a_path_needs_all_of_its_instructions(values: dict[str, float | None], state: str, reason: str) -> None:
+def test_a_path_needs_all_of_its_instructions(
+    values: dict[str, float | None], state: str, reason: str
+) -> None:
     assert sums.weighted(ops(**values), "fp64") == missing(state, reason)
 
 
@@ -60,15 +74,21 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
 @pytest.mark.parametrize(
     ("capability", "packed", "value", "state", "missing"),
     [
-        ("9.0", {}, 7, "counted", ()), ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
-        (None, {}, 7, "counted", ()), ("10.0", {}, 7, "counted", ("packed fp32",)),
+        ("9.0", {}, 7, "counted", ()),
+        ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
+        (None, {}, 7, "counted", ()),
+        ("10.0", {}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 1}, 7, "counted", ("packed fp32",)),
         ("10.0", {"fadd2": 0, "fmul2": 0, "ffma2": 0}, 7, "counted", ()),
         ("12.0", {"fadd2": 100, "fmul2": 10, "ffma2": 1}, 7 + 200 + 20 + 4, "estimated", ()),
     ],
-)  # fmt: skip
+)
 def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
-    capability: str | None, packed: dict[str, float], value: float, state: str, missing: tuple[str, ...]
+    capability: str | None,
+    packed: dict[str, float],
+    value: float,
+    state: str,
+    missing: tuple[str, ...],
 ) -> None:
     found = sums.fp32(ops(fadd=1, fmul=2, ffma=2, **packed), capability)
     assert (found.value, found.state, found.missing) == (value, state, missing)
@@ -80,12 +100,18 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
 @pytest.mark.parametrize(
     ("names", "version", "doubled"),
     [
-        ((), None, False), ((), "2022.3.0", False), ((), "2024.3.2", False), ((), "2025.1.0", True), ((), "2026.1", True),
-        ((), "unknown", False), ((), "12025.1", False),
-        (("x.op_hfma_pred_on_x4",), "2022.3.0", True), (("x.op_hfma_pred_on_x2",), "2025.1.0", False),
+        ((), None, False),
+        ((), "2022.3.0", False),
+        ((), "2024.3.2", False),
+        ((), "2025.1.0", True),
+        ((), "2026.1", True),
+        ((), "unknown", False),
+        ((), "12025.1", False),
+        (("x.op_hfma_pred_on_x4",), "2022.3.0", True),
+        (("x.op_hfma_pred_on_x2",), "2025.1.0", False),
         (("x.op_hfma_pred_on_x2", "x.op_hfma_pred_on_x4"), None, True),
     ],
-)  # fmt: skip
+)
 def test_half_precision_is_weighed_as_that_version_of_ncu_does(
     names: tuple[str, ...], version: str | None, doubled: bool
 ) -> None:
@@ -94,9 +120,10 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(
     assert (found.value, found.state) == (126 * (2 if doubled else 1), "estimated")
     assert found.rule == ("2 HADD + 2 HMUL + 4 HFMA" if doubled else HALF)
     assert found.reason == (
-        "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used" if doubled
+        "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
+        if doubled
         else "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,12 +162,24 @@ def test_additions_alone_are_work_on_any_chip() -> None:
 def test_beside_moves_of_constants_only_additions_and_products_are_left() -> None:
     left_out = "HFMA2 moved constants and is left out"
     none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
-    assert (none.value, none.state, none.reason, none.rule) == (0, "counted", left_out, "HADD + HMUL")
+    assert (none.value, none.state, none.reason, none.rule) == (
+        0,
+        "counted",
+        left_out,
+        "HADD + HMUL",
+    )
     some = sums.fp16(ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", halves=False)
-    assert (some.value, some.state, some.reason, some.missing) == (24, "estimated", left_out, ("fp16 multiply-adds",))
+    assert (some.value, some.state, some.reason, some.missing) == (
+        24,
+        "estimated",
+        left_out,
+        ("fp16 multiply-adds",),
+    )
     assert some.rule == "2 HADD + 2 HMUL"
     assert sums.fp16(ops(hadd=5, hfma=99), "8.0", True, None).value is None
-    assert sums.fp16(ops(hadd=5, hmul=7, hfma=99), None, True, None).state == "refused", "an unknown chip"
+    assert sums.fp16(ops(hadd=5, hmul=7, hfma=99), None, True, None).state == "refused", (
+        "an unknown chip"
+    )
 
 
 @pytest.mark.parametrize(

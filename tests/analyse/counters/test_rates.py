@@ -1,4 +1,5 @@
-"""Counts from other forms of a counter: rates, averages, doubled rates. They are estimates, and whole or nothing."""
+"""Counts from other forms of a counter: rates, averages, doubled rates. They are estimates, and
+whole or nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ PIPE = "sm__inst_executed_pipe_tensor.sum"
 
 
 def ops(**values: float | None) -> dict[str, float | None]:
-    return {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value for op, value in values.items()}
+    return {
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value
+        for op, value in values.items()
+    }
 
 
 RATES = {
@@ -35,7 +39,10 @@ def test_rates_times_average_elapsed_cycles_give_the_counts_back_as_an_estimate(
 def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
     values = dict(RATES)
     cycles = values.pop("smsp__cycles_elapsed.avg")
-    values |= {"smsp__cycles_elapsed.avg.per_second": cycles * 1e9 / 52576, "gpu__time_duration.sum": 52576}
+    values |= {
+        "smsp__cycles_elapsed.avg.per_second": cycles * 1e9 / 52576,
+        "gpu__time_duration.sum": 52576,
+    }
     assert kernel_flops(values, "7.5").fp32.value == 1000 * 1000
 
 
@@ -59,7 +66,8 @@ def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
     ],
 )
 def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additions: int) -> None:
-    """One addition an element; the activation does one addition and ten multiply-adds an element."""
+    """One addition an element; the activation does one addition and ten multiply-adds
+    an element."""
     pytest.importorskip("ncu_report")
     from perfctl import parsers
 
@@ -75,7 +83,10 @@ def test_real_reports_that_hold_rate_and_sum_of_instructions_agree(shared: Path)
 
     report = parsers.parse(shared / "reports/ncu/rep/armleth_mlp_report.ncu-rep")
     values = values_by_launch(report.counters)[0]
-    rate, cycles = values["sm__inst_executed.sum.per_cycle_elapsed"], values["sm__cycles_elapsed.avg"]
+    rate, cycles = (
+        values["sm__inst_executed.sum.per_cycle_elapsed"],
+        values["sm__cycles_elapsed.avg"],
+    )
     assert rate is not None and cycles is not None
     assert rate * cycles == pytest.approx(values["smsp__inst_executed.sum"], rel=1e-12)
 
@@ -106,11 +117,13 @@ def test_a_doubled_rate_of_a_roofline_section_is_halved_again() -> None:
 
 
 def test_rates_too_coarse_for_counts_are_named_as_rates_with_their_counters() -> None:
-    rounded = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 35.19}
+    rounded = RATES | {
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 35.19
+    }
     found = kernel_flops(rounded, "7.5")
     assert found.fp32.value is None and found.total.value is None
     assert found.fp32.reason == found.total.reason
-    assert (
-        found.fp32.reason
-        == "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts follow"
+    assert found.fp32.reason == (
+        "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts "
+        "follow"
     )

@@ -16,17 +16,25 @@ TRAITS = (
     "Flash_{way}_kernel_traits<{w}, {m}, {n}, 4, false, false, cutlass::bfloat16_t, "
     "Flash_kernel_traits<{w}, {m}, {n}, 4, cutlass::bfloat16_t> >"
 )
-FORWARD = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::" + TRAITS.format(way="fwd", w=64, m=128, n=64)
-BACKWARD = "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<" + TRAITS.format(way="bwd", w=64, m=64, n=128)
+FORWARD = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::" + TRAITS.format(
+    way="fwd", w=64, m=128, n=64
+)
+BACKWARD = "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<" + TRAITS.format(
+    way="bwd", w=64, m=64, n=128
+)
 HOPPER = (
-    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
-    "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<192>, cute::C<128>, cute::C<64> >, 64, "
-    "cutlass::bfloat16_t, float, cutlass::arch::Sm90, {causal}, false, false, true>, X>>>"
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90"
+    "<flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, "
+    "cute::tuple<cute::C<192>, cute::C<128>, cute::C<64> >, 64, cutlass::bfloat16_t, float, "
+    "cutlass::arch::Sm90, {causal}, false, false, true>, X>>>"
 )
 
 
 def flags(dropout: bool = False, causal: bool = False) -> str:
-    return f", {str(dropout).lower()}, {str(causal).lower()}, false, false, true, true, false>(pytorch_flash::Flash_fwd_params)"
+    return (
+        f", {str(dropout).lower()}, {str(causal).lower()}, false, false, true, true, "
+        "false>(pytorch_flash::Flash_fwd_params)"
+    )
 
 
 def derived(name: str, shape: AttentionShape, grid: Grid | None = None) -> Derived | None:
@@ -34,7 +42,8 @@ def derived(name: str, shape: AttentionShape, grid: Grid | None = None) -> Deriv
 
 
 def brute(shape: AttentionShape, m: int, n: int) -> int:
-    """Tiles with at least one pair that the mask leaves, counted pair by pair at the tiles' corners."""
+    """Tiles with at least one pair that the mask leaves, counted pair by pair at the
+    tiles' corners."""
     shift = shape.keys - shape.queries
     return sum(
         min(row + m, shape.queries) - 1 + shift >= column
@@ -48,9 +57,13 @@ def test_forward_is_two_products_of_whole_tiles() -> None:
     assert found is not None and found.tensor == 2 * 8 * (8 * 16) * 128 * 64 * (64 + 64)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)]
+)
 @pytest.mark.parametrize(("m", "n"), [(128, 64), (64, 128), (64, 64), (192, 128)])
-def test_a_causal_mask_leaves_the_tiles_that_touch_it(queries: int, keys: int, m: int, n: int) -> None:
+def test_a_causal_mask_leaves_the_tiles_that_touch_it(
+    queries: int, keys: int, m: int, n: int
+) -> None:
     shape = replace(SHAPE, queries=queries, keys=keys)
     assert tiles_of(shape, m, n, True) == brute(shape, m, n)
 
@@ -75,10 +88,18 @@ def test_a_wider_kernel_computes_its_own_width() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["void flash_bwd_dot_do_o_kernel<true, " + TRAITS.format(way="bwd", w=64, m=64, n=128) + ">(flash::Flash_bwd_params)",
-     "void flash_bwd_convert_dq_kernel<" + TRAITS.format(way="bwd", w=64, m=64, n=128) + ">(flash::Flash_bwd_params)",
-     "void flash::flash_fwd_splitkv_combine_kernel<" + TRAITS.format(way="fwd", w=64, m=64, n=128) + ", 4, 1, true>(X)"],
-)  # fmt: skip
+    [
+        "void flash_bwd_dot_do_o_kernel<true, "
+        + TRAITS.format(way="bwd", w=64, m=64, n=128)
+        + ">(flash::Flash_bwd_params)",
+        "void flash_bwd_convert_dq_kernel<"
+        + TRAITS.format(way="bwd", w=64, m=64, n=128)
+        + ">(flash::Flash_bwd_params)",
+        "void flash::flash_fwd_splitkv_combine_kernel<"
+        + TRAITS.format(way="fwd", w=64, m=64, n=128)
+        + ", 4, 1, true>(X)",
+    ],
+)
 def test_what_only_sums_or_converts_has_no_products(name: str) -> None:
     assert derived(name, replace(SHAPE, backward="bwd" in name)) is None
 
@@ -101,13 +122,16 @@ def test_flash_attention_3_states_its_tile_in_a_tuple(causal: bool) -> None:
 
 
 def test_memory_efficient_attention_fills_tiles_and_steps() -> None:
-    """1,000 keys in tiles of 64: 16 tiles for the scores; the last of the second product takes 64 of its 40 keys' 32-steps."""
+    """1,000 keys in tiles of 64: 16 tiles for the scores; the last of the second product takes 64
+    of its 40 keys' 32-steps."""
     found = derived("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(X)", replace(SHAPE, width=40))
     scores, values = 1024 * 64, 64 * (15 * 64 + 64)  # width 40 takes two steps of 32
     assert found is not None and found.tensor == 2 * 8 * 16 * 64 * (scores + values)
 
 
-def test_memory_efficient_attention_in_fp32_is_three_tf32_products_from_ampere_on_and_ffma_before() -> None:
+def test_memory_efficient_attention_in_fp32_is_three_tf32_products_from_ampere_on_and_ffma_before() -> (
+    None
+):
     shape = replace(SHAPE, queries=128, keys=128)
     macs = 8 * 2 * 64 * (128 * 64 + 64 * 128)
     late = derived("fmha_cutlassF_f32_aligned_64x64_rf_sm80(X)", shape)
@@ -134,7 +158,10 @@ def test_its_backward_has_five_products() -> None:
 
 
 def test_cudnn_prints_its_tile_and_not_its_mask() -> None:
-    name = "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_6_128x64x64_4x1x1_cga1x1x1_kernel0_0"
+    name = (
+        "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_6_128x64x64_4x1x1_cga1x1x1"
+        "_kernel0_0"
+    )
     found = derived(name, SHAPE)
     assert found is not None and found.tensor == 2 * 8 * (8 * 16) * 128 * 64 * 128
     assert derived(name, replace(SHAPE, causal=True)) is None

@@ -13,7 +13,12 @@ def conv(batch: int, channels: int, filters: int, side: int) -> Work:
     return Work(ConvShape(batch, channels, filters, side, side, 3, 3))
 
 
-WORKS = (conv(BATCH, *CONV1), conv(BATCH, *CONV2), Work(GemmShape(BATCH, 128, 9216)), Work(GemmShape(BATCH, 10, 128)))
+WORKS = (
+    conv(BATCH, *CONV1),
+    conv(BATCH, *CONV2),
+    Work(GemmShape(BATCH, 128, 9216)),
+    Work(GemmShape(BATCH, 10, 128)),
+)
 
 
 def test_fadd_alone_tells_the_layer_the_batch_and_the_multiply_adds() -> None:
@@ -34,7 +39,8 @@ def test_an_addition_more_than_the_rule_gives_fits_no_work() -> None:
 
 
 def test_a_batch_that_fills_its_last_tile_in_part_has_more_additions_than_outputs() -> None:
-    """One image has 4.5 tiles of 128 outputs: the kernel adds in 5 of them, so that one addition per output is not its count."""
+    """One image has 4.5 tiles of 128 outputs: the kernel adds in 5 of them, so that one addition
+    per output is not its count."""
     assert complete(SCUDNN, {"fadd": 64 * 24 * 24}, WORKS, BATCH) is None
 
 
@@ -44,4 +50,6 @@ def test_two_works_that_fit_alike_but_multiply_differently_give_nothing() -> Non
 
 
 def test_a_kernel_without_a_rule_stays_without_a_count() -> None:
-    assert complete(Launch("elementwise_kernel"), {"fadd": 1000 * 64 * 24 * 24}, WORKS, BATCH) is None
+    assert (
+        complete(Launch("elementwise_kernel"), {"fadd": 1000 * 64 * 24 * 24}, WORKS, BATCH) is None
+    )

@@ -1,4 +1,5 @@
-"""What library kernels execute follows from name, grid and shape: values worked out from the dimensions."""
+"""What library kernels execute follows from name, grid and shape: values worked out from
+the dimensions."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from perfctl.orchestrator.analyse.derived.rules import derive, error_of
 from perfctl.orchestrator.analyse.kernels.grids import GemmShape
 
 
-def gemm(name: str, m: int, n: int, k: int, grid: tuple[int, int, int] | None = None, **more: object) -> Derived | None:
-    return derive(Launch(name, grid, scale=more.pop("scale", None)), Work(GemmShape(m, n, k), **more))  # type: ignore[arg-type]
+def gemm(
+    name: str, m: int, n: int, k: int, grid: tuple[int, int, int] | None = None, **more: object
+) -> Derived | None:
+    return derive(
+        Launch(name, grid, scale=more.pop("scale", None)), Work(GemmShape(m, n, k), **more)
+    )  # type: ignore[arg-type]
 
 
 def test_an_sgemm_fills_tiles_and_steps_of_eight() -> None:
@@ -25,7 +30,9 @@ def test_an_sgemm_fills_tiles_and_steps_of_eight() -> None:
 
 
 def test_a_bias_that_the_product_adds_is_a_multiply_add_for_each_value_of_its_tiles() -> None:
-    with_bias, without = (gemm("ampere_sgemm_64x64_tn", 64, 64, 64, onto=onto) for onto in (True, False))
+    with_bias, without = (
+        gemm("ampere_sgemm_64x64_tn", 64, 64, 64, onto=onto) for onto in (True, False)
+    )
     assert with_bias is not None and without is not None
     assert with_bias.ffma == (without.ffma or 0) + 64 * 64
 
@@ -34,7 +41,9 @@ SPLIT = Launch("ampere_sgemm_32x128_tn", (2, 8, 15))
 """983 x 49, a sum of 1,024 in 15 parts: 2 x 8 tiles of 32 x 128."""
 
 
-def test_the_grid_says_how_often_a_sum_is_split_and_the_shorter_last_part_is_padded_by_itself() -> None:
+def test_the_grid_says_how_often_a_sum_is_split_and_the_shorter_last_part_is_padded_by_itself() -> (
+    None
+):
     found = derive(replace(SPLIT, reduced=False), Work(GemmShape(983, 49, 1024)))
     assert found is not None
     part, last = 69, 1024 - 14 * 69
@@ -56,26 +65,42 @@ def test_parts_that_wait_in_a_workspace_are_not_added_by_the_product(
     reduced: bool | None, rows: int, added: int
 ) -> None:
     grid = (2, ceil(rows / 128), 15)
-    found = derive(replace(SPLIT, grid=grid, reduced=reduced), Work(GemmShape(rows, 49, 1024), onto=True))
+    found = derive(
+        replace(SPLIT, grid=grid, reduced=reduced), Work(GemmShape(rows, 49, 1024), onto=True)
+    )
     assert found is not None
     values, deep = 64 * ceil(rows / 128) * 128, 14 * 72 + 64
     assert found.ffma == values * (deep + added)
 
 
-@pytest.mark.parametrize(("flags", "more"), [("true, false, false", 0), ("(bool)1, (bool)1, (bool)0", 1)])
+@pytest.mark.parametrize(
+    ("flags", "more"), [("true, false, false", 0), ("(bool)1, (bool)1, (bool)0", 1)]
+)
 def test_a_reduction_adds_every_part_of_an_output_and_scales_it_once(flags: str, more: int) -> None:
-    name = f"void splitKreduce_kernel<32, 16, int, float, float, float, float, {flags}>(cublasSplitKParams<float>)"
+    name = (
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, "
+        f"{flags}>(cublasSplitKParams<float>)"
+    )
     product = Launch("ampere_sgemm_32x32_sliced1x4_tn", (8, 2, 4))
     found = derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(40, 256, 256)))
-    assert found is not None and (found.ffma, found.fmul, found.fadd) == (0, 40 * 256, 40 * 256 * (4 + more))
-    assert derive(Launch(name, (64, 1, 1)), Work(GemmShape(40, 256, 256))) is None, "how many parts is not known"
-    assert derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(80, 256, 256))) is None, "of another product"
+    assert found is not None and (found.ffma, found.fmul, found.fadd) == (
+        0,
+        40 * 256,
+        40 * 256 * (4 + more),
+    )
+    assert derive(Launch(name, (64, 1, 1)), Work(GemmShape(40, 256, 256))) is None, (
+        "how many parts is not known"
+    )
+    assert (
+        derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(80, 256, 256))) is None
+    ), "of another product"
 
 
 def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
     name = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(P)"
     shape = GemmShape(300, 500, 100)
-    for grid in ((4, 2, 1), (8, 1, 1), (16, 1, 1)):  # 4 x 2 tiles; two and four rows of them beside each other
+    # 4 x 2 tiles; two and four rows of them beside each other
+    for grid in ((4, 2, 1), (8, 1, 1), (16, 1, 1)):
         found = derive(Launch(name, grid), Work(shape))
         assert found is not None and found.ffma == (4 * 128) * (2 * 256) * 104
         assert found.fmul == (4 * 128) * (2 * 256)
@@ -83,7 +108,10 @@ def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
 
 
 def test_what_the_epilogue_of_an_xmma_kernel_does_is_not_known() -> None:
-    name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"
+    name = (
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4"
+        "_alignc4_execute_kernel__5x_cublas"
+    )
     found = gemm(name, 100, 200, 36)
     assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 40, None)
     assert error_of([found.family]).endswith("not verified on silicon")
@@ -108,7 +136,13 @@ def test_a_grid_of_another_shape_has_no_rule() -> None:
 
 
 def test_few_rows_are_filled_up_to_the_columns_of_gemm_sn() -> None:
-    found = gemm("void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 6, 7, false, X>(Y)", 11, 98, 1024, onto=True)
+    found = gemm(
+        "void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 6, 7, false, X>(Y)",
+        11,
+        98,
+        1024,
+        onto=True,
+    )
     assert found is not None
     assert found.ffma == 12 * 98 * 1024 + 11 * 98
     assert found.fmul == 11 * 104 * 1024 / 8  # outputs in steps of 8
@@ -116,7 +150,10 @@ def test_few_rows_are_filled_up_to_the_columns_of_gemm_sn() -> None:
 
 
 def test_a_product_with_a_vector_is_not_padded() -> None:
-    name = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, X>(Y)"
+    name = (
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
+        "X>(Y)"
+    )
     found = gemm(name, 1, 101, 4096)
     assert found is not None
     assert (found.ffma, found.fmul) == (101 * 4096, 104 * 4096 / 8)
@@ -124,7 +161,10 @@ def test_a_product_with_a_vector_is_not_padded() -> None:
 
 
 def test_a_vector_s_sum_may_be_split_over_blocks() -> None:
-    name = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, X>(Y)"
+    name = (
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
+        "X>(Y)"
+    )
     found = gemm(name, 1, 512, 8192, (512, 1, 4))
     assert found is not None and found.fadd == 512 * 4 * (31 + 16 * (2048 // 512 - 1))
 
@@ -147,23 +187,34 @@ def test_tensor_products_are_computed_in_whole_tiles() -> None:
 def test_a_product_of_the_size_that_was_counted_on_a_v100() -> None:
     """HMMA.884 steps counted there: 33,554,432,000 of 512 FLOPs, for 20,480 cubed."""
     found = gemm(
-        "void cutlass::Kernel<cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8>(T1::Params)", 20480, 20480, 20480
+        "void cutlass::Kernel<cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8>(T1::Params)",
+        20480,
+        20480,
+        20480,
     )
     assert found is not None and found.tensor == 33_554_432_000 * 512
 
 
 def test_no_rule_where_the_way_a_tile_lies_decides_and_no_grid_says_it() -> None:
-    assert gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 256, 256, 64) is not None
+    assert (
+        gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 256, 256, 64) is not None
+    )
     lying = gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 64, 300, 64)
     assert lying is None
 
 
-FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, false, false, cutlass::half_t>, false, {}>(P)"
+FLASH = (
+    "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, false, false, cutlass::half_t>, "
+    "false, {}>(P)"
+)
 
 
 def test_a_causal_mask_skips_tiles_above_the_diagonal_only() -> None:
     both = [
-        derive(Launch(FLASH.format(str(causal).lower())), Work(AttentionShape(2, 8, 256, 256, 64, 64, causal)))
+        derive(
+            Launch(FLASH.format(str(causal).lower())),
+            Work(AttentionShape(2, 8, 256, 256, 64, 64, causal)),
+        )
         for causal in (False, True)
     ]
     tiles = [None if one is None else (one.tensor or 0) / (2 * 16 * 128 * 64 * 128) for one in both]
@@ -172,7 +223,8 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal_only() -> None:
 
 def test_flash_backward_does_five_products_for_two() -> None:
     name = (
-        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 64, 128, 8, half_t>, false>(P)"
+        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 64, 128, 8, "
+        "half_t>, false>(P)"
     )
     shape = AttentionShape(1, 4, 128, 128, 64, 64, backward=True)
     found = derive(Launch(name), Work(shape))
@@ -180,8 +232,14 @@ def test_flash_backward_does_five_products_for_two() -> None:
 
 
 def test_a_swizzled_grid_says_how_the_tiles_of_a_tensor_product_lie() -> None:
-    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12 fit into none of 104."""
-    name = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>(int)"
+    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12
+    fit into none of 104."""
+    name = (
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>"
+        "(int)"
+    )
     found = gemm(name, 788, 768, 768, (104, 1, 1))
-    assert found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
+    assert (
+        found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
+    )
     assert gemm(name, 788, 768, 768, (7 * 13 * 12 * 6, 1, 1)) is None  # fits both ways

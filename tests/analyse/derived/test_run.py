@@ -1,4 +1,5 @@
-"""A run without counters gets derived counts, marked as such; where counters exist both stand side by side."""
+"""A run without counters gets derived counts, marked as such; where counters exist both stand side
+by side."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def analysed(*profilers: str, scenario: Scenario = PADDED) -> Analysis:
 
 
 def row_of(found: Analysis, layer: str, direction: str = "forward") -> LedgerRow:
-    return next(row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction))
+    return next(
+        row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)
+    )
 
 
 def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
@@ -43,12 +46,17 @@ def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
 
 def test_derived_counts_give_verdicts() -> None:
     found = analysed("nsys")
-    assert "tile padding" in {item.rule for item in found.judgement.at(BATCH, "conv2", "forward").verdicts}
+    assert "tile padding" in {
+        item.rule for item in found.judgement.at(BATCH, "conv2", "forward").verdicts
+    }
     said = next(
-        one.sentence for one in headlines(found.judgement, found.ledger) if one.sentence.startswith("conv2 forward")
+        one.sentence
+        for one in headlines(found.judgement, found.ledger)
+        if one.sentence.startswith("conv2 forward")
     )
     assert said.startswith(
-        "conv2 forward executed 2.01 times the FLOPs on paper at batch 16, derived from its kernels: tile"
+        "conv2 forward executed 2.01 times the FLOPs on paper at batch 16, derived from its "
+        "kernels: tile"
     )
 
 
@@ -65,7 +73,8 @@ def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
     row = row_of(analysed("nsys", "ncu"), "conv2")
     assert row.counted.state == "counted"
     assert row.derived is not None and row.derived.state == "derived"
-    assert row.derived.value == pytest.approx(row.counted.value, rel=0.01)  # the epilogue is not simulated
+    # the epilogue is not simulated
+    assert row.derived.value == pytest.approx(row.counted.value, rel=0.01)
 
 
 def test_a_derived_cell_looks_different_and_states_rule_and_error() -> None:
@@ -82,7 +91,9 @@ def test_without_shapes_nothing_is_derived() -> None:
     assert (row.counted.value, row.counted.state, row.derived) == (None, "not_collected", None)
 
 
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
+)
 
 
 def test_an_elementwise_addition_is_a_multiply_add_for_each_element() -> None:
@@ -103,7 +114,8 @@ def test_what_moves_values_executes_no_floating_point_instruction() -> None:
 def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
     product = "ampere_sgemm_32x32_sliced1x4_tn"
     reduction = (
-        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, false>(cublasSplitKParams)"
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, "
+        "false>(cublasSplitKParams)"
     )
     launches = [
         (Kernel(number, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2]), key)
@@ -120,36 +132,49 @@ def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
     ]
     found = derived_counts(launches, ops)
     values = 64 * 256
-    assert found[0].ffma == values * 256  # its parts wait for the reduction, which adds the bias, too
-    assert found[1].ffma == values * (256 + 1 + 1)  # the second part, and the bias, are added to what is there
+    # its parts wait for the reduction, which adds the bias, too
+    assert found[0].ffma == values * 256
+    # the second part, and the bias, are added to what is there
+    assert found[1].ffma == values * (256 + 1 + 1)
     assert (found[2].fadd, found[2].fmul) == (40 * 256 * (4 + 1), 40 * 256)
 
 
-TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"
+TF32 = (
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k"
+    "_off_kernel__5x_cublas"
+)
 
 
 def on_hopper(run: Run) -> Run:
-    """The run with fc1's forward product done by ``TF32``: no FFMA, and 1,000 instructions of the tensor pipe."""
+    """The run with fc1's forward product done by ``TF32``: no FFMA, and 1,000 instructions of the
+    tensor pipe."""
     changed = {
         kernel.launch: kernel._replace(name=TF32, grid_x=132, grid_y=1, grid_z=1)
         for kernel in run.report.kernels
-        if (kernel.layer, kernel.direction) == ("fc1", "forward") and recognise(kernel.name).family == "gemm"
+        if (kernel.layer, kernel.direction) == ("fc1", "forward")
+        and recognise(kernel.name).family == "gemm"
     }
     values = {"_op_ffma_": 0, "pipe_tensor.sum": 1000}
     counters = [
-        one._replace(value=next((value for part, value in values.items() if part in one.name), one.value))
-        if one.launch in changed else one
+        one._replace(
+            value=next((value for part, value in values.items() if part in one.name), one.value)
+        )
+        if one.launch in changed
+        else one
         for one in run.report.counters
-    ]  # fmt: skip
+    ]
     kernels = [changed.get(kernel.launch, kernel) for kernel in run.report.kernels]
     return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
 
 
 @pytest.mark.parametrize("profiler", ["nsys", "ncu"])
 def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: str) -> None:
-    """With derived counts from a trace alone, and with counters of an ncu that has none of tensor operations."""
+    """With derived counts from a trace alone, and with counters of an ncu that has none of
+    tensor operations."""
     scenario = Scenario(forward={"conv2": "tf32"}, batches=(BATCH,), counters="old ncu")
-    (study,) = studies([on_hopper(run) for run in make_runs(scenario) if run.profiler in ("nsys", profiler)])
+    (study,) = studies(
+        [on_hopper(run) for run in make_runs(scenario) if run.profiler in ("nsys", profiler)]
+    )
     found = analyse(study)
     assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").verdicts}
     counted = row_of(found, "fc1").counted

@@ -32,7 +32,9 @@ def silicon(file: str = "silicon") -> ModuleType:
     return module
 
 
-def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(shared: Path) -> None:
+def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(
+    shared: Path,
+) -> None:
     found = list(silicon().rows(shared / "datasets" / "a100_operators"))
     assert len(found) > 1_000
     assert sum(silicon().near(row.error) for row in found) >= 0.995 * len(found)
@@ -46,7 +48,12 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
         families[row.family].append(row)
     measured = silicon().facts(families) | silicon("silicon_reports").facts(shared / "reports")
     stated = {
-        family: {"launches": one.launches, "within": one.within, "worst": one.worst, "chip": one.chip}
+        family: {
+            "launches": one.launches,
+            "within": one.within,
+            "worst": one.worst,
+            "chip": one.chip,
+        }
         for family, one in verified().items()
         if family in measured
     }
@@ -87,13 +94,16 @@ BERT = ("reports", "ncu", "csv_long", "leleucas_bert_nsight_with_prof_lines.csv"
 
 
 def test_a_counted_product_in_four_parts_and_its_reduction_come_out_exactly(shared: Path) -> None:
-    """A Linear layer of a small BERT on an A100: 40 rows of 256, with 256 inputs; its reduction adds a bias the second time."""
+    """A Linear layer of a small BERT on an A100: 40 rows of 256, with 256 inputs; its reduction
+    adds a bias the second time."""
     shape, wanted = GemmShape(40, 256, 256), {}
     lines = shared.joinpath(*BERT).read_text(encoding="utf-8").splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
     names = {}
     for line in csv.DictReader(lines[start:]):
-        if found := re.search(r"thread_inst_executed_op_(ffma|fmul|fadd)_pred_on", line["Metric Name"]):
+        if found := re.search(
+            r"thread_inst_executed_op_(ffma|fmul|fadd)_pred_on", line["Metric Name"]
+        ):
             wanted[int(line["ID"]), found[1]] = float(line["Metric Value"].replace(",", ""))
             names[int(line["ID"])] = line["Kernel Name"]
     reductions = [launch for launch, name in names.items() if "splitKreduce" in name]
@@ -103,4 +113,6 @@ def test_a_counted_product_in_four_parts_and_its_reduction_come_out_exactly(shar
         for number, one in ((launch - 1, product), (launch, Launch(names[launch], before=product))):
             found = derive(one, Work(shape, onto=True))
             assert found is not None
-            assert all(getattr(found, kind) == wanted[number, kind] for kind in ("ffma", "fmul", "fadd"))
+            assert all(
+                getattr(found, kind) == wanted[number, kind] for kind in ("ffma", "fmul", "fadd")
+            )

@@ -1,4 +1,5 @@
-"""Products and convolutions on tensor cores, in whole tiles: values worked out from the dimensions."""
+"""Products and convolutions on tensor cores, in whole tiles: values worked out from
+the dimensions."""
 
 from __future__ import annotations
 
@@ -15,11 +16,19 @@ from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Gri
 from perfctl.records.paper import OpShape
 
 S16816 = "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn"
-XMMA = "sm80_xmma_{}_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x64x32_stage4_warpsize2x2x1_g1_tensor16x8x16"
-SM90 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"
+XMMA = (
+    "sm80_xmma_{}_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x64x32_stage4"
+    "_warpsize2x2x1_g1_tensor16x8x16"
+)
+SM90 = (
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k"
+    "_off_kernel__5x_cublas"
+)
 
 
-def product(name: str, m: int, n: int, k: int, grid: Grid | None = None, batch: int = 1) -> Derived | None:
+def product(
+    name: str, m: int, n: int, k: int, grid: Grid | None = None, batch: int = 1
+) -> Derived | None:
     return derive(Launch(name, grid), Work(GemmShape(m, n, k, batch)))
 
 
@@ -32,20 +41,68 @@ def whole(length: int, step: int) -> int:
     [  # (outputs along the tile's first side, as cuBLAS does), or rows along it
         (S16816, 100, 1000, 100, (8, 2, 1), whole(1000, 128) * whole(100, 64) * whole(100, 64)),
         (S16816, 100, 1000, 100, (1, 16, 1), whole(100, 128) * whole(1000, 64) * whole(100, 64)),
-        ("cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8", 20480, 20480, 20480, (1280, 20, 1), 20480**3),
-        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_nt_align4", 512, 128, 100, (2, 2, 1), 512 * 128 * 112),
+        (
+            "cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8",
+            20480,
+            20480,
+            20480,
+            (1280, 20, 1),
+            20480**3,
+        ),
+        (
+            "cutlass_80_tensorop_s1688gemm_256x64_16x4_nt_align4",
+            512,
+            128,
+            100,
+            (2, 2, 1),
+            512 * 128 * 112,
+        ),
         ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", 128, 64, 33, (1, 1, 1), 128 * 64 * 64),
         ("volta_h884gemm_256x64_ldg8_tn", 256, 256, 64, (1, 4, 1), 256 * 256 * 64),
         (SM90, 512, 512, 4096, (132, 1, 1), 512 * 512 * 4096),
-        ("nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNN", 4096, 4096, 1000, (132, 1, 1), 4096 * 4096 * 1024),
-        ("cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x128x64_2x1x1_0_tnn_align8_warpspecialized",
-         512, 512, 128, (132, 1, 1), 512 * 512 * 128),
-        ("turing_int8_i8816gemm_int8_128x128_ldg16_stages_64x1_tn", 256, 256, 128, (2, 2, 1), 256 * 256 * 128),
-        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
-         256, 256, 256, (4, 1, 1), 256**3),
+        (
+            "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNN",
+            4096,
+            4096,
+            1000,
+            (132, 1, 1),
+            4096 * 4096 * 1024,
+        ),
+        (
+            (
+                "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x128x64_2x1x1_0_tnn"
+                "_align8_warpspecialized"
+            ),
+            512,
+            512,
+            128,
+            (132, 1, 1),
+            512 * 512 * 128,
+        ),
+        (
+            "turing_int8_i8816gemm_int8_128x128_ldg16_stages_64x1_tn",
+            256,
+            256,
+            128,
+            (2, 2, 1),
+            256 * 256 * 128,
+        ),
+        (
+            (
+                "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_warpgroupsize1x1x1"
+                "_execute_segment_k_off_kernel__5x_cublas"
+            ),
+            256,
+            256,
+            256,
+            (4, 1, 1),
+            256**3,
+        ),
     ],
-)  # fmt: skip
-def test_a_product_fills_tiles_and_steps(name: str, m: int, n: int, k: int, grid: Grid, tiles: int) -> None:
+)
+def test_a_product_fills_tiles_and_steps(
+    name: str, m: int, n: int, k: int, grid: Grid, tiles: int
+) -> None:
     found = product(name, m, n, k, grid)
     assert found is not None and found.tensor == 2 * tiles
 
@@ -62,7 +119,10 @@ def test_an_orientation_that_matters_and_is_not_known_has_no_rule() -> None:
 
 def test_tiles_of_cutlass_3_fill_their_cluster() -> None:
     """Tile sides along rows are 128, with clusters of two: 3 tiles of rows become 4."""
-    name = "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x128x64_2x2x1_0_tnn_align8_warpspecialized"
+    name = (
+        "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x128x64_2x2x1_0_tnn_align8"
+        "_warpspecialized"
+    )
     found = product(name, 384, 512, 128, (132, 1, 1))
     assert found is not None and found.tensor == 2 * 512 * 512 * 128
 
@@ -93,22 +153,31 @@ def test_a_name_without_a_step_has_a_rule_where_any_step_is_filled() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1",
-     "cutlass3x_sm100_sptensorop_s128x128x32gemm_f16_f16_f32_f16_f16_128x128x64_1x1x1_0_tnn",
-     "void cutlass::device_kernel<gemmuniversal<groupproblemshape<x>, tensorop, cute::c<128>, cute::c<128>, cute::c<64>>>"],
-)  # fmt: skip
+    [
+        "cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1",
+        "cutlass3x_sm100_sptensorop_s128x128x32gemm_f16_f16_f32_f16_f16_128x128x64_1x1x1_0_tnn",
+        (
+            "void cutlass::device_kernel<gemmuniversal<groupproblemshape<x>, tensorop, "
+            "cute::c<128>, cute::c<128>, cute::c<64>>>"
+        ),
+    ],
+)
 def test_complex_sparse_and_grouped_products_have_no_rule(name: str) -> None:
     assert product(name, 128, 128, 128, (1, 1, 1)) is None
 
 
 def test_three_tf32_products_do_three_times_the_work() -> None:
-    name = "void cutlass::Kernel<Gemm<GemmShape<128, 64, 16>, float, tensorop, OpMultiplyAddFastF32>>"
+    name = (
+        "void cutlass::Kernel<Gemm<GemmShape<128, 64, 16>, float, tensorop, OpMultiplyAddFastF32>>"
+    )
     found = product(name, 128, 64, 64, (1, 1, 1))
     assert found is not None and found.tensor == 3 * 2 * 128 * 64 * 64
 
 
 def test_integer_products_are_operations_and_no_flops() -> None:
-    found = product("turing_int8_i8816gemm_int8_128x128_ldg16_stages_64x1_tn", 256, 256, 128, (2, 2, 1))
+    found = product(
+        "turing_int8_i8816gemm_int8_128x128_ldg16_stages_64x1_tn", 256, 256, 128, (2, 2, 1)
+    )
     assert found is not None
     flops = as_flops(found)
     assert (flops.tensor.value, flops.integer.value) == (0, 2 * 256 * 256 * 128)
@@ -117,7 +186,9 @@ def test_integer_products_are_operations_and_no_flops() -> None:
 CONV = ConvShape(8, 64, 128, 14, 14, 3, 3, same_size=True)
 
 
-def conv(name: str, forward: ConvShape, grid: Grid | None = None, direction: str = "forward") -> Derived | None:
+def conv(
+    name: str, forward: ConvShape, grid: Grid | None = None, direction: str = "forward"
+) -> Derived | None:
     gradient = None if direction == "forward" else forward
     return derive(Launch(name, grid), Work(forward, direction=direction, forward=gradient))
 
@@ -160,10 +231,19 @@ def test_what_no_counter_confirmed_says_so() -> None:
 
 
 @pytest.mark.parametrize(("stride", "same"), [([1, 1], True), ([2, 2], False)])
-def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(stride: list[int], same: bool) -> None:
+def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(
+    stride: list[int], same: bool
+) -> None:
     shapes = ((8, 128, 14, 14), (8, 64, 14, 14), (128, 64, 3, 3))
-    op = OpShape("conv", "Conv2d", "aten.convolution_backward", "backward", shapes, ((8, 64, 14, 14), (128, 64, 3, 3)),
-                 attributes={"groups": 1, "transposed": False, "stride": stride})  # fmt: skip
+    op = OpShape(
+        "conv",
+        "Conv2d",
+        "aten.convolution_backward",
+        "backward",
+        shapes,
+        ((8, 64, 14, 14), (128, 64, 3, 3)),
+        attributes={"groups": 1, "transposed": False, "stride": stride},
+    )
     works = layer_work([op]).products
     assert [work.direction for work in works] == ["grad_input", "grad_weight"]
     assert {work.forward for work in works} == {replace(CONV, same_size=same)}

@@ -17,7 +17,9 @@ from perfctl.workloads.models.mnist_cnn import make_model
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 
-def rows(model: nn.Module, shape: tuple[int, ...], **settings: object) -> dict[tuple[str, str, str], LayerCall]:
+def rows(
+    model: nn.Module, shape: tuple[int, ...], **settings: object
+) -> dict[tuple[str, str, str], LayerCall]:
     found = estimation.estimate(model, shape, **settings)  # type: ignore[arg-type]
     assert found.problem is None
     return {(call.layer, call.kind, call.direction): call for call in found.calls}
@@ -44,7 +46,9 @@ def test_relu_pool_and_bias_report_elements_and_bytes_and_no_multiply_adds() -> 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize("grad", [True, False])
 def test_cpu_and_meta_agree_row_by_row(mode: str, grad: bool) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 2))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 2)
+    )
     seen = [
         estimation.estimate(model, (2, 3, 6, 6), device=device, mode=mode, grad=grad).calls
         for device in ("cpu", "meta")
@@ -104,9 +108,15 @@ def test_recomputation_has_its_own_direction() -> None:
             return checkpoint(self.block, self.first(x), use_reentrant=False)  # type: ignore[no-any-return]
 
     found = rows(Net(), (3, 4))
-    assert found["block.0", "Linear", "recompute"].macs == found["block.0", "Linear", "forward"].macs == 3 * 4 * 4
+    assert (
+        found["block.0", "Linear", "recompute"].macs
+        == found["block.0", "Linear", "forward"].macs
+        == 3 * 4 * 4
+    )
     assert found["block.0", "Linear", "grad_weight"].macs == 3 * 4 * 4
-    assert ("block.2", "Linear", "recompute") not in found, "torch stops as soon as it has what backward needs"
+    assert ("block.2", "Linear", "recompute") not in found, (
+        "torch stops as soon as it has what backward needs"
+    )
     assert ("first", "Linear", "recompute") not in found
 
 
@@ -160,7 +170,11 @@ def test_the_hand_values_of_the_published_table_come_out(shared: Path) -> None:
         table = [row for row in csv.DictReader(file) if row["model"] == "mnist_b16"]
     assert len(table) == 4
     for row in table:
-        for direction, column in (("forward", "fwd"), ("grad_input", "bwd_input"), ("grad_weight", "bwd_weight")):
+        for direction, column in (
+            ("forward", "fwd"),
+            ("grad_input", "bwd_input"),
+            ("grad_weight", "bwd_weight"),
+        ):
             call = found.get((row["layer"], row["type"], direction))
             assert (call.flops if call else 0) == int(row[f"hand_{column}_FLOP"])
 

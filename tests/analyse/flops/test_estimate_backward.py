@@ -1,4 +1,5 @@
-"""Backward on paper: the same on every device, custom functions, recomputation, fused kernels beside it."""
+"""Backward on paper: the same on every device, custom functions, recomputation, fused kernels
+beside it."""
 
 from __future__ import annotations
 
@@ -82,10 +83,14 @@ def test_a_fused_kernels_work_stands_beside_every_total(device: str) -> None:
 
 @pytest.mark.parametrize("block", [Attend(), Recurrent()], ids=["attention", "gru"])
 def test_checkpointing_counts_the_same_on_every_device(block: nn.Module) -> None:
-    found = [estimation.estimate(Checkpointed(block), (2, 5, 32), device=device) for device in DEVICES]
+    found = [
+        estimation.estimate(Checkpointed(block), (2, 5, 32), device=device) for device in DEVICES
+    ]
     assert found[0].recompute == found[1].recompute
     assert found[0].recompute.macs == sum(
-        call.macs or 0 for call in found[0].calls if call.direction == "forward" and call.layer.startswith("block")
+        call.macs or 0
+        for call in found[0].calls
+        if call.direction == "forward" and call.layer.startswith("block")
     )
 
 
@@ -97,7 +102,9 @@ def test_a_function_with_its_own_backward_belongs_to_its_caller(device: str) -> 
     assert {call.kind for call in found.calls if call.macs} == {"Linear", "matmul"}
 
 
-def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     note = watch.Recorder.note
 
     def broken(self: Any, plan: Any, *rest: Any) -> None:

@@ -1,4 +1,5 @@
-"""What used to be a 0 that meant "unknown": compiled and scripted modules, complex numbers, odd tensors, transforms."""
+"""What used to be a 0 that meant "unknown": compiled and scripted modules, complex numbers, odd
+tensors, transforms."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from perfctl.orchestrator.actions.estimate import estimate
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.report import estimate as estimate_view
 
-pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:.torch.jit", "ignore::UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:CUDA initialization", "ignore:.torch.jit", "ignore::UserWarning"
+)
 LINEAR = 2 * 32 * 64
 """FLOPs of one row through Linear(32, 64)."""
 
@@ -23,7 +26,9 @@ LINEAR = 2 * 32 * 64
 class Calls(nn.Module):
     """Its forward is ``function(weight, *inputs)``."""
 
-    def __init__(self, function: Callable[..., Any], *size: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *size: int, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
         self.function = function
         self.weight = nn.Parameter(torch.ones(*size, dtype=dtype))
@@ -50,14 +55,17 @@ def in_place() -> nn.Module:
 
 
 @pytest.mark.parametrize("device", ["meta", None])
-@pytest.mark.parametrize("make", [
-    lambda: torch.jit.script(linear()),
-    lambda: torch.jit.trace(linear(), torch.ones(1, 32)),
-    lambda: torch.compile(linear(), backend="aot_eager"),
-    lambda: torch.compile(linear(), backend="inductor"),
-    in_place,
-    lambda: nn.Sequential(torch.jit.script(linear())),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.jit.script(linear()),
+        lambda: torch.jit.trace(linear(), torch.ones(1, 32)),
+        lambda: torch.compile(linear(), backend="aot_eager"),
+        lambda: torch.compile(linear(), backend="inductor"),
+        in_place,
+        lambda: nn.Sequential(torch.jit.script(linear())),
+    ],
+)
 def test_a_compiled_or_scripted_linear_counts_as_the_plain_one(
     make: Callable[[], nn.Module], device: str | None
 ) -> None:
@@ -66,20 +74,30 @@ def test_a_compiled_or_scripted_linear_counts_as_the_plain_one(
 
 
 def test_a_complex_product_is_four_real_ones_and_a_complex_output_has_a_backward() -> None:
-    one = found(Calls(lambda w, x: x @ w, 32, 64, dtype=torch.complex64), torch.ones(4, 32, dtype=torch.complex64))
+    one = found(
+        Calls(lambda w, x: x @ w, 32, 64, dtype=torch.complex64),
+        torch.ones(4, 32, dtype=torch.complex64),
+    )
     assert (one.forward.macs, one.backward.macs) == (4 * 4 * 32 * 64, 4 * 4 * 32 * 64)
-    view = found(Calls(lambda w, x: torch.view_as_complex((x @ w).view(4, 32, 2)), 32, 64), torch.ones(4, 32))
+    view = found(
+        Calls(lambda w, x: torch.view_as_complex((x @ w).view(4, 32, 2)), 32, 64), torch.ones(4, 32)
+    )
     assert (view.forward.macs, view.backward.macs) == (4 * 32 * 64, 4 * 32 * 64)
 
 
 def test_a_distance_is_a_multiply_add_a_pair_and_coordinate_and_of_many_rows_a_product() -> None:
-    few, many = Calls(lambda w, x: torch.cdist(x, w), 5, 32), Calls(lambda w, x: torch.cdist(x, w), 40, 32)
+    few, many = (
+        Calls(lambda w, x: torch.cdist(x, w), 5, 32),
+        Calls(lambda w, x: torch.cdist(x, w), 40, 32),
+    )
     assert found(few, torch.ones(4, 32)).forward.macs == 4 * 5 * 32
     assert found(many, torch.ones(30, 32)).forward.macs == 30 * 40 * (32 + 2)
 
 
 def test_groups_of_a_product_add_up_to_all_rows() -> None:
-    model = Calls(lambda w, x, ends: torch._grouped_mm(x, w, offs=ends), 4, 32, 64, dtype=torch.bfloat16)
+    model = Calls(
+        lambda w, x, ends: torch._grouped_mm(x, w, offs=ends), 4, 32, 64, dtype=torch.bfloat16
+    )
     ends = torch.tensor([4, 8, 12, 16], dtype=torch.int32)
     one = found(model, torch.ones(16, 32, dtype=torch.bfloat16), ends)
     assert (one.forward.macs, one.backward.macs) == (16 * 32 * 64, 16 * 32 * 64)
@@ -93,10 +111,14 @@ def test_a_bilinear_layer_and_its_gradients() -> None:
 def test_an_stft_is_a_real_transform_of_every_frame() -> None:
     def spectrum(weight: Tensor, sound: Tensor) -> Tensor:
         window = torch.ones(64, device=sound.device)
-        return torch.stft(sound * weight, 64, hop_length=16, window=window, return_complex=True).abs()
+        return torch.stft(
+            sound * weight, 64, hop_length=16, window=window, return_complex=True
+        ).abs()
 
     frames = 1 + 256 // 16
-    assert found(Calls(spectrum, 1), torch.ones(2, 256)).forward.flops == 2 * frames * 5 * 64 * 6 // 2
+    assert (
+        found(Calls(spectrum, 1), torch.ones(2, 256)).forward.flops == 2 * frames * 5 * 64 * 6 // 2
+    )
 
 
 def test_a_deformable_convolution_multiplies_as_a_plain_one() -> None:
@@ -110,11 +132,16 @@ def test_a_deformable_convolution_multiplies_as_a_plain_one() -> None:
 
 
 def test_integer_products_are_kept_apart() -> None:
-    model = Calls(lambda w, x: torch._int_mm(x, torch.ones(32, 64, dtype=torch.int8, device=x.device)), 1)
+    model = Calls(
+        lambda w, x: torch._int_mm(x, torch.ones(32, 64, dtype=torch.int8, device=x.device)), 1
+    )
     one = found(model, torch.ones(17, 32, dtype=torch.int8))
     assert (one.forward.flops, one.integer_macs) == (0, 17 * 32 * 64)
     assert "integer products      34,816 multiply-adds, no FLOP" in estimate_view.totals_text(one)
-    assert estimate_view.as_json("m", "train", {1: one}, None)["batches"][1]["integer_macs"] == 17 * 32 * 64
+    assert (
+        estimate_view.as_json("m", "train", {1: one}, None)["batches"][1]["integer_macs"]
+        == 17 * 32 * 64
+    )
 
 
 @pytest.mark.parametrize("device", ["meta", None])
@@ -141,7 +168,9 @@ def test_a_nested_tensor_counts_the_rows_that_it_holds(layout: torch.layout) -> 
 
 
 def test_a_product_with_a_tangent_of_zeros_is_no_work() -> None:
-    model = Calls(lambda w, x: torch.func.jvp(lambda y: y @ w, (x,), (torch.ones_like(x),))[1], 32, 64)
+    model = Calls(
+        lambda w, x: torch.func.jvp(lambda y: y @ w, (x,), (torch.ones_like(x),))[1], 32, 64
+    )
     assert found(model, torch.ones(1, 32)).forward.flops == 2 * LINEAR
 
 
@@ -174,13 +203,18 @@ class Hidden(torch.autograd.Function):
         return None, context.saved_tensors[0].t() @ grad
 
 
-def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_named_everywhere() -> None:
+def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_named_everywhere() -> (
+    None
+):
     one = estimate(Calls(lambda w, x: Hidden.apply(x, w), 32, 64), (1, 32))
     assert (one.forward.macs, one.forward.at_least, one.backward.flops) == (0, True, LINEAR)
     assert one.forward.unknown == (("forward of the model", 1),)
     text = estimate_view.totals_text(one)
     assert "forward               at least 0 MAC = 0 FLOP" in text
-    assert "not counted           forward was not seen, though backward has 2,048 multiply-adds" in text
+    assert (
+        "not counted           forward was not seen, though backward has 2,048 multiply-adds"
+        in text
+    )
     total = estimate_view.as_json("m", "train", {1: one}, None)["batches"][1]["forward"]
     assert (total["at_least"], total["unknown"]) == (True, (("forward of the model", 1),))
 
@@ -200,5 +234,8 @@ def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
         raise ValueError("no")
 
     one = estimate(nn.Sequential(linear(), Calls(stops, 1)), (1, 32))
-    assert (str(one.forward), one.problem) == ("at least 2,048 MAC = 4,096 FLOP", "1: ValueError: no")
+    assert (str(one.forward), one.problem) == (
+        "at least 2,048 MAC = 4,096 FLOP",
+        "1: ValueError: no",
+    )
     assert one.forward.unknown == (("what follows 1, where it stopped", 1),)

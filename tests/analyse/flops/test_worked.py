@@ -25,11 +25,31 @@ from tests.analyse.shapes import op
 
 def test_an_element_has_the_bytes_of_the_bits_in_its_name() -> None:
     bits = {
-        "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int16": 16, "int8": 8,
-        "uint8": 8, "bool": 8, "complex64": 64, "complex128": 128, "complex32": 32, "float8_e4m3fn": 8, "float8_e5m2": 8,
-        "quint8": 8, "qint8": 8, "qint32": 32, "uint16": 16, "uint32": 32, "uint64": 64,
-    }  # fmt: skip
-    assert {name: 8 * tensors_of(op("aten.relu", ((1,),), (), dtype=name)).read() for name in ITEM_BYTES} == bits
+        "float64": 64,
+        "float32": 32,
+        "float16": 16,
+        "bfloat16": 16,
+        "int64": 64,
+        "int32": 32,
+        "int16": 16,
+        "int8": 8,
+        "uint8": 8,
+        "bool": 8,
+        "complex64": 64,
+        "complex128": 128,
+        "complex32": 32,
+        "float8_e4m3fn": 8,
+        "float8_e5m2": 8,
+        "quint8": 8,
+        "qint8": 8,
+        "qint32": 32,
+        "uint16": 16,
+        "uint32": 32,
+        "uint64": 64,
+    }
+    assert {
+        name: 8 * tensors_of(op("aten.relu", ((1,),), (), dtype=name)).read() for name in ITEM_BYTES
+    } == bits
 
 
 def mixed(inputs: tuple[Any, ...], outputs: tuple[Any, ...], dtypes: tuple[str, ...]) -> OpShape:
@@ -49,7 +69,9 @@ def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes() -> None:
     assert (found.read(0), found.read(1), found.write()) == (12, 12, 12)
 
 
-def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input() -> None:
+def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input() -> (
+    None
+):
     assert shape_of(((2, 3), None), 0) == (2, 3)
     assert shape_of(((2, 3), None), 1) == shape_of(((2, 3), None), 2) == ()
     shape = op("aten.cat", ((2, 3), None, (4, 5)), ((7, 2), (100,)))
@@ -62,10 +84,13 @@ def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_outpu
 @pytest.mark.parametrize(
     ("direction", "role", "said"),
     [
-        ("forward", "grad_weight", "forward"), ("backward", "grad_weight", "grad_weight"),
-        ("backward", None, "grad_input"), ("optimizer", None, "optimizer"), ("optimizer", "backward", "backward"),
+        ("forward", "grad_weight", "forward"),
+        ("backward", "grad_weight", "grad_weight"),
+        ("backward", None, "grad_input"),
+        ("optimizer", None, "optimizer"),
+        ("optimizer", "backward", "backward"),
     ],
-)  # fmt: skip
+)
 def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
     direction: str, role: Any, said: str
 ) -> None:
@@ -75,12 +100,28 @@ def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
 def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
     shape = op("aten.mm", (), (), yes=True, size=3.0, pair=[2, None], text="x", none=None)
     assert (flag(shape, "yes"), flag(shape, "no"), flag(shape, "none")) == (True, False, False)
-    assert (integer(shape, "size"), integer(shape, "gone"), integer(shape, "gone", 7), integer(shape, "text", 5)) == (
-        3, 0, 7, 5,
-    )  # fmt: skip
-    assert (integers(shape, "pair"), integers(shape, "size"), integers(shape, "text"), integers(shape, "gone")) == (
-        (2, 0), (3,), (), (),
-    )  # fmt: skip
+    assert (
+        integer(shape, "size"),
+        integer(shape, "gone"),
+        integer(shape, "gone", 7),
+        integer(shape, "text", 5),
+    ) == (
+        3,
+        0,
+        7,
+        5,
+    )
+    assert (
+        integers(shape, "pair"),
+        integers(shape, "size"),
+        integers(shape, "text"),
+        integers(shape, "gone"),
+    ) == (
+        (2, 0),
+        (3,),
+        (),
+        (),
+    )
 
 
 def test_numbers_are_grouped_by_thousands_and_a_multiply_add_is_two_flops() -> None:

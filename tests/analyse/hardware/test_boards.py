@@ -11,7 +11,9 @@ def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
     for board in BOARDS:
         assert 4 <= board.memory_gb <= 288
         assert board.gpu.power_w is None or 60 <= board.gpu.power_w <= 1400
-        assert (board.gpu.link == "NVLink") == ("SXM" in board.name or board.name in ("B200", "B300"))
+        assert (board.gpu.link == "NVLink") == (
+            "SXM" in board.name or board.name in ("B200", "B300")
+        )
         assert len(board.gpu.source) > 8, "every row names its data sheet"
 
 
@@ -49,8 +51,14 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
         ("Quadro RTX 6000", {"Quadro RTX 6000"}),
         ("NVIDIA RTX 6000 Ada Generation", {"RTX 6000 Ada"}),
         ("RTX5000 16GB", {"Quadro RTX 5000"}),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", {"RTX PRO 6000 Blackwell Workstation"}),
-        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", {"RTX PRO 6000 Blackwell Max-Q Workstation"}),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+            {"RTX PRO 6000 Blackwell Workstation"},
+        ),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+            {"RTX PRO 6000 Blackwell Max-Q Workstation"},
+        ),
         ("NVIDIA T1200 Laptop GPU", {"T1200 Laptop"}),
         ("NVIDIA GH200 144G HBM3e", {"GH200 144 GB"}),
         ("GH200", {"GH200 480 GB", "GH200 144 GB"}),

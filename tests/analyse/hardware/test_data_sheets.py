@@ -1,4 +1,5 @@
-"""The tables of boards and chips, entered a second time from the data sheets: a slip of one digit in either is seen."""
+"""The tables of boards and chips, entered a second time from the data sheets: a slip of one digit
+in either is seen."""
 
 from __future__ import annotations
 
@@ -113,18 +114,50 @@ CARDS = {
     "RTX PRO 6000 Blackwell Max-Q Workstation": (24064, 2280, 1792, 300, GEN5, 128),
 }
 CORES = {
-    "6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128, "10.0": 128,
-    "10.3": 128, "12.0": 128,
-}  # fmt: skip
+    "6.0": 64,
+    "6.1": 128,
+    "7.0": 64,
+    "7.5": 64,
+    "8.0": 64,
+    "8.6": 128,
+    "8.9": 128,
+    "9.0": 128,
+    "10.0": 128,
+    "10.3": 128,
+    "12.0": 128,
+}
 """fp32 cores of one SM."""
-DOUBLES = {"6.0": 32, "6.1": 4, "7.0": 32, "7.5": 2, "8.0": 32, "8.6": 2, "8.9": 2, "9.0": 64, "10.0": 64, "10.3": 2,
-           "12.0": 2}  # fmt: skip
+DOUBLES = {
+    "6.0": 32,
+    "6.1": 4,
+    "7.0": 32,
+    "7.5": 2,
+    "8.0": 32,
+    "8.6": 2,
+    "8.9": 2,
+    "9.0": 64,
+    "10.0": 64,
+    "10.3": 2,
+    "12.0": 2,
+}
 """fp64 units of one SM."""
-HALVES = {"6.0": 2, "6.1": 1 / 64, "7.0": 2, "7.5": 2, "8.0": 4, "8.6": 1, "8.9": 1, "9.0": 2, "10.0": 2, "10.3": None,
-          "12.0": 1}  # fmt: skip
+HALVES = {
+    "6.0": 2,
+    "6.1": 1 / 64,
+    "7.0": 2,
+    "7.5": 2,
+    "8.0": 4,
+    "8.6": 1,
+    "8.9": 1,
+    "9.0": 2,
+    "10.0": 2,
+    "10.3": None,
+    "12.0": 1,
+}
 """fp16 rate of the ordinary pipes, in fp32 rates."""
 TENSOR = {
-    # capability: tensor cores of an SM x fp16 multiply-adds of each in a cycle, and the rates of the others beside fp16
+    # capability: tensor cores of an SM x fp16 multiply-adds of each in a cycle, and the rates of
+    # the others beside fp16
     "7.0": (8 * 64, {}),
     "7.5": (8 * 64, {"int8": 2}),
     "8.0": (4 * 256, {"bf16": 1, "tf32": 1 / 2, "int8": 2, "fp64": 1 / 16}),
@@ -133,58 +166,139 @@ TENSOR = {
     "9.0": (4 * 512, {"bf16": 1, "tf32": 1 / 2, "int8": 2, "fp8": 2, "fp64": 1 / 16}),
     "10.0": (4 * 1024, {"bf16": 1, "tf32": 1 / 2, "int8": 2, "fp8": 2}),
     "10.3": (4 * 1024, {"bf16": 1, "tf32": 1 / 2, "fp8": 2}),
-}  # fmt: skip
+}
 CONSUMER = {
-    # GeForce: fp32 accumulation at half the rate of the server chip, integers and fp8 with fp16 sums at the full one
+    # GeForce: fp32 accumulation at half the rate of the server chip, integers and fp8 with fp16
+    # sums at the full one
     "RTX 2070": {"fp16": 512, "int8": 2048},
     "RTX 3090": {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 2048},
     "L40": {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 1024, "fp8": 1024},
     "RTX 4090": {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 2048, "fp8": 1024},
     "RTX 5090": {"fp16": 512, "bf16": 512, "tf32": 256, "int8": 2048, "fp8": 1024},
-    "RTX PRO 6000 Blackwell Workstation": {"fp16": 1024, "bf16": 1024, "tf32": 512, "int8": 2048, "fp8": 2048},
+    "RTX PRO 6000 Blackwell Workstation": {
+        "fp16": 1024,
+        "bf16": 1024,
+        "tf32": 512,
+        "int8": 2048,
+        "fp8": 2048,
+    },
     "A10G": {"fp16": 512, "bf16": 512, "tf32": 256},
     "T1200 Laptop": {},
 }
-TENSOR_MHZ = {"H100 PCIe": 1620, "H100 NVL": 1545, "H100 SXM5": 1830, "H800 PCIe": 1620, "H800 SXM5": 1830,
-              "H200 NVL": 1545, "H200 SXM": 1830,
-              "GH200 480 GB": 1830, "GH200 144 GB": 1830, "B200": 1860, "B300": 1860}  # fmt: skip
+TENSOR_MHZ = {
+    "H100 PCIe": 1620,
+    "H100 NVL": 1545,
+    "H100 SXM5": 1830,
+    "H800 PCIe": 1620,
+    "H800 SXM5": 1830,
+    "H200 NVL": 1545,
+    "H200 SXM": 1830,
+    "GH200 480 GB": 1830,
+    "GH200 144 GB": 1830,
+    "B200": 1860,
+    "B300": 1860,
+}
 MEMORIES = {
     4: {"T1200 Laptop"},
     6: {"RTX 2060"},
-    8: {"P4", "GTX 1070", "GTX 1080", "RTX 2060 Super", "RTX 2070 Super", "RTX 2070", "RTX 2080", "RTX 2080 Super",
-        "Quadro RTX 4000", "RTX 3060 Ti", "RTX 3070", "RTX 3070 Ti", "RTX 4060", "RTX 4060 Ti 8 GB", "RTX 5060",
-        "RTX 5060 Ti 8 GB"},
+    8: {
+        "P4",
+        "GTX 1070",
+        "GTX 1080",
+        "RTX 2060 Super",
+        "RTX 2070 Super",
+        "RTX 2070",
+        "RTX 2080",
+        "RTX 2080 Super",
+        "Quadro RTX 4000",
+        "RTX 3060 Ti",
+        "RTX 3070",
+        "RTX 3070 Ti",
+        "RTX 4060",
+        "RTX 4060 Ti 8 GB",
+        "RTX 5060",
+        "RTX 5060 Ti 8 GB",
+    },
     10: {"RTX 3080 10 GB"},
     11: {"GTX 1080 Ti", "RTX 2080 Ti"},
-    12: {"P100 PCIe 12 GB", "Titan V", "Titan Xp", "RTX 3060 12 GB", "RTX 3080 Ti", "RTX 4070", "RTX 4070 Super",
-         "RTX 4070 Ti", "RTX 5070"},
-    16: {"P100 PCIe 16 GB", "P100 SXM2", "T4", "V100 SXM2 16 GB", "V100 PCIe 16 GB", "Quadro RTX 5000", "A2",
-         "A16 (one of four)", "RTX A4000", "RTX 4060 Ti 16 GB", "RTX 4070 Ti Super", "RTX 4080", "RTX 4080 Super",
-         "RTX 5060 Ti 16 GB", "RTX 5070 Ti", "RTX 5080"},
+    12: {
+        "P100 PCIe 12 GB",
+        "Titan V",
+        "Titan Xp",
+        "RTX 3060 12 GB",
+        "RTX 3080 Ti",
+        "RTX 4070",
+        "RTX 4070 Super",
+        "RTX 4070 Ti",
+        "RTX 5070",
+    },
+    16: {
+        "P100 PCIe 16 GB",
+        "P100 SXM2",
+        "T4",
+        "V100 SXM2 16 GB",
+        "V100 PCIe 16 GB",
+        "Quadro RTX 5000",
+        "A2",
+        "A16 (one of four)",
+        "RTX A4000",
+        "RTX 4060 Ti 16 GB",
+        "RTX 4070 Ti Super",
+        "RTX 4080",
+        "RTX 4080 Super",
+        "RTX 5060 Ti 16 GB",
+        "RTX 5070 Ti",
+        "RTX 5080",
+    },
     20: {"RTX A4500", "RTX 4000 Ada"},
-    24: {"P40", "Titan RTX", "Quadro RTX 6000", "A30", "A10", "A10G", "RTX A5000", "RTX A5500", "RTX 3090",
-         "RTX 3090 Ti", "L4", "RTX 4090", "RTX 4500 Ada"},
+    24: {
+        "P40",
+        "Titan RTX",
+        "Quadro RTX 6000",
+        "A30",
+        "A10",
+        "A10G",
+        "RTX A5000",
+        "RTX A5500",
+        "RTX 3090",
+        "RTX 3090 Ti",
+        "L4",
+        "RTX 4090",
+        "RTX 4500 Ada",
+    },
     32: {"V100 SXM2 32 GB", "V100 PCIe 32 GB", "V100S", "RTX 5090", "RTX 5000 Ada"},
     40: {"A100 PCIe 40 GB", "A100 SXM4 40 GB"},
     48: {"A40", "RTX A6000", "L40", "L40S", "RTX 6000 Ada", "Quadro RTX 8000"},
     80: {"A100 SXM4 80 GB", "A100 PCIe 80 GB", "H100 PCIe", "H100 SXM5", "H800 PCIe", "H800 SXM5"},
     94: {"H100 NVL"},
-    96: {"GH200 480 GB", "RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q Workstation"},
+    96: {
+        "GH200 480 GB",
+        "RTX PRO 6000 Blackwell Workstation",
+        "RTX PRO 6000 Blackwell Max-Q Workstation",
+    },
     141: {"H200 NVL", "H200 SXM"},
     144: {"GH200 144 GB"},
     180: {"B200"},
     288: {"B300"},
-}  # fmt: skip
+}
 
 
-def test_every_product_has_the_cores_clock_bandwidth_power_link_and_cache_of_its_data_sheet() -> None:
+def test_every_product_has_the_cores_clock_bandwidth_power_link_and_cache_of_its_data_sheet() -> (
+    None
+):
     worked = {}
     for gpu in GPUS:
-        cores = flops_per_second(gpu)["fp32"] / (2 * gpu.boost_mhz * 1e6)  # 2 FLOPs a core and cycle
+        # 2 FLOPs a core and cycle
+        cores = flops_per_second(gpu)["fp32"] / (2 * gpu.boost_mhz * 1e6)
         assert gpu.sms * CORES[gpu.capability] == round(cores)
         worked[gpu.name] = (
-            round(cores), gpu.boost_mhz, gpu.bandwidth_gbs, gpu.power_w, (gpu.link, gpu.link_gbs), gpu.l2_mb,
-        )  # fmt: skip
+            round(cores),
+            gpu.boost_mhz,
+            gpu.bandwidth_gbs,
+            gpu.power_w,
+            (gpu.link, gpu.link_gbs),
+            gpu.l2_mb,
+        )
     assert worked == CARDS
     assert {gpu.name: gpu.tensor_mhz for gpu in GPUS if gpu.tensor_mhz is not None} == TENSOR_MHZ
 
@@ -208,7 +322,9 @@ def test_an_sm_does_two_flops_a_unit_and_cycle(capability: str) -> None:
     assert chip.fp16 == (None if halves is None else single * halves)
     adds, beside = TENSOR.get(capability, (0, {}))
     assert dict(chip.tensor) == (
-        {"fp16": 2 * adds} | {kind: 2 * adds * share for kind, share in beside.items()} if adds else {}
+        {"fp16": 2 * adds} | {kind: 2 * adds * share for kind, share in beside.items()}
+        if adds
+        else {}
     )
 
 
@@ -222,7 +338,9 @@ def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name: str) -> N
     }
 
 
-def test_tensor_peaks_are_at_their_own_published_clock_but_fp64_and_a_locked_clock_are_not() -> None:
+def test_tensor_peaks_are_at_their_own_published_clock_but_fp64_and_a_locked_clock_are_not() -> (
+    None
+):
     gpu = find("NVIDIA H100 80GB HBM3")
     assert gpu is not None
     published = flops_per_second(gpu)

@@ -50,9 +50,14 @@ def test_equal_unknown_and_reserved_memory_contradict_nothing(one: SeenGpu, othe
     assert not contradict(one, other) and not contradict(other, one)
 
 
-def test_memory_comes_from_the_device_else_from_figures_else_from_samples(synthetic: ModuleType) -> None:
+def test_memory_comes_from_the_device_else_from_figures_else_from_samples(
+    synthetic: ModuleType,
+) -> None:
     nameless = Device(None, "gpu")
-    figure = (MemoryFigure("after", "device_total", 40_960 * MIB), MemoryFigure("after", "device_free", 7 * MIB))
+    figure = (
+        MemoryFigure("after", "device_total", 40_960 * MIB),
+        MemoryFigure("after", "device_free", 7 * MIB),
+    )
     sample = (Sample(0, None, None, 24_000 * MIB, None, None, None),)
     named = Device("Tesla V100", "gpu", memory_bytes=16_384 * MIB)
     make = synthetic.make_run
@@ -64,7 +69,8 @@ def test_memory_comes_from_the_device_else_from_figures_else_from_samples(synthe
 
 
 def test_no_gpu_of_the_name_and_memory_is_faster() -> None:
-    """FP32: 80 SMs x 64 multiply-adds x 2 FLOP at a boost clock of 1,530 MHz is the V100 SXM2; 1,597 MHz the V100S with 32 GB."""
+    """FP32: 80 SMs x 64 multiply-adds x 2 FLOP at a boost clock of 1,530 MHz is the V100 SXM2;
+    1,597 MHz the V100S with 32 GB."""
     found = fastest(gpu("Tesla V100", 16_384), "fp32")
     assert found is not None
     product, rate = found
@@ -72,7 +78,9 @@ def test_no_gpu_of_the_name_and_memory_is_faster() -> None:
 
 
 def test_fp32_may_be_tf32_where_the_chip_has_it() -> None:
-    tf32, fp16 = (fastest(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16"))
+    tf32, fp16 = (
+        fastest(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16")
+    )
     assert tf32 is not None and fp16 is not None
     assert tf32[1] == pytest.approx(fp16[1] / 2) and tf32[1] == pytest.approx(156e12, rel=0.01)
 
@@ -85,7 +93,14 @@ def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores() -> None:
 
 @pytest.mark.parametrize(
     ("seen", "precision"),
-    [(None, "fp32"), (gpu(None, 40_960), "fp32"), (gpu("Tesla V100"), None), (gpu("NVIDIA Unheard 1"), "fp32")],
+    [
+        (None, "fp32"),
+        (gpu(None, 40_960), "fp32"),
+        (gpu("Tesla V100"), None),
+        (gpu("NVIDIA Unheard 1"), "fp32"),
+    ],
 )
-def test_without_a_product_or_a_precision_no_peak_is_named(seen: SeenGpu | None, precision: str | None) -> None:
+def test_without_a_product_or_a_precision_no_peak_is_named(
+    seen: SeenGpu | None, precision: str | None
+) -> None:
     assert fastest(seen, precision) is None

@@ -7,17 +7,32 @@ import math
 import numpy as np
 import pytest
 
-from perfctl.orchestrator.analyse.history.changes import Change, exact_changes, fewest, noisy_changes
+from perfctl.orchestrator.analyse.history.changes import (
+    Change,
+    exact_changes,
+    fewest,
+    noisy_changes,
+)
 
 
 def series(
-    seed: int, count: int, *, alike: float = 0.0, jump: float = 1.0, at: int = 0, spread: float = 0.01
+    seed: int,
+    count: int,
+    *,
+    alike: float = 0.0,
+    jump: float = 1.0,
+    at: int = 0,
+    spread: float = 0.01,
 ) -> list[float]:
-    """Times around 1 ms whose logarithms have this spread; each is as like the one before it as ``alike`` says."""
+    """Times around 1 ms whose logarithms have this spread; each is as like the one before it as
+    ``alike`` says."""
     dice, noise = np.random.default_rng(seed), [0.0]
     for shock in dice.standard_normal(count + 100):
         noise.append(alike * noise[-1] + math.sqrt(1 - alike**2) * shock)
-    return [1e6 * math.exp(spread * one) * (jump if place >= at else 1.0) for place, one in enumerate(noise[-count:])]
+    return [
+        1e6 * math.exp(spread * one) * (jump if place >= at else 1.0)
+        for place, one in enumerate(noise[-count:])
+    ]
 
 
 @pytest.mark.parametrize("jump", [1.1, 0.9])
@@ -37,7 +52,9 @@ def test_two_changes_are_two() -> None:
 
 
 @pytest.mark.parametrize(("alike", "most"), [(0.0, 2), (0.6, 6)])
-def test_noise_alone_is_seldom_a_change_also_where_each_point_is_like_the_one_before(alike: float, most: int) -> None:
+def test_noise_alone_is_seldom_a_change_also_where_each_point_is_like_the_one_before(
+    alike: float, most: int
+) -> None:
     assert sum(bool(noisy_changes(series(seed, 20, alike=alike))) for seed in range(50)) <= most
 
 
@@ -74,8 +91,10 @@ def test_a_value_that_is_no_time_is_not_judged() -> None:
 
 def test_every_change_of_an_exact_count_is_told() -> None:
     assert exact_changes([8, 8, 16, 16, 16, 0, 4]) == [
-        Change(2, 1.0, None, None, 2, 2, 2, 3), Change(5, -1.0, None, None, 5, 5, 3, 1), Change(6, math.inf, None, None, 6, 6, 1, 1)
-    ]  # fmt: skip
+        Change(2, 1.0, None, None, 2, 2, 2, 3),
+        Change(5, -1.0, None, None, 5, 5, 3, 1),
+        Change(6, math.inf, None, None, 6, 6, 1, 1),
+    ]
 
 
 def test_a_count_that_stays_has_no_change() -> None:

@@ -10,8 +10,19 @@ FLOPS, STEP = What("flops"), What("step")
 
 
 def seen(run: int, **changed: object) -> Seen:
-    base = Seen(run, 0, run, "mnist_cnn", 16, "torch", f"2026-11-{run:02}T08:00:00+00:00", None, None,
-                {"workload": "mnist_cnn", "device": "A100"}, {STEP: 1e6, FLOPS: 100.0})  # fmt: skip
+    base = Seen(
+        run,
+        0,
+        run,
+        "mnist_cnn",
+        16,
+        "torch",
+        f"2026-11-{run:02}T08:00:00+00:00",
+        None,
+        None,
+        {"workload": "mnist_cnn", "device": "A100"},
+        {STEP: 1e6, FLOPS: 100.0},
+    )
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
@@ -31,7 +42,11 @@ def test_moments_of_two_time_zones_are_compared_as_moments() -> None:
 
 
 def test_repeats_of_a_sweep_are_one_point_also_over_a_full_hour_and_midnight() -> None:
-    moments = ("2026-11-01T23:58:00+00:00", "2026-11-02T00:03:00+00:00", "2026-11-03T00:03:00+00:00")
+    moments = (
+        "2026-11-01T23:58:00+00:00",
+        "2026-11-02T00:03:00+00:00",
+        "2026-11-03T00:03:00+00:00",
+    )
     (line,) = lines([seen(at, sweep=1, started_at=moment) for at, moment in enumerate(moments, 1)])
     assert runs_of(line) == [[1, 2], [3]]
 
@@ -73,7 +88,9 @@ def test_a_counted_change_is_told_with_its_first_point() -> None:
 
 
 def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
-    (line,) = lines([seen(1), seen(2, values={STEP: 1e6}), seen(3, values={STEP: 1e6, FLOPS: 200.0})])
+    (line,) = lines(
+        [seen(1), seen(2, values={STEP: 1e6}), seen(3, values={STEP: 1e6, FLOPS: 200.0})]
+    )
     flops = next(one for one in line.series if one.what == FLOPS)
     assert flops.points == (0, 2)
     assert flops.values == (100.0, 200.0)

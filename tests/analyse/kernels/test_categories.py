@@ -1,4 +1,5 @@
-"""Kinds of work: named operations, and public traces from 2021 to now with next to nothing left over."""
+"""Kinds of work: named operations, and public traces from 2021 to now with next to nothing
+left over."""
 
 from __future__ import annotations
 
@@ -18,28 +19,43 @@ from perfctl.orchestrator.analyse.kernels import categories
 from perfctl.orchestrator.analyse.speedup import top
 
 TRACES = (
-    "hta_alexnet_critical_path_2023.json.gz", "hta_cpu_only_rank-34.pt.trace.json.gz",
-    "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", "tracelens_b200_eager_trace.json.gz",
-    "tracelens_h100_Falconsai_vit.json.gz", "tracelens_mi210_gpu_only.json.gz",
-)  # fmt: skip
+    "hta_alexnet_critical_path_2023.json.gz",
+    "hta_cpu_only_rank-34.pt.trace.json.gz",
+    "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
+    "tracelens_b200_eager_trace.json.gz",
+    "tracelens_h100_Falconsai_vit.json.gz",
+    "tracelens_mi210_gpu_only.json.gz",
+)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("aten::convolution", "convolution"), ("aten::mkldnn_convolution", "convolution"),
-        ("autograd::engine::evaluate_function: ConvolutionBackward0", "convolution"), ("aten::addmm", "GEMM"),
-        ("AddmmBackward0", "GEMM"), ("aten::mkldnn_rnn_layer_backward", "RNN"),
-        ("autograd::engine::evaluate_function: MkldnnRnnLayerBackward0", "RNN"), ("aten::_thnn_fused_lstm_cell", "RNN"),
-        ("aten::native_batch_norm", "normalisation"), ("aten::threshold_backward", "elementwise"),
-        ("aten::add_", "elementwise"), ("aten::upsample_bilinear2d", "elementwise"),
-        ("aten::max_pool2d_with_indices", "reduction"), ("aten::_log_softmax", "reduction"),
-        ("aten::nll_loss_forward", "reduction"), ("aten::sum", "reduction"), ("aten::cat", "memory"),
-        ("aten::empty_strided", "memory"), ("aten::copy_", "copy"), ("aten::_to_copy", "copy"),
-        ("Optimizer.step#Adam.step", "optimizer"), ("torch::autograd::AccumulateGrad", "optimizer"),
+        ("aten::convolution", "convolution"),
+        ("aten::mkldnn_convolution", "convolution"),
+        ("autograd::engine::evaluate_function: ConvolutionBackward0", "convolution"),
+        ("aten::addmm", "GEMM"),
+        ("AddmmBackward0", "GEMM"),
+        ("aten::mkldnn_rnn_layer_backward", "RNN"),
+        ("autograd::engine::evaluate_function: MkldnnRnnLayerBackward0", "RNN"),
+        ("aten::_thnn_fused_lstm_cell", "RNN"),
+        ("aten::native_batch_norm", "normalisation"),
+        ("aten::threshold_backward", "elementwise"),
+        ("aten::add_", "elementwise"),
+        ("aten::upsample_bilinear2d", "elementwise"),
+        ("aten::max_pool2d_with_indices", "reduction"),
+        ("aten::_log_softmax", "reduction"),
+        ("aten::nll_loss_forward", "reduction"),
+        ("aten::sum", "reduction"),
+        ("aten::cat", "memory"),
+        ("aten::empty_strided", "memory"),
+        ("aten::copy_", "copy"),
+        ("aten::_to_copy", "copy"),
+        ("Optimizer.step#Adam.step", "optimizer"),
+        ("torch::autograd::AccumulateGrad", "optimizer"),
         ("my_library::frobnicate", "other"),
     ],
-)  # fmt: skip
+)
 def test_an_operation_is_of_its_kind(name: str, kind: str) -> None:
     assert categories.operation(name) == kind
 
@@ -59,12 +75,15 @@ def plain(path: Path) -> tuple[dict[str, float], float]:
             kernels[event["name"]] += event["dur"] * 1000
         elif kind in ("cpu_op", "operator", "user_annotation"):
             marks = event["name"].startswith(("ProfilerStep", "Optimizer.", "enumerate("))
-            threads[event["pid"], event["tid"]].append((start, -end, kind != "user_annotation" and not marks))
+            threads[event["pid"], event["tid"]].append(
+                (start, -end, kind != "user_annotation" and not marks)
+            )
     return kernels, sum(innermost(sorted(spans)) for spans in threads.values()) * 1000
 
 
 def innermost(spans: list[tuple[float, float, bool]]) -> float:
-    """Time in which the innermost open span is an operation; spans as (start, -end, is an operation)."""
+    """Time in which the innermost open span is an operation; spans as (start, -end, is
+    an operation)."""
     found, now = 0.0, float("-inf")
     opened: list[tuple[float, bool]] = []
     for start, minus_end, is_operation in [*spans, (float("inf"), 0.0, False)]:
@@ -80,17 +99,27 @@ def innermost(spans: list[tuple[float, float, bool]]) -> float:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_real_traces_leave_under_5_percent_over(reports: Path, synthetic: ModuleType, name: str) -> None:
+def test_real_traces_leave_under_5_percent_over(
+    reports: Path, synthetic: ModuleType, name: str
+) -> None:
     report = parsers.parse(reports / "kineto" / name)
-    for fields in ({"kernels": report.kernels, "copies": report.copies}, {"operations": report.operations}):
-        found = categories.times(synthetic.make_run(**{key: list(value) for key, value in fields.items()}))
+    for fields in (
+        {"kernels": report.kernels, "copies": report.copies},
+        {"operations": report.operations},
+    ):
+        found = categories.times(
+            synthetic.make_run(**{key: list(value) for key, value in fields.items()})
+        )
         if found is not None and sum(found.values()):
             assert found["other"] < 0.05 * sum(found.values()), found
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_totals_of_real_traces_are_those_of_a_plain_reading(reports: Path, synthetic: ModuleType, name: str) -> None:
-    """Kernels by name to the ns of rounding; self times of all operations together are the time that any ran."""
+def test_totals_of_real_traces_are_those_of_a_plain_reading(
+    reports: Path, synthetic: ModuleType, name: str
+) -> None:
+    """Kernels by name to the ns of rounding; self times of all operations together are the time
+    that any ran."""
     path = reports / "kineto" / name
     report = parsers.parse(path)
     kernels, covered = plain(path)
@@ -105,13 +134,19 @@ def test_totals_of_real_traces_are_those_of_a_plain_reading(reports: Path, synth
     ranked = sorted(kernels.items(), key=lambda item: -item[1])[:10]
     if ranked:
         found = top(synthetic.make_run(kernels=list(report.kernels)))
-        assert [one.self_ns for one in found] == pytest.approx([spent for _, spent in ranked], rel=1e-6)
+        assert [one.self_ns for one in found] == pytest.approx(
+            [spent for _, spent in ranked], rel=1e-6
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_top_ten_of_a_trace_made_here_are_torchs_own(tmp_path: Path, synthetic: ModuleType) -> None:
+def test_the_top_ten_of_a_trace_made_here_are_torchs_own(
+    tmp_path: Path, synthetic: ModuleType
+) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 5)
+    )
     optimizer = torch.optim.Adam(model.parameters())
     images, labels = torch.randn(16, 3, 16, 16), torch.arange(16) % 5
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
@@ -126,13 +161,19 @@ def test_the_top_ten_of_a_trace_made_here_are_torchs_own(tmp_path: Path, synthet
     expected = sorted(own, key=lambda entry: -entry.self_cpu_time_total)[:10]
     assert len(found) == 10
     for mine, entry in zip(found, expected, strict=True):
-        assert mine.self_ns == pytest.approx(entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000)
+        assert mine.self_ns == pytest.approx(
+            entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000
+        )
     named = {entry.key: entry for entry in own}
     for mine in found:
         entry = named[mine.name]
         assert mine.calls == entry.count
-        assert mine.self_ns == pytest.approx(entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000)
-        assert mine.total_ns == pytest.approx(entry.cpu_time_total * 1000, abs=2.0 * entry.count + 1000)
+        assert mine.self_ns == pytest.approx(
+            entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000
+        )
+        assert mine.total_ns == pytest.approx(
+            entry.cpu_time_total * 1000, abs=2.0 * entry.count + 1000
+        )
     left = categories.times(synthetic.make_run(operations=operations))
     assert left is not None
     assert left["other"] < 0.05 * sum(left.values())

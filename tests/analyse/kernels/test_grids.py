@@ -1,4 +1,5 @@
-"""Thread blocks and multiplies from a kernel's name and its layer's shape; every number worked out from the shape."""
+"""Thread blocks and multiplies from a kernel's name and its layer's shape; every number worked out
+from the shape."""
 
 from __future__ import annotations
 
@@ -10,12 +11,19 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import (
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    expected_grid,
+)
 from perfctl.orchestrator.analyse.kernels.names import recognise
 
 IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
 FUSED = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
-MNIST_CONV2 = ConvShape(batch=64, in_channels=32, out_channels=64, out_h=24, out_w=24, kernel_h=3, kernel_w=3)
+MNIST_CONV2 = ConvShape(
+    batch=64, in_channels=32, out_channels=64, out_h=24, out_w=24, kernel_h=3, kernel_w=3
+)
 
 
 def found(name: str, grid: tuple[int, int, int], shape: ConvShape | GemmShape) -> ExpectedGrid:
@@ -39,7 +47,10 @@ def test_a_tile_wider_than_the_channels_works_on_padding() -> None:
 
 
 def test_the_step_along_the_sum_is_padded_where_the_name_says_it() -> None:
-    name = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4_warpsize2x2x1_g1"
+    name = (
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4"
+        "_warpsize2x2x1_g1"
+    )
     shape = ConvShape(64, 3, 64, 24, 24, 3, 3)
     prediction = found(name, (288, 1, 1), shape)
     assert prediction.multiplies == 288 * 128 * 64 * 32 and shape.depth == 27
@@ -63,7 +74,9 @@ def test_winograd_with_transforms_apart_is_36_products() -> None:
 
 
 def test_images_are_taken_sixteen_at_a_time_between_the_transforms() -> None:
-    prediction = found("volta_sgemm_128x64_nn", (2, 16 * 36 // 64, 36), ConvShape(1, 128, 256, 24, 24, 3, 3))
+    prediction = found(
+        "volta_sgemm_128x64_nn", (2, 16 * 36 // 64, 36), ConvShape(1, 128, 256, 24, 24, 3, 3)
+    )
     assert prediction.matches and prediction.factor == pytest.approx(0.25 * 16)
 
 
@@ -92,17 +105,24 @@ def test_a_convolution_with_a_filter_of_one_is_a_product_of_its_pixels() -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["my_kernel", "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)", "void fft2d_r2c_32x32<float>(float2*)",
-     "void precomputed_convolve_sgemm<float, 1024, 5, 5, 4, 3, 3, 1, false>(int)",
-     "sm80_xmma_wgrad_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x16_stage4",
-     "void splitKreduce_kernel<32, 16, int, float>(x)"],
-)  # fmt: skip
+    [
+        "my_kernel",
+        "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)",
+        "void fft2d_r2c_32x32<float>(float2*)",
+        "void precomputed_convolve_sgemm<float, 1024, 5, 5, 4, 3, 3, 1, false>(int)",
+        "sm80_xmma_wgrad_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x16_stage4",
+        "void splitKreduce_kernel<32, 16, int, float>(x)",
+    ],
+)
 def test_what_has_no_formula_gets_no_number(name: str) -> None:
     assert expected_grid(recognise(name), (1, 1, 1), MNIST_CONV2) is None
 
 
 def test_grouped_convolutions_have_no_formula() -> None:
-    assert expected_grid(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8)) is None
+    assert (
+        expected_grid(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8))
+        is None
+    )
 
 
 def test_a_convolution_s_sizes() -> None:
@@ -114,30 +134,43 @@ def test_a_convolution_s_sizes() -> None:
 def test_a_split_sum_of_an_implicit_product_is_in_the_grid_s_depth() -> None:
     prediction = found(IMPLICIT, (288, 1, 4), MNIST_CONV2)
     assert (prediction.matches, prediction.family) == (True, "implicit gemm")
-    assert not found(IMPLICIT, (1, 288, 1), MNIST_CONV2).matches, "FFMA kernels have outputs along x"
+    assert not found(IMPLICIT, (1, 288, 1), MNIST_CONV2).matches, (
+        "FFMA kernels have outputs along x"
+    )
     assert not found(IMPLICIT, (288, 2, 1), MNIST_CONV2).matches
     assert prediction.rule == (
-        "ceil(36,864 output positions / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x 288 = 679,477,248 multiplies "
-        "(paper 679,477,248)"
+        "ceil(36,864 output positions / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x "
+        "288 = 679,477,248 multiplies (paper 679,477,248)"
     )
 
 
 @pytest.mark.parametrize(
-    ("grid", "matches"), [((144, 1, 1), True), ((1, 144, 1), True), ((144, 2, 1), False), ((72, 2, 1), False)]
+    ("grid", "matches"),
+    [((144, 1, 1), True), ((1, 144, 1), True), ((144, 2, 1), False), ((72, 2, 1), False)],
 )
-def test_a_tensor_core_kernel_may_have_its_grid_either_way(grid: tuple[int, int, int], matches: bool) -> None:
-    name = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x64x16_stage4_warpsize2x2x1_g1"
+def test_a_tensor_core_kernel_may_have_its_grid_either_way(
+    grid: tuple[int, int, int], matches: bool
+) -> None:
+    name = (
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x64x16_stage4"
+        "_warpsize2x2x1_g1"
+    )
     prediction = found(name, grid, MNIST_CONV2)
     assert (prediction.ctas, prediction.matches) == (36_864 // 256, matches)
 
 
 @pytest.mark.parametrize(
-    ("grid", "matches"), [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)]
+    ("grid", "matches"),
+    [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)],
 )
-def test_fused_winograd_needs_every_side_of_its_grid(grid: tuple[int, int, int], matches: bool) -> None:
+def test_fused_winograd_needs_every_side_of_its_grid(
+    grid: tuple[int, int, int], matches: bool
+) -> None:
     prediction = found(FUSED, grid, MNIST_CONV2)
     assert (prediction.matches, prediction.family) == (matches, "winograd fused")
-    assert prediction.rule.startswith("128 x 3 x 2 blocks x 32 tiles x 32 channels x 16 multiplies x 32 channels = ")
+    assert prediction.rule.startswith(
+        "128 x 3 x 2 blocks x 32 tiles x 32 channels x 16 multiplies x 32 channels = "
+    )
 
 
 def test_winograd_is_for_filters_of_three_by_three() -> None:
@@ -156,17 +189,22 @@ def test_products_between_transforms_say_how_their_tile_lies() -> None:
     assert along.multiplies == 36 * 3 * 3 * 128 * 32 * 100
     assert across.multiplies == 36 * 12 * 128 * 32 * 100
     assert along.rule.startswith(
-        "36 products x ceil(384 tiles / 128) x ceil(96 channels / 32) = 324 blocks x 128 x 32 x 100 = "
+        "36 products x ceil(384 tiles / 128) x ceil(96 channels / 32) = 324 blocks x 128 x 32 x "
+        "100 = "
     )
     assert across.rule.startswith(
-        "36 products x ceil(384 tiles / 32) x ceil(96 channels / 128) = 432 blocks x 128 x 32 x 100 = "
+        "36 products x ceil(384 tiles / 32) x ceil(96 channels / 128) = 432 blocks x 128 x 32 x "
+        "100 = "
     )
     assert not found("volta_sgemm_128x32_nn", (2, 12, 36), shape).matches
 
 
 def test_a_product_of_pixels_is_one_of_all_images_or_one_an_image() -> None:
     shape = ConvShape(4, 64, 256, 16, 16, 1, 1)
-    whole, apart = found("volta_sgemm_128x64_nn", (2, 16, 1), shape), found("volta_sgemm_128x64_nn", (2, 4, 4), shape)
+    whole, apart = (
+        found("volta_sgemm_128x64_nn", (2, 16, 1), shape),
+        found("volta_sgemm_128x64_nn", (2, 4, 4), shape),
+    )
     assert (whole.ctas, whole.matches) == (32, True)
     assert (apart.ctas, apart.matches) == (4 * 8, True)
     assert apart.rule.startswith("4 products x ceil(256 / 128) x ceil(256 / 64) = 32 tiles")
@@ -208,7 +246,9 @@ def test_the_grid_tells_how_a_product_s_tile_lies(
 ) -> None:
     prediction = found("volta_sgemm_128x64_nn", grid, GemmShape(m=300, n=100, k=9))
     assert (prediction.ctas, prediction.matches) == (ctas, matches)
-    assert prediction.rule.startswith(f"{sides} = {ctas} tiles x 128 x 64 x 9 = {ctas * 128 * 64 * 9:,} multiplies")
+    assert prediction.rule.startswith(
+        f"{sides} = {ctas} tiles x 128 x 64 x 9 = {ctas * 128 * 64 * 9:,} multiplies"
+    )
 
 
 @cache
@@ -237,12 +277,21 @@ def test_public_measurements_have_the_predicted_grids_and_families(shared: Path)
 def test_a_wrong_rule_would_show_in_the_public_measurements(shared: Path) -> None:
     """The share that matches is no accident of the formula: one image more, and it falls."""
     script = neusight()
-    rows = [row for row in script.rows(script.files(shared)[0]) if isinstance(row.shape, ConvShape)][:500]
+    rows = [
+        row for row in script.rows(script.files(shared)[0]) if isinstance(row.shape, ConvShape)
+    ][:500]
     matches = []
     for row in rows:
         shape = row.shape
-        larger = ConvShape(2 * shape.batch, shape.in_channels, shape.out_channels, shape.out_h, shape.out_w,
-                           shape.kernel_h, shape.kernel_w)  # fmt: skip
+        larger = ConvShape(
+            2 * shape.batch,
+            shape.in_channels,
+            shape.out_channels,
+            shape.out_h,
+            shape.out_w,
+            shape.kernel_h,
+            shape.kernel_w,
+        )
         prediction = expected_grid(recognise(row.longest), row.grid, larger)
         if prediction is not None:
             matches.append(prediction.matches)

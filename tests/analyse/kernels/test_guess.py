@@ -1,4 +1,5 @@
-"""Guessed layers against a truth that is known: synthetic launches whose grids are worked out from dimensions."""
+"""Guessed layers against a truth that is known: synthetic launches whose grids are worked out
+from dimensions."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse.kernels.guess_layers import AGAIN, LATE, LEAVE, MOST, SKIP, guess, viterbi
+from perfctl.orchestrator.analyse.kernels.guess_layers import (
+    AGAIN,
+    LATE,
+    LEAVE,
+    MOST,
+    SKIP,
+    guess,
+    viterbi,
+)
 from perfctl.records.report import Kernel
 from tests.analyse.known_network import RELU, Layer, blocks, calls, launches, mnist, step
 
@@ -16,8 +25,12 @@ def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
 
 
 @pytest.mark.parametrize("weights_first", [False, True])
-@pytest.mark.parametrize("layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"])
-def test_every_launch_of_a_known_network_gets_its_true_layer(layers: list[Layer], weights_first: bool) -> None:
+@pytest.mark.parametrize(
+    "layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"]
+)
+def test_every_launch_of_a_known_network_gets_its_true_layer(
+    layers: list[Layer], weights_first: bool
+) -> None:
     truth = step(layers, weights_first=weights_first) * 4
     made = guess(launches(truth), calls(layers))
     assert found(made.kernels) == [place for _, place in truth]
@@ -44,7 +57,10 @@ def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() ->
     assert made.steps == 2
     numbers = [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [None] * 4
     assert [k.step for k in made.kernels] == numbers
-    assert "and 2 steps (2 cut-off ones are in no figure per step), were guessed" in made.gaps[0].reason
+    assert (
+        "and 2 steps (2 cut-off ones are in no figure per step), were guessed"
+        in made.gaps[0].reason
+    )
 
 
 def test_launches_are_taken_in_order_of_time() -> None:
@@ -106,8 +122,15 @@ def brute(fits: list[list[float]]) -> float:
 
 
 @settings(max_examples=150)
-@given(st.integers(1, 3).flatmap(lambda n: st.lists(
-    st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n), min_size=1, max_size=5)))  # fmt: skip
+@given(
+    st.integers(1, 3).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n),
+            min_size=1,
+            max_size=5,
+        )
+    )
+)
 def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
     score, path = viterbi(fits)
     assert score == pytest.approx(brute(fits))
@@ -119,13 +142,19 @@ def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
     relu_only = [one._replace(macs=0) for one in conv]
     lacking = guess(launches(step(mnist(64))), relu_only)
     assert lacking.gaps[0].reason == "no layers were guessed: there is no layer that multiplies"
-    many = guess([Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)])
-    assert many.gaps[0].reason == "no layers were guessed: 100001 launches on 600 layers are too many to align"
+    many = guess(
+        [Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)]
+    )
+    assert (
+        many.gaps[0].reason
+        == "no layers were guessed: 100001 launches on 600 layers are too many to align"
+    )
     assert (many.guessed, many.steps, many.gaps[0].state) == (0, 0, "not_available")
 
 
 def test_transforms_go_with_the_product_that_they_serve() -> None:
-    """Of a Winograd convolution in parts: what comes in goes with the next product, what goes out with the last."""
+    """Of a Winograd convolution in parts: what comes in goes with the next product, what goes out
+    with the last."""
     layers = blocks(32, 3)
     into, out = (
         "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)",

@@ -1,4 +1,5 @@
-"""Guessed layers against real traces that say themselves which layer launched each kernel: it is hidden, guessed, compared.
+"""Guessed layers against real traces that say themselves which layer launched each kernel: it is
+hidden, guessed, compared.
 
 Pen and paper of the networks is worked out from their published dimensions.
 """
@@ -21,16 +22,25 @@ BATCH, TOKENS, WIDTH, HEADS, INNER, BLOCKS, PATCH = 4, 197, 768, 12, 3072, 12, 1
 
 
 def vit(batch: int) -> list[LayerCall]:
-    """Pen and paper of a forward pass, under the names of the trace: classes and their numbers in order of the calls."""
+    """Pen and paper of a forward pass, under the names of the trace: classes and their numbers in
+    order of the calls."""
     rows = batch * TOKENS
     patches = batch * (TOKENS - 1)
-    stem = Layer("ViTEmbeddings_0.ViTPatchEmbeddings_0.Conv2d_0", "Conv2d", patches, 3 * PATCH * PATCH, WIDTH)
+    stem = Layer(
+        "ViTEmbeddings_0.ViTPatchEmbeddings_0.Conv2d_0", "Conv2d", patches, 3 * PATCH * PATCH, WIDTH
+    )
     layers, attention, number = [stem], {}, 0
     for block in range(BLOCKS):
         at = f"ViTEncoder_0.ViTLayer_{block}"
         own = f"{at}.ViTSdpaAttention_{block}.ViTSdpaSelfAttention_{block}"
-        places = [own, own, own, f"{at}.ViTSdpaAttention_{block}.ViTSelfOutput_{block}", f"{at}.ViTIntermediate_{block}",
-                  f"{at}.ViTOutput_{block}"]  # fmt: skip
+        places = [
+            own,
+            own,
+            own,
+            f"{at}.ViTSdpaAttention_{block}.ViTSelfOutput_{block}",
+            f"{at}.ViTIntermediate_{block}",
+            f"{at}.ViTOutput_{block}",
+        ]
         sizes = [(WIDTH, WIDTH)] * 4 + [(WIDTH, INNER), (INNER, WIDTH)]
         for place, (inputs, outputs) in zip(places, sizes, strict=True):
             if place.endswith(f"ViTSelfOutput_{block}"):
@@ -40,7 +50,10 @@ def vit(batch: int) -> list[LayerCall]:
             number += 1
     layers += [Layer(f"ViTPooler_0.Linear_{number}", "Linear", batch, WIDTH, WIDTH)]
     found = calls(layers, train=False)
-    return [call._replace(parameters=0) if index in attention else call for index, call in enumerate(found)]
+    return [
+        call._replace(parameters=0) if index in attention else call
+        for index, call in enumerate(found)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +62,10 @@ def seen(reports: Path) -> tuple[Kernel, ...]:
 
 
 def hidden(kernels: tuple[Kernel, ...]) -> list[Kernel]:
-    return [kernel._replace(layer=None, direction=None, step=None, layer_source=None) for kernel in kernels]
+    return [
+        kernel._replace(layer=None, direction=None, step=None, layer_source=None)
+        for kernel in kernels
+    ]
 
 
 def is_heavy(kernel: Kernel) -> bool:
@@ -60,7 +76,9 @@ def is_heavy(kernel: Kernel) -> bool:
 def test_every_product_of_a_real_transformer_gets_its_true_layer(seen: tuple[Kernel, ...]) -> None:
     made = guess(hidden(seen), vit(BATCH))
     right = [
-        (a.layer, a.direction) == (b.layer, b.direction) for a, b in zip(seen, made.kernels, strict=True) if is_heavy(a)
+        (a.layer, a.direction) == (b.layer, b.direction)
+        for a, b in zip(seen, made.kernels, strict=True)
+        if is_heavy(a)
     ]
     assert len(right) == 2 + BLOCKS * 7
     assert sum(right) == len(right)
@@ -70,9 +88,13 @@ def test_no_launch_of_a_real_transformer_gets_a_wrong_layer(seen: tuple[Kernel, 
     made = guess(hidden(seen), vit(BATCH))
     pairs = [(a, b) for a, b in zip(seen, made.kernels, strict=True) if b.layer is not None]
     assert len(pairs) == made.guessed > 0
-    assert [(a.short_name or a.name, a.layer, b.layer) for a, b in pairs if a.layer != b.layer] == []
+    assert [
+        (a.short_name or a.name, a.layer, b.layer) for a, b in pairs if a.layer != b.layer
+    ] == []
 
 
 @pytest.mark.parametrize("batch", [1, 64])
-def test_a_real_transformer_at_another_batch_size_is_not_guessed(seen: tuple[Kernel, ...], batch: int) -> None:
+def test_a_real_transformer_at_another_batch_size_is_not_guessed(
+    seen: tuple[Kernel, ...], batch: int
+) -> None:
     assert guess(hidden(seen), vit(batch)).guessed == 0

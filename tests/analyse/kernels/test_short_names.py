@@ -14,10 +14,19 @@ from perfctl.orchestrator.analyse.kernels.short_names import LONGEST, shorten
 from perfctl.records.errors import ReportError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-PUBLIC = list(csv.DictReader((DATA / "names-algorithms" / "public.csv").read_text(encoding="utf-8").splitlines()))
+PUBLIC = list(
+    csv.DictReader(
+        (DATA / "names-algorithms" / "public.csv").read_text(encoding="utf-8").splitlines()
+    )
+)
 KNOWN = [
     *(row["name"] for row in PUBLIC),
-    *(row["name"] for row in json.loads((DATA / "names-algorithms" / "names.json").read_text(encoding="utf-8"))),
+    *(
+        row["name"]
+        for row in json.loads(
+            (DATA / "names-algorithms" / "names.json").read_text(encoding="utf-8")
+        )
+    ),
 ]
 TILE = re.compile(r"\d+x\d+")
 FUNCTOR = re.compile(r"\w*(?:Functor|_kernel_cuda|FunctorOnSelf_)\w*")
@@ -45,8 +54,11 @@ def test_two_kernels_of_public_profiles_never_have_the_same_short_name() -> None
     check(KNOWN)
 
 
-@pytest.mark.parametrize("row", [row for row in PUBLIC if TILE.fullmatch(row["tile"]) and row["tile"] in row["name"]],
-                         ids=lambda row: row["name"][:60])  # fmt: skip
+@pytest.mark.parametrize(
+    "row",
+    [row for row in PUBLIC if TILE.fullmatch(row["tile"]) and row["tile"] in row["name"]],
+    ids=lambda row: row["name"][:60],
+)
 def test_the_tile_of_a_kernel_stays(row: dict[str, str]) -> None:
     assert row["tile"] in shorten(KNOWN)[row["name"]]
 
@@ -55,10 +67,17 @@ def test_functor_and_type_of_an_elementwise_kernel_stay() -> None:
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     end = ", at::detail::Array<char*, 3> >(int, T2, T3)"
     names = [
-        f"{start}CUDAFunctor_add<float>{end}", f"{start}CUDAFunctor_add<c10::BFloat16>{end}",
-        f"{start}BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >{end}",
-        f"{start}BinaryFunctor<float, float, float, at::native::binary_internal::DivFunctor<float> >{end}",
-    ]  # fmt: skip
+        f"{start}CUDAFunctor_add<float>{end}",
+        f"{start}CUDAFunctor_add<c10::BFloat16>{end}",
+        (
+            f"{start}BinaryFunctor<float, float, float, "
+            f"at::native::binary_internal::MulFunctor<float> >{end}"
+        ),
+        (
+            f"{start}BinaryFunctor<float, float, float, "
+            f"at::native::binary_internal::DivFunctor<float> >{end}"
+        ),
+    ]
     shown = list(shorten(names).values())
     assert ["CUDAFunctor_add<float>" in one for one in shown] == [True, False, False, False]
     assert ["BFloat16" in one for one in shown] == [False, True, False, False]
@@ -68,9 +87,12 @@ def test_functor_and_type_of_an_elementwise_kernel_stay() -> None:
 
 
 def test_a_lambda_is_named_after_the_function_that_it_stands_in() -> None:
-    name = ("void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}"
-            "::operator()() const::{lambda()#2}::operator()() const::{lambda(float)#1}, "
-            "at::detail::Array<char*, 2> >(int)")  # fmt: skip
+    name = (
+        "void at::native::vectorized_elementwise_kernel<4, "
+        "at::native::exp_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}::operator()() "
+        "const::{lambda()#2}::operator()() const::{lambda(float)#1}, at::detail::Array<char*, 2> "
+        ">(int)"
+    )
     assert shorten([name]) == {name: "vectorized_elementwise_kernel<4, exp_kernel_cuda{float}>"}
 
 
@@ -79,8 +101,11 @@ def test_the_spellings_of_two_tools_have_one_short_name() -> None:
         "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, "
         "at::detail::Array<char *, (int)1>>(int, T2, T3)"
     )
-    kineto = ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >"
-              "(int, at::native::FillFunctor<float>, at::detail::Array<char*, 1>)")  # fmt: skip
+    kineto = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+        "at::detail::Array<char*, 1> >(int, at::native::FillFunctor<float>, "
+        "at::detail::Array<char*, 1>)"
+    )
     assert len(set(shorten([nsys, kineto]).values())) == 1
 
 
@@ -94,11 +119,16 @@ def test_what_differs_in_the_middle_of_a_long_name_is_seen() -> None:
 def test_the_numbers_alone_tell_variants_apart() -> None:
     names = [f"void reduce<{'float, ' * 30}{threads}, 4>(float*)" for threads in (128, 256, 512)]
     shown = shorten(names)
-    assert [str(threads) in shown[name] for threads, name in zip((128, 256, 512), names, strict=True)] == [True] * 3
+    assert [
+        str(threads) in shown[name] for threads, name in zip((128, 256, 512), names, strict=True)
+    ] == [True] * 3
 
 
 def test_overloads_keep_their_parameters() -> None:
-    assert shorten(["add(int*)", "add(float*)"]) == {"add(int*)": "add(int*)", "add(float*)": "add(float*)"}
+    assert shorten(["add(int*)", "add(float*)"]) == {
+        "add(int*)": "add(int*)",
+        "add(float*)": "add(float*)",
+    }
 
 
 def test_names_that_differ_in_nothing_that_fits_are_numbered() -> None:
@@ -107,9 +137,27 @@ def test_names_that_differ_in_nothing_that_fits_are_numbered() -> None:
     check(names)
 
 
-@pytest.mark.parametrize("name", ["", " ", "<", ">", "(", "k<", "_Z", "_Z9", "void ", "()", "at::", "x" * 5000, "<<<>>>((",
-                                  "🙂" * 100, "__"],
-                         ids=lambda name: name[:9])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "<",
+        ">",
+        "(",
+        "k<",
+        "_Z",
+        "_Z9",
+        "void ",
+        "()",
+        "at::",
+        "x" * 5000,
+        "<<<>>>((",
+        "🙂" * 100,
+        "__",
+    ],
+    ids=lambda name: name[:9],
+)
 def test_a_name_of_any_form_is_shown(name: str) -> None:
     assert len(shorten([name, "other"])[name]) <= LONGEST
 
@@ -119,7 +167,11 @@ def real(reports: Path) -> dict[Path, list[str]]:
     """Kernel names of the recorded reports, those that parse fast."""
     found = {}
     for path in sorted(reports.rglob("*")):
-        if path.is_file() and path.suffix in (".sqlite", ".csv", ".gz", ".hatchet") and path.stat().st_size < 900_000:
+        if (
+            path.is_file()
+            and path.suffix in (".sqlite", ".csv", ".gz", ".hatchet")
+            and path.stat().st_size < 900_000
+        ):
             try:
                 names = sorted({kernel.name for kernel in parsers.parse(path).kernels})
             except ReportError:

@@ -1,4 +1,5 @@
-"""A study made ready: which run times and counts, gradients that belong together, and every question asked once."""
+"""A study made ready: which run times and counts, gradients that belong together, and every
+question asked once."""
 
 from __future__ import annotations
 
@@ -50,29 +51,47 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: Modul
             for n, (layer, direction) in enumerate(places)
         ]
 
-    split = [kernel(direction) for direction in ("grad_input", "grad_weight", "grad_bias", "forward")]
+    split = [
+        kernel(direction) for direction in ("grad_input", "grad_weight", "grad_bias", "forward")
+    ]
     apart = synthetic.make_run(1, kernels=[*split, kernel("grad_weight", "conv")])
     for seen in (
         synthetic.make_run(2, kernels=[kernel("backward")]),
         synthetic.make_run(2, ranges=ranges(("fc", "backward"))),
     ):
         first, second = joined(apart, seen)
-        assert [item.direction for item in first.report.kernels] == ["backward"] * 3 + ["forward", "grad_weight"]
+        assert [item.direction for item in first.report.kernels] == ["backward"] * 3 + [
+            "forward",
+            "grad_weight",
+        ]
         assert second is seen
-    by_range = synthetic.make_run(3, ranges=ranges(("fc", "grad_bias"), ("conv", "grad_bias"), ("fc", "forward")))
+    by_range = synthetic.make_run(
+        3, ranges=ranges(("fc", "grad_bias"), ("conv", "grad_bias"), ("fc", "forward"))
+    )
     _, changed = joined(synthetic.make_run(2, kernels=[kernel("backward")]), by_range)
-    assert [item.direction for item in changed.report.ranges] == ["backward", "grad_bias", "forward"]
+    assert [item.direction for item in changed.report.ranges] == [
+        "backward",
+        "grad_bias",
+        "forward",
+    ]
     assert joined(apart, by_range) == [apart, by_range], "nobody saw a backward"
 
 
 def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: ModuleType) -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
-    split = [k._replace(direction="grad_weight") if k.direction == "backward" else k for k in ncu.report.kernels]
+    split = [
+        k._replace(direction="grad_weight") if k.direction == "backward" else k
+        for k in ncu.report.kernels
+    ]
     counting = PreparedRun(replace(ncu, report=replace(ncu.report, kernels=split)), "fp32")
     seen = PreparedRun(synthetic.make_run(2, kernels=[kernel("backward", "conv2")]))
     changed, _ = with_whole_backward([counting, seen])
     assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
-    assert changed.flops is counting.flops and changed.values is counting.values and changed.usage is counting.usage
+    assert (
+        changed.flops is counting.flops
+        and changed.values is counting.values
+        and changed.usage is counting.usage
+    )
     again, _ = with_whole_backward([changed, seen])
     assert again is changed, "nothing is left to join"
 
@@ -93,12 +112,18 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: Mo
     assert timed(nsys, broken, newer) is newer
     assert timed(broken) is broken
     unknown = replace(
-        nsys, id=7, report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels])
+        nsys,
+        id=7,
+        report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels]),
     )
     assert timed(unknown, nsys) is nsys, "one that knows layers"
-    found = PreparedBatch(8, tuple(map(PreparedRun, (replace(unknown, id=6), unknown))), None).timing
+    found = PreparedBatch(
+        8, tuple(map(PreparedRun, (replace(unknown, id=6), unknown))), None
+    ).timing
     assert found is not None and found.layer_times is not None
-    assert (found.run, found.layer_times.rows) == (unknown, {}), "for want of others, the best of those that know none"
+    assert (found.run, found.layer_times.rows) == (unknown, {}), (
+        "for want of others, the best of those that know none"
+    )
     assert timed(synthetic.make_run()) is None
 
 
@@ -109,7 +134,9 @@ def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) ->
         prepare(study).at(65)
 
 
-def test_a_whole_page_asks_every_question_of_a_run_once(synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_page_asks_every_question_of_a_run_once(
+    synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: Tally[tuple[str, int]] = Tally()
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,4 +156,6 @@ def test_a_whole_page_asks_every_question_of_a_run_once(synthetic: ModuleType, m
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
     (study,) = studies(runs)
     analyse(study)
-    assert max(asked.values()) == 2, "another analysis asks again: nothing is kept beyond its object"
+    assert max(asked.values()) == 2, (
+        "another analysis asks again: nothing is kept beyond its object"
+    )

@@ -1,4 +1,5 @@
-"""The largest batch that fits: PyTorch's allocator with an end of memory, replayed at any batch size. By hand, without torch."""
+"""The largest batch that fits: PyTorch's allocator with an end of memory, replayed at any batch
+size. By hand, without torch."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from perfctl.records.paper import Allocation, MemoryTrace
 
 MIB = 2**20
 LIVES = ((24, 0, 0, None), (0, 11, 1, 4), (0, 7, 2, 3), (0, 30, 5, 6))
-"""(MiB, MiB a sample, born, died): parameters, two activations, and a tensor that needs the place of both."""
+"""(MiB, MiB a sample, born, died): parameters, two activations, and a tensor that needs the place
+of both."""
 
 
 def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") -> MemoryTrace:
@@ -73,7 +75,9 @@ def test_a_step_at_any_batch_is_the_trace_of_that_batch() -> None:
 
 @pytest.mark.parametrize("reserve", [0, 100 * MIB])
 @pytest.mark.parametrize("room", [20 * MIB, 54 * MIB, 200 * MIB, 1234 * MIB, 4567 * MIB])
-def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(room: int, reserve: int) -> None:
+def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(
+    room: int, reserve: int
+) -> None:
     runs = [batch for batch in range(1, 300) if runs_in(trace(batch, *LIVES), room)]
     fit = memory(*LIVES).largest(room + reserve, reserve)
     assert fit.batch == max(runs, default=0)
@@ -89,12 +93,15 @@ def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(room: int, r
 
 
 def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_allow() -> None:
-    lives = ((0, 6, 1, 3), (0, 6, 2, None), (0, 11, 4, None))  # the first piece of 6 is free, and 11 do not go into it
+    # the first piece of 6 is free, and 11 do not go into it
+    lives = ((0, 6, 1, 3), (0, 6, 2, None), (0, 11, 4, None))
     room = 170 * MIB
     fit = memory(*lives).largest(room)
     tensors = room // (17 * MIB)
     assert fit.batch is not None and fit.batch <= tensors
-    assert fit.batch == max(batch for batch in range(tensors + 1) if runs_in(trace(batch, *lives), room))
+    assert fit.batch == max(
+        batch for batch in range(tensors + 1) if runs_in(trace(batch, *lives), room)
+    )
 
 
 def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -> None:
@@ -103,7 +110,9 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -
         found = memory(*lives, op="aten.addmm")
         assert found.allocated(3, gpu) == 48 * MIB + cublas_workspace(gpu) + LT_WORKSPACE
         # The workspaces are in segments of their own, which nothing of 16 MiB fits into.
-        assert found.largest(160 * MIB, 0, gpu).batch == (160 * MIB - large - SMALL_SEGMENT) // (16 * MIB)
+        assert found.largest(160 * MIB, 0, gpu).batch == (160 * MIB - large - SMALL_SEGMENT) // (
+            16 * MIB
+        )
 
 
 def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none() -> None:

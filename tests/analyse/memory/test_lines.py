@@ -24,7 +24,8 @@ from perfctl.records.paper import Allocation, MemoryTrace
 def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9) -> MemoryTrace:
     """Storages as (fixed, bytes a sample, born, died)."""
     made = tuple(
-        Allocation(fixed + each * batch, "activation", born, died, "", "", "") for fixed, each, born, died in storages
+        Allocation(fixed + each * batch, "activation", born, died, "", "", "")
+        for fixed, each, born, died in storages
     )
     return MemoryTrace(made, 3, 6, ends)
 
@@ -34,7 +35,11 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
     lines = lines_of(trace(2, *storages), trace(3, *storages), (2, 3))
     assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for batch in (1, 5, 12, 13, 400):
-        assert peak_at(lines, batch) == peak(trace(batch, *storages)).bytes == max(1000 + 42 * batch, 1500 + batch)
+        assert (
+            peak_at(lines, batch)
+            == peak(trace(batch, *storages)).bytes
+            == max(1000 + 42 * batch, 1500 + batch)
+        )
 
 
 def test_the_optimizers_moments_stand_apart() -> None:
@@ -49,11 +54,16 @@ def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not() -> 
         batch = largest_fitting(lines, limit)
         assert batch is not None and peak_at(lines, batch) <= limit < peak_at(lines, batch + 1)
     assert largest_fitting(lines, 1499) == 0, "not even the parameters fit"
-    assert largest_fitting((MemoryLine(100, 0),), 200) is None and largest_fitting((MemoryLine(100, 0),), 50) == 0
+    assert (
+        largest_fitting((MemoryLine(100, 0),), 200) is None
+        and largest_fitting((MemoryLine(100, 0),), 50) == 0
+    )
 
 
 def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
-    assert upper([MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]) == (
+    assert upper(
+        [MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]
+    ) == (
         MemoryLine(5, 1),
         MemoryLine(9, 0),
     )
@@ -85,7 +95,8 @@ def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> A
     from perfctl.orchestrator.actions.estimate_request import Request
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CUDA builds of torch say in the first backward that there is no driver
+        # CUDA builds of torch say in the first backward that there is no driver
+        warnings.simplefilter("ignore")
         session = Session(Request(model, optimizer=optimizer, memory=True, precision=precision))
         return session.at(batch)
 
@@ -103,10 +114,20 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
 
     ((found,), left_out) = trace_all(("squeezenet1_1",), lambda *said: None)
     assert left_out == () and found.lines is not None
-    for precision, optimizer in (("fp32", "sgd"), ("fp32", "momentum"), ("fp32", "adam"), ("fp16", "momentum")):
+    for precision, optimizer in (
+        ("fp32", "sgd"),
+        ("fp32", "momentum"),
+        ("fp32", "adam"),
+        ("fp16", "momentum"),
+    ):
         small, more = (
-            traced("torchvision:squeezenet1_1", optimizer, batch, precision).memory_trace for batch in (2, 3)
+            traced("torchvision:squeezenet1_1", optimizer, batch, precision).memory_trace
+            for batch in (2, 3)
         )
         for batch in (1, 2, 32, 500):
             expected = peak_at(lines_of(small, more, (2, 3)), batch)
-            assert peak_at(found.lines[precision][optimizer], batch) == expected, (precision, optimizer, batch)
+            assert peak_at(found.lines[precision][optimizer], batch) == expected, (
+                precision,
+                optimizer,
+                batch,
+            )

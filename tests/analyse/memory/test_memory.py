@@ -1,4 +1,5 @@
-"""Memory from storage lifetimes: by hand, against torch's own tracker, and the allocator's rules."""
+"""Memory from storage lifetimes: by hand, against torch's own tracker, and the
+allocator's rules."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ MIB = 1 << 20
 
 
 def trace_of(*lives: tuple[int, int, int | None]) -> MemoryTrace:
-    rows = tuple(Allocation(size, "temporary", born, died, f"l{born}", "forward", "op") for size, born, died in lives)
+    rows = tuple(
+        Allocation(size, "temporary", born, died, f"l{born}", "forward", "op")
+        for size, born, died in lives
+    )
     return MemoryTrace(rows, 10, 20, 30)
 
 
@@ -33,12 +37,18 @@ def test_what_dies_makes_room_before_the_next_is_born() -> None:
 def test_small_tensors_share_a_segment_and_freed_blocks_are_used_again() -> None:
     assert reserved(trace_of((MIB, 0, None), (MIB, 0, None))) == SMALL_SEGMENT
     assert reserved(trace_of((5 * MIB, 1, 2), (5 * MIB, 3, 4), (9 * MIB, 5, None))) == LARGE_SEGMENT
-    assert reserved(trace_of((30 * MIB, 1, 2), (15 * MIB, 3, None), (15 * MIB, 4, None))) == 30 * MIB
+    assert (
+        reserved(trace_of((30 * MIB, 1, 2), (15 * MIB, 3, None), (15 * MIB, 4, None))) == 30 * MIB
+    )
 
 
-@pytest.mark.parametrize(("batch", "wanted"), [(16, 18_037_080), (64, 43_576_920), (256, 145_736_280)])
+@pytest.mark.parametrize(
+    ("batch", "wanted"), [(16, 18_037_080), (64, 43_576_920), (256, 145_736_280)]
+)
 def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch: int, wanted: int) -> None:
-    found = estimation.Session(estimation.Request("mnist_cnn", optimizer="sgd", memory=True)).at(batch)
+    found = estimation.Session(estimation.Request("mnist_cnn", optimizer="sgd", memory=True)).at(
+        batch
+    )
     assert found.memory is not None
     assert found.memory.peak.bytes == wanted
 
@@ -73,10 +83,13 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "copies"), [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)]
+    ("optimizer", "copies"),
+    [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)],
 )
 def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, copies: int) -> None:
-    found = estimation.Session(estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)).at(1)
+    found = estimation.Session(
+        estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)
+    ).at(1)
     assert found.memory is not None
     assert found.memory.parameters == found.memory.gradients == 4 * 1_199_882
     assert found.memory.optimizer == copies * 4 * 1_199_882

@@ -15,9 +15,20 @@ from perfctl.orchestrator.analyse.mfu.decoder import AttentionLayer, Decoder, by
 EVERY = (*CONVENTIONS, *VARIANTS, EXACT, CAUSAL)
 FORMULAS = {one.key: one for one in EVERY}
 MODEL = Decoder(
-    name="m", seq=10, products=1000, router=30, head=200, attention=(AttentionLayer(8, 4), AttentionLayer(8)), embedding=200,
-    positions=50, tied=False, others=7, idle=600, hidden=3, kv_share=0.25,
-)  # fmt: skip
+    name="m",
+    seq=10,
+    products=1000,
+    router=30,
+    head=200,
+    attention=(AttentionLayer(8, 4), AttentionLayer(8)),
+    embedding=200,
+    positions=50,
+    tied=False,
+    others=7,
+    idle=600,
+    hidden=3,
+    kv_share=0.25,
+)
 PAIRS = 16
 
 
@@ -44,7 +55,9 @@ def test_the_conventions_count_what_their_sources_say() -> None:
 
 def test_the_causal_count_is_what_the_mask_leaves_query_by_query() -> None:
     keys = sum(min(query, 4) for query in range(1, 11)), sum(range(1, 11))
-    assert terms("exact, causal")["attention"] == pytest.approx(6 * (8 * keys[0] + 8 * keys[1]) / 10)
+    assert terms("exact, causal")["attention"] == pytest.approx(
+        6 * (8 * keys[0] + 8 * keys[1]) / 10
+    )
     assert terms("exact")["attention"] == 6 * PAIRS * 10
 
 
@@ -59,13 +72,26 @@ def test_a_tied_matrix_counts_once_as_the_head() -> None:
 def sized() -> st.SearchStrategy[Decoder]:
     some = st.integers(0, 10**12)
     layers = st.lists(
-        st.builds(AttentionLayer, st.integers(1, 10**5), st.none() | st.integers(1, 9000)), min_size=1, max_size=4
+        st.builds(AttentionLayer, st.integers(1, 10**5), st.none() | st.integers(1, 9000)),
+        min_size=1,
+        max_size=4,
     )
     return st.builds(
-        Decoder, name=st.just("m"), seq=st.integers(1, 10**5), products=st.integers(1, 10**12), router=some, head=some,
-        attention=layers.map(tuple), embedding=some, positions=some, tied=st.booleans(), others=some, idle=some,
-        hidden=st.integers(1, 10**5), kv_share=st.just(0.5),
-    )  # fmt: skip
+        Decoder,
+        name=st.just("m"),
+        seq=st.integers(1, 10**5),
+        products=st.integers(1, 10**12),
+        router=some,
+        head=some,
+        attention=layers.map(tuple),
+        embedding=some,
+        positions=some,
+        tied=st.booleans(),
+        others=some,
+        idle=some,
+        hidden=st.integers(1, 10**5),
+        kv_share=st.just(0.5),
+    )
 
 
 @settings(max_examples=60)
@@ -107,13 +133,21 @@ def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
     assert repeated(EXACT, exact, "selective") == attention
     assert repeated(EXACT, exact, "full") == 2 * (1000 + 30) + attention, "not the LM head"
     parameters = sum(value for name, value in palm.items() if name != "attention")
-    assert repeated(FORMULAS["palm"], palm, 0.75) == pytest.approx(0.75 * parameters / 3 + attention), "all parameters"
+    assert repeated(FORMULAS["palm"], palm, 0.75) == pytest.approx(
+        0.75 * parameters / 3 + attention
+    ), "all parameters"
 
 
 def throughput(mfu: float, devices: int = 1, model: Decoder = MODEL) -> Audit:
     """An audit whose exact count has this MFU."""
     peak = Peak(1e6, "")
-    return audit(model, mfu * peak.flops * devices / sum(model.exact().values()), devices, peak, recompute="full")
+    return audit(
+        model,
+        mfu * peak.flops * devices / sum(model.exact().values()),
+        devices,
+        peak,
+        recompute="full",
+    )
 
 
 def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
@@ -129,7 +163,9 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
 def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
     long = by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
     assert "causal mask leaves out" in (throughput(1.5, model=long).exact.refused or "")
-    windowed = replace(long, attention=tuple(replace(layer, window=128) for layer in long.attention))
+    windowed = replace(
+        long, attention=tuple(replace(layer, window=128) for layer in long.attention)
+    )
     assert "beyond the window" in (throughput(1.5, model=windowed).exact.refused or "")
 
 

@@ -14,7 +14,9 @@ HERE = BenchMachine("a CPU", "cpu", 1, "2.9.0")
 
 
 def point(model: str, batch: int, step_ns: int, **features: float) -> BenchPoint:
-    return BenchPoint(model, batch, "train", "fp32", HERE, 5, (step_ns, step_ns, step_ns), features=features)
+    return BenchPoint(
+        model, batch, "train", "fp32", HERE, 5, (step_ns, step_ns, step_ns), features=features
+    )
 
 
 def test_pearsons_coefficient_is_that_of_the_standard_library() -> None:
@@ -69,16 +71,29 @@ def test_three_points_are_enough_and_two_are_not() -> None:
     found = correlation("mlp", "size", points)
     assert found.points == 3
     assert found.spearman == pytest.approx(1.0)
-    assert found.pearson == pytest.approx(80 / (math.sqrt(2) * math.sqrt(9800 / 3)))  # by hand: means 2 and 140/3
+    # by hand: means 2 and 140/3
+    assert found.pearson == pytest.approx(80 / (math.sqrt(2) * math.sqrt(9800 / 3)))
     assert found.slope_log == pytest.approx(2.0)
     two = correlation("mlp", "size", points[:2])
-    assert (two.points, two.pearson, two.pearson_log, two.spearman, two.slope_log) == (2, None, None, None, None)
+    assert (two.points, two.pearson, two.pearson_log, two.spearman, two.slope_log) == (
+        2,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_figure_that_is_0_has_no_logarithm_and_the_rest_is_still_a_line() -> None:
-    points = [point("mlp", 1, step, size=size) for step, size in ((7, 0.0), (2, 1.0), (4, 2.0), (8, 4.0))]
+    points = [
+        point("mlp", 1, step, size=size) for step, size in ((7, 0.0), (2, 1.0), (4, 2.0), (8, 4.0))
+    ]
     found = correlation("mlp", "size", points)
-    assert (found.points, found.slope_log, found.pearson_log) == (4, pytest.approx(1.0), pytest.approx(1.0))
+    assert (found.points, found.slope_log, found.pearson_log) == (
+        4,
+        pytest.approx(1.0),
+        pytest.approx(1.0),
+    )
     assert correlation("mlp", "size", points[:3]).slope_log is None  # two of them have a logarithm
 
 

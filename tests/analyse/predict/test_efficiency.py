@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.predict import efficiency
-from perfctl.orchestrator.analyse.predict.efficiency import Fitted, Prediction, Sample, Settings, fit
+from perfctl.orchestrator.analyse.predict.efficiency import (
+    Fitted,
+    Prediction,
+    Sample,
+    Settings,
+    fit,
+)
 
 patient = settings(deadline=None)
 """The first example waits for the fit."""
@@ -33,7 +39,9 @@ def fitted() -> Fitted:
         floor / 0.8 * (1 + 100 / (row[2] + 10)) * math.exp(rng.gauss(0, 0.05))
         for row, floor in zip(rows, floors, strict=True)
     ]
-    sample = Sample(("batch", "depth", "work"), rows, floors, taken, [d for _, d in drawn], ("batch", "work"))
+    sample = Sample(
+        ("batch", "depth", "work"), rows, floors, taken, [d for _, d in drawn], ("batch", "work")
+    )
     return fit("made up", sample, Settings(rounds=60, power=4))
 
 
@@ -49,12 +57,17 @@ sizes = st.tuples(st.integers(1, 100_000), st.floats(0.01, 1e6))
 @given(sizes, st.integers(1, 1000))
 def test_a_larger_batch_is_never_faster(size: tuple[int, float], more: int) -> None:
     batch, depth = size
-    assert predict(fitted(), *made(batch + more, depth)).seconds >= predict(fitted(), *made(batch, depth)).seconds
+    assert (
+        predict(fitted(), *made(batch + more, depth)).seconds
+        >= predict(fitted(), *made(batch, depth)).seconds
+    )
 
 
 @patient
 @given(sizes)
-def test_efficiency_lies_above_0_and_up_to_1_and_the_interval_around_the_time(size: tuple[int, float]) -> None:
+def test_efficiency_lies_above_0_and_up_to_1_and_the_interval_around_the_time(
+    size: tuple[int, float],
+) -> None:
     found = predict(fitted(), *made(*size))
     assert 0 < found.efficiency <= 1
     assert found.floor <= found.low <= found.seconds <= found.high
@@ -70,11 +83,16 @@ def test_what_lies_outside_of_the_data_is_named_and_widens_the_interval(batch: i
 
 
 def test_the_interval_grows_with_the_distance_up_to_five_times() -> None:
-    ratios = [math.log(found.high / found.seconds) for batch in (128, 256, 640, 6400)
-              for found in [predict(fitted(), (batch, 50.0, 1000.0), 0.001)]]  # fmt: skip
+    ratios = [
+        math.log(found.high / found.seconds)
+        for batch in (128, 256, 640, 6400)
+        for found in [predict(fitted(), (batch, 50.0, 1000.0), 0.001)]
+    ]
     excess = [batch / fitted().high[0] - 1 for batch in (128, 256, 640, 6400)]
     for ratio, beyond in zip(ratios, excess, strict=True):
-        assert ratio / ratios[0] == pytest.approx((1 + min(max(beyond, 0), 4)) / (1 + max(excess[0], 0)), rel=1e-9)
+        assert ratio / ratios[0] == pytest.approx(
+            (1 + min(max(beyond, 0), 4)) / (1 + max(excess[0], 0)), rel=1e-9
+        )
 
 
 def test_beyond_the_data_efficiency_stays_what_it_was() -> None:

@@ -12,10 +12,23 @@ from perfctl.orchestrator.analyse.predict.efficiency import Fitted, Prediction, 
 from tests.analyse.made_fits import Linear
 
 FITTED = Fitted(
-    name="made up", features=("x", "y"), low=(1.0, 10.0), high=(4.0, 20.0), middle=(2.0, 12.0), power=8, floor_low=0.001,
-    floor_high=0.1, model=Linear(math.log(2.0)), spread=Linear(0.1), spread_low=0.05, spread_high=0.2, quantile=2.0,
-    coverage=0.9, rows=30, error=0.05,
-)  # fmt: skip
+    name="made up",
+    features=("x", "y"),
+    low=(1.0, 10.0),
+    high=(4.0, 20.0),
+    middle=(2.0, 12.0),
+    power=8,
+    floor_low=0.001,
+    floor_high=0.1,
+    model=Linear(math.log(2.0)),
+    spread=Linear(0.1),
+    spread_low=0.05,
+    spread_high=0.2,
+    quantile=2.0,
+    coverage=0.9,
+    rows=30,
+    error=0.05,
+)
 """Twice the floor, and 0.2 of a logarithm to either side."""
 
 
@@ -27,7 +40,9 @@ def predict(fitted: Fitted, row: tuple[float, ...], floor: float) -> Prediction:
 def test_many_rows_are_predicted_as_one_at_a_time() -> None:
     by_x = replace(FITTED, model=Linear(0.5, {0: 0.1}), spread=Linear(0.05, {1: 0.005}))
     rows, floors = [(2.0, 15.0), (3.0, 11.0), (9.0, 99.0)], [0.01, 0.02, 0.3]
-    assert efficiency.predict(by_x, rows, floors) == [predict(by_x, *each) for each in zip(rows, floors, strict=True)]
+    assert efficiency.predict(by_x, rows, floors) == [
+        predict(by_x, *each) for each in zip(rows, floors, strict=True)
+    ]
 
 
 def test_what_drives_a_time_is_each_feature_against_its_median() -> None:
@@ -93,7 +108,9 @@ def test_a_feature_that_was_0_everywhere_is_as_far_outside_as_counts() -> None:
     assert math.log(found.high / found.seconds) == pytest.approx(0.2 * 5)
 
 
-@pytest.mark.parametrize(("spread", "taken"), [(0.01, 0.05), (0.05, 0.05), (0.12, 0.12), (0.2, 0.2), (0.9, 0.2)])
+@pytest.mark.parametrize(
+    ("spread", "taken"), [(0.01, 0.05), (0.05, 0.05), (0.12, 0.12), (0.2, 0.2), (0.9, 0.2)]
+)
 def test_the_spread_stays_within_what_was_seen(spread: float, taken: float) -> None:
     found = predict(replace(FITTED, spread=Linear(spread)), (2.0, 15.0), 0.01)
     assert math.log(found.high / found.seconds) == pytest.approx(2 * taken)
@@ -101,10 +118,12 @@ def test_the_spread_stays_within_what_was_seen(spread: float, taken: float) -> N
 
 def test_a_row_of_the_right_length_and_a_floor_above_0_are_needed() -> None:
     for row, floor, said in (
-        ((1.0,), 1.0, "needs 2 finite figures"), ((1.0, 2.0, 3.0), 1.0, "needs 2 finite figures"),
-        ((1.0, -math.inf), 1.0, "needs 2 finite figures"), ((2.0, 15.0), 0.0, "floor must be positive, got 0 s"),
+        ((1.0,), 1.0, "needs 2 finite figures"),
+        ((1.0, 2.0, 3.0), 1.0, "needs 2 finite figures"),
+        ((1.0, -math.inf), 1.0, "needs 2 finite figures"),
+        ((2.0, 15.0), 0.0, "floor must be positive, got 0 s"),
         ((2.0, 15.0), math.inf, "floor must be positive, got inf s"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=f"made up: {said}"):
             predict(FITTED, row, floor)
     assert predict(FITTED, (2.0, 15.0), 1e-300).floor == 1e-300

@@ -1,4 +1,5 @@
-"""Figures of a step that its time is set against, worked out by hand for a network of two layers."""
+"""Figures of a step that its time is set against, worked out by hand for a network of
+two layers."""
 
 from __future__ import annotations
 
@@ -33,8 +34,21 @@ def test_an_operation_without_a_formula_is_counted_as_unknown_and_in_no_sum() ->
 
 def test_every_figure_is_the_sum_over_its_directions_with_its_unit() -> None:
     def call(direction: str, macs: int | None, **more: int) -> LayerCall:
-        figures = {"parameters": 0, "read_bytes": 100, "write_bytes": 10, "output_elements": 3} | more
-        return LayerCall("a", "Conv2d", direction, macs, None if macs is None else 2 * macs, formula="", **figures)
+        figures = {
+            "parameters": 0,
+            "read_bytes": 100,
+            "write_bytes": 10,
+            "output_elements": 3,
+        } | more
+        return LayerCall(
+            "a",
+            "Conv2d",
+            direction,
+            macs,
+            None if macs is None else 2 * macs,
+            formula="",
+            **figures,
+        )
 
     calls = [
         call("forward", 7, parameters=20, elementwise_flops=5, calls=2),
@@ -50,11 +64,19 @@ def test_every_figure_is_the_sum_over_its_directions_with_its_unit() -> None:
     ]
     found = {one.name: (one.value, one.unit) for one in features_of(calls)}
     assert found == {
-        "activations": (7, "element"), "bytes:backward": (332, "byte"), "bytes:forward": (220, "byte"),
-        "bytes:optimizer": (124, "byte"), "calls:forward": (5, None), "elementwise:forward": (5, "FLOP"),
-        "flops:Conv2d": (14, "FLOP"), "flops:backward": (26, "FLOP"), "flops:forward": (14, "FLOP"), "layers": (1, None),
-        "parameters": (20, "element"), "unknown": (2, None),
-    }  # fmt: skip
+        "activations": (7, "element"),
+        "bytes:backward": (332, "byte"),
+        "bytes:forward": (220, "byte"),
+        "bytes:optimizer": (124, "byte"),
+        "calls:forward": (5, None),
+        "elementwise:forward": (5, "FLOP"),
+        "flops:Conv2d": (14, "FLOP"),
+        "flops:backward": (26, "FLOP"),
+        "flops:forward": (14, "FLOP"),
+        "layers": (1, None),
+        "parameters": (20, "element"),
+        "unknown": (2, None),
+    }
     assert [one.name for one in features_of(calls)] == sorted(found)
 
 

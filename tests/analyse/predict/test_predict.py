@@ -21,7 +21,9 @@ def whole(found: StepTime) -> None:
     assert found.way in WAYS
     assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
     assert sum(share.part for share in found.shares) == pytest.approx(1.0)
-    assert [share.seconds for share in found.shares] == sorted((s.seconds for s in found.shares), reverse=True)
+    assert [share.seconds for share in found.shares] == sorted(
+        (s.seconds for s in found.shares), reverse=True
+    )
     assert found.samples_per_second == pytest.approx(found.case.batch / found.seconds)
 
 
@@ -29,7 +31,12 @@ def test_a_step_that_was_measured_here_is_taken_as_it_was() -> None:
     record = measured(CASE)
     found = predict(CASE, CPU, [record], [fitted()])
     whole(found)
-    assert (found.way, found.seconds, found.low, found.high) == ("measured", record.seconds, record.low, record.high)
+    assert (found.way, found.seconds, found.low, found.high) == (
+        "measured",
+        record.seconds,
+        record.low,
+        record.high,
+    )
     assert found.coverage is None
     assert found.why_not == ()
     assert found.phases["backward"] == record.backward
@@ -50,7 +57,9 @@ def test_the_roofline_alone_has_the_range_that_was_seen_elsewhere() -> None:
     found = predict(case, GPU)
     low, middle, high = ROOFLINE["fp32"]
     floor = roofline(case, GPU)
-    assert (found.low, found.seconds, found.high) == pytest.approx((low * floor, middle * floor, high * floor))
+    assert (found.low, found.seconds, found.high) == pytest.approx(
+        (low * floor, middle * floor, high * floor)
+    )
     assert found.floor == floor
     assert found.coverage is None
     assert found.phases == {}

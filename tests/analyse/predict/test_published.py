@@ -1,4 +1,5 @@
-"""The fit that ships: rules that hold on every device, in every precision, for several networks, and what is said about it."""
+"""The fit that ships: rules that hold on every device, in every precision, for several networks,
+and what is said about it."""
 
 from __future__ import annotations
 
@@ -21,13 +22,25 @@ SPECS = ("mlp", "resnet:depth=50,image=224,classes=1000", "vgg:image=64", "incep
 
 
 def case(
-    spec: str, precision: str = "fp32", batch: int = 64, training: bool = True, channels_last: bool = False
+    spec: str,
+    precision: str = "fp32",
+    batch: int = 64,
+    training: bool = True,
+    channels_last: bool = False,
 ) -> StepSpec:
     planned = plan(spec)
     optimizer = "momentum" if training else ""
     works = operations_of_plan(planned)
     return StepSpec(
-        planned.spec, planned.family, works, batch, training, precision, optimizer, planned.parameters, channels_last
+        planned.spec,
+        planned.family,
+        works,
+        batch,
+        training,
+        precision,
+        optimizer,
+        planned.parameters,
+        channels_last,
     )
 
 
@@ -41,7 +54,9 @@ def seconds(one: StepSpec, machine: Machine, fit: Published = FIT) -> float | No
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(spec: str, training: bool) -> None:
+def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
+    spec: str, training: bool
+) -> None:
     compared = 0
     for precision in PRECISIONS:
         one = case(spec, precision, training=training)
@@ -67,7 +82,9 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
                 tf32 = seconds(case(spec, "tf32", batch, training), machine)
                 if "tensor tf32" in machine.flops_per_second:
                     compared += 1
-                    assert tf32 is not None and fp32 is not None and tf32 <= fp32 * (1 + 1e-12), machine.name
+                    assert tf32 is not None and fp32 is not None and tf32 <= fp32 * (1 + 1e-12), (
+                        machine.name
+                    )
     assert compared > 100
 
 
@@ -87,12 +104,16 @@ def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
 
 
 def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
-    one, machine = case("resnet:depth=50,image=224,classes=1000", "fp16", 256), named("V100 SXM2").machine
+    one, machine = (
+        case("resnet:depth=50,image=224,classes=1000", "fp16", 256),
+        named("V100 SXM2").machine,
+    )
     found = predict(one, machine, (), (), FIT)
     assert found.way == "published"
     assert sum(found.phases.values()) == pytest.approx(found.seconds)
     assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
-    assert 0.15 < found.phases["forward"] / found.seconds < 0.45  # backward has two products for one in forward
+    # backward has two products for one in forward
+    assert 0.15 < found.phases["forward"] / found.seconds < 0.45
 
 
 def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
@@ -121,12 +142,17 @@ def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknow
     assert seconds(half, machine) != seconds(last, machine)
     plain = predict(case("resnet", "fp32", channels_last=True), machine, (), (), FIT)
     assert plain.seconds == predict(case("resnet", "fp32"), machine, (), (), FIT).seconds
-    assert any("channels-last was measured in half precision only" in said for said in plain.outside)
+    assert any(
+        "channels-last was measured in half precision only" in said for said in plain.outside
+    )
 
 
 def test_peaks_by_hand_are_predicted_without_sms_clock_and_power() -> None:
     said = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
-    bare, full = by_hand(said).machine, by_hand(f"{said},sms=80,clock_mhz=1600,power_w=300,process_nm=8").machine
+    bare, full = (
+        by_hand(said).machine,
+        by_hand(f"{said},sms=80,clock_mhz=1600,power_w=300,process_nm=8").machine,
+    )
     one = case("resnet", "fp16")
     for machine in (bare, full):
         found = predict(one, machine, (), (), FIT)
@@ -163,7 +189,9 @@ def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
     assert published.on_machine(FIT, one, free).rates != published.on_machine(FIT, one, small).rates
 
 
-def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it() -> None:
+def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it() -> (
+    None
+):
     for batch, waits in ((1, True), (256, False)):
         one = case("resnet:depth=50,image=224,classes=1000", "fp16", batch, training=False)
         found = predict(one, named("H100").machine, (), (), FIT)
@@ -183,8 +211,12 @@ RESNET_ON_CPU = case(SPECS[1], batch=1, training=False)
 """timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
 
 
-def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data() -> None:
-    found = predict(replace(RESNET_ON_CPU, compiled=True), named("i9-10940X").machine, (), (), CPU_FIT)
+def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data() -> (
+    None
+):
+    found = predict(
+        replace(RESNET_ON_CPU, compiled=True), named("i9-10940X").machine, (), (), CPU_FIT
+    )
     assert found.way == "published"
     assert found.low < 14.865e-3 < found.high
     assert (found.outside, found.coverage) == ((), 0.9)
@@ -192,7 +224,9 @@ def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing
     assert "resnet50" in found.nearest
 
 
-def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range() -> None:
+def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range() -> (
+    None
+):
     compiled, own = replace(RESNET_ON_CPU, compiled=True), named("Core i9-10940X").machine
     half = published.width_of(CPU_FIT, compiled, own)
     for asked, machine, said in (
@@ -209,7 +243,10 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
 def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpus() -> None:
     training = case(SPECS[1], batch=8)
     assert predict(training, OTHER_CPU, (), (), CPU_FIT).way == "roofline"
-    assert predict(replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, (), (), CPU_FIT).way == "roofline"
+    assert (
+        predict(replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, (), (), CPU_FIT).way
+        == "roofline"
+    )
     assert predict(RESNET_ON_CPU, named("T4").machine, (), (), CPU_FIT).way == "roofline"
     assert predict(RESNET_ON_CPU, OTHER_CPU, (), (), FIT).way == "roofline"
     assert not set(CPU_FIT.measured) & set(FIT.measured)
@@ -220,6 +257,12 @@ def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpu
 def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec: str) -> None:
     one = case(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
-    found = [published.predict(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds for batch in BATCHES]
+    found = [
+        published.predict(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds
+        for batch in BATCHES
+    ]
     assert found == sorted(found)
-    assert published.predict(CPU_FIT, one, fast).seconds < published.predict(CPU_FIT, one, OTHER_CPU).seconds
+    assert (
+        published.predict(CPU_FIT, one, fast).seconds
+        < published.predict(CPU_FIT, one, OTHER_CPU).seconds
+    )

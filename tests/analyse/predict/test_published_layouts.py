@@ -18,13 +18,24 @@ BATCHES = (1, 7, 64, 513)
 
 
 def grouped(width: int, groups: int, wider: int = 1, kernel: int = 9) -> Operation:
-    """A 3x3 convolution of 28x28 maps: ``groups`` groups, each of ``width`` channels in and ``wider`` times as many out."""
+    """A 3x3 convolution of 28x28 maps: ``groups`` groups, each of ``width`` channels in and
+    ``wider`` times as many out."""
     positions, depth, columns = 28 * 28, width * kernel, width * wider
     channels = width * groups
     return Operation(
-        "", "grouped_conv", 4, positions * groups * columns * depth, positions * channels, positions * channels * wider,
-        groups * columns * depth, positions, columns, depth, groups, kernel,
-    )  # fmt: skip
+        "",
+        "grouped_conv",
+        4,
+        positions * groups * columns * depth,
+        positions * channels,
+        positions * channels * wider,
+        groups * columns * depth,
+        positions,
+        columns,
+        depth,
+        groups,
+        kernel,
+    )
 
 
 def step(*works: Operation, batch: int = 64, channels_last: bool = False) -> StepSpec:
@@ -43,15 +54,19 @@ def seconds(one: StepSpec, machine: Machine = RTX_3090) -> float:
 
 
 @pytest.mark.parametrize(
-    "work", [grouped(4, 32), grouped(8, 16), grouped(16, 8), grouped(32, 8), grouped(64, 32, kernel=1)]
+    "work",
+    [grouped(4, 32), grouped(8, 16), grouped(16, 8), grouped(32, 8), grouped(64, 32, kernel=1)],
 )
-def test_groups_of_4_to_32_channels_have_a_kernel_for_channels_last_tensors(work: Operation) -> None:
+def test_groups_of_4_to_32_channels_have_a_kernel_for_channels_last_tensors(
+    work: Operation,
+) -> None:
     assert not step_parts.is_unpacked(work)
     assert seconds(step(work, channels_last=True)) < 1.3 * seconds(step(work))
 
 
 @pytest.mark.parametrize(
-    "work", [grouped(64, 8), grouped(56, 14), grouped(128, 6), grouped(16, 4), grouped(8, 32, wider=2)]
+    "work",
+    [grouped(64, 8), grouped(56, 14), grouped(128, 6), grouped(16, 4), grouped(8, 32, wider=2)],
 )
 def test_other_groups_take_much_longer_channels_last_than_contiguous(work: Operation) -> None:
     assert step_parts.is_unpacked(work)
@@ -59,7 +74,9 @@ def test_other_groups_take_much_longer_channels_last_than_contiguous(work: Opera
 
 
 def test_single_channels_are_no_groups() -> None:
-    depthwise = Operation("", "grouped_conv", 1, 784 * 64 * 9, 784 * 64, 784 * 64, 64 * 9, 784, 1, 9, 64, 9)
+    depthwise = Operation(
+        "", "grouped_conv", 1, 784 * 64 * 9, 784 * 64, 784 * 64, 64 * 9, 784, 1, 9, 64, 9
+    )
     assert not step_parts.is_unpacked(depthwise)
 
 
@@ -76,8 +93,12 @@ def test_a_gate_of_each_channel_takes_longer_than_its_bytes_alone() -> None:
 
 
 def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled() -> None:
-    layout = [step(grouped(64, 8), grouped(16, 8), batch=batch, channels_last=True) for batch in BATCHES]
-    compiled = [family("resnet:depth=50,image=224", batch=batch, compiled=True) for batch in BATCHES]
+    layout = [
+        step(grouped(64, 8), grouped(16, 8), batch=batch, channels_last=True) for batch in BATCHES
+    ]
+    compiled = [
+        family("resnet:depth=50,image=224", batch=batch, compiled=True) for batch in BATCHES
+    ]
     for machine in published.table_machines():
         for cases in (layout, compiled):
             try:
@@ -91,17 +112,26 @@ def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() 
     for precision, device in (("fp16", "RTX 5090"), ("fp32", "T4"), ("tf32", "A100")):
         eager = family("resnet:depth=50,image=224", precision=precision)
         machine = named(device).machine
-        plain, fast = (published.predict(FIT, replace(eager, compiled=each), machine) for each in (False, True))
+        plain, fast = (
+            published.predict(FIT, replace(eager, compiled=each), machine) for each in (False, True)
+        )
         assert fast.seconds < plain.seconds
         assert fast.high / fast.seconds >= plain.high / plain.seconds * (1 - 1e-12)
-        assert any("torch.compile" in said for said in published.outside(FIT, replace(eager, compiled=True), machine))
+        assert any(
+            "torch.compile" in said
+            for said in published.outside(FIT, replace(eager, compiled=True), machine)
+        )
 
 
-def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range_and_is_called_a_guess() -> None:
+def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range_and_is_called_a_guess() -> (
+    None
+):
     def asked(device: str, precision: str) -> tuple[float, str]:
         case = family("resnet:depth=50,image=224", precision=precision, compiled=True)
         machine = named(device).machine
-        return published.width_of(FIT, case, machine), " ".join(published.outside(FIT, case, machine))
+        return published.width_of(FIT, case, machine), " ".join(
+            published.outside(FIT, case, machine)
+        )
 
     (own, sure), (other, unsure) = asked("RTX 5090", "fp16"), asked("RTX 4090", "fp16")
     assert other > own

@@ -8,7 +8,13 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, predict_step, predict_steps, table
+from perfctl.orchestrator.analyse.predict.fit import (
+    costs_of,
+    fit_steps,
+    predict_step,
+    predict_steps,
+    table,
+)
 from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, group_of, parts, parts_of_work
 from perfctl.orchestrator.errors import UsageError
@@ -45,7 +51,10 @@ def test_seconds_never_fall_when_batch_grows() -> None:
     for width, depth, image in ((8, 2, 16), (20, 3, 40), (64, 6, 8), (500, 2, 4)):
         case = network(width, depth, 1, image=image)
         batches = (*range(1, 40), 64, 100, 1000, 10**6)
-        times = [time.seconds for time in predict_steps(fitted(), [with_batch(case, batch) for batch in batches])]
+        times = [
+            time.seconds
+            for time in predict_steps(fitted(), [with_batch(case, batch) for batch in batches])
+        ]
         assert times == sorted(times)
 
 
@@ -54,7 +63,11 @@ def test_low_seconds_high_stand_in_this_order_and_cover_what_was_held_out() -> N
     for place, case in enumerate(cases()):
         found = predict_step(fitted(), case)
         assert 0 < found.low < found.seconds < found.high
-        inside += found.low <= measured(case, factor=1.0 + 0.04 * ((place * 7) % 5 - 2) / 2).seconds <= found.high
+        inside += (
+            found.low
+            <= measured(case, factor=1.0 + 0.04 * ((place * 7) % 5 - 2) / 2).seconds
+            <= found.high
+        )
     assert inside >= 0.85 * len(cases())
 
 
@@ -72,7 +85,9 @@ def with_layers(record: Measured) -> Measured:
         for name, seconds in parts_of_work(work, record.case, CPU):
             phase = name.rpartition(" ")[2]
             if phase != "optimizer":
-                times[work.layer, phase] = times.get((work.layer, phase), 1e-6) + costs()[PARTS.index(name)] * seconds
+                times[work.layer, phase] = (
+                    times.get((work.layer, phase), 1e-6) + costs()[PARTS.index(name)] * seconds
+                )
     return replace(record, layer_seconds=times)
 
 
@@ -80,7 +95,8 @@ def test_times_of_layers_tell_kinds_apart_that_steps_alone_do_not() -> None:
     rows = [with_layers(measured(case)) for case in cases()]
     given = table(rows, CPU)
     kinds = {group_of(work) for work in rows[0].case.works}
-    assert np.bincount(given.layer_of).tolist() == [2 * len(kinds) + 3] * len(rows)  # and three phases
+    # and three phases
+    assert np.bincount(given.layer_of).tolist() == [2 * len(kinds) + 3] * len(rows)
     case = rows[-1].case
     activations = [name for name in PARTS if name.startswith("activation")]
     mine = dict(zip(PARTS, parts(case, CPU), strict=True))

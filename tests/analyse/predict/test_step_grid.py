@@ -11,7 +11,15 @@ import pytest
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine
 from perfctl.orchestrator.analyse.predict import grid as step_grid
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, TOLERANCE, Curve, Knot, Network, curve_of, grid_of
+from perfctl.orchestrator.analyse.predict.grid import (
+    LARGEST,
+    TOLERANCE,
+    Curve,
+    Knot,
+    Network,
+    curve_of,
+    grid_of,
+)
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict, shares
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
@@ -33,7 +41,9 @@ def between(curve: Curve, batch: int) -> Knot:
     return Knot(batch, value, low, high)
 
 
-def figure(of: Callable[[int], float]) -> Callable[[Sequence[int]], list[tuple[float, float, float]]]:
+def figure(
+    of: Callable[[int], float],
+) -> Callable[[Sequence[int]], list[tuple[float, float, float]]]:
     return lambda batches: [(of(batch), of(batch) / 2, of(batch) * 2) for batch in batches]
 
 
@@ -71,7 +81,9 @@ def test_a_jump_lies_between_two_neighbours(jump: int) -> None:
     assert sides == [1.0, 1.3]
 
 
-@pytest.mark.parametrize("spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"])
+@pytest.mark.parametrize(
+    "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
+)
 def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: str) -> None:
     one, boards = network(spec), [machines.of_board(board) for board in BOARDS]
     grid, rng, compared = grid_of(one, boards), random.Random(spec), 0
@@ -108,11 +120,17 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
         for part in split.parts:
             amounts[part.group] = amounts.get(part.group, 0.0) + part.amounts[place]
         total = sum(amounts.values())
-        for group, kind in (("optimizer", "optimizer"), ("norm", "norm"), ("activation", "activation")):
+        for group, kind in (
+            ("optimizer", "optimizer"),
+            ("norm", "norm"),
+            ("activation", "activation"),
+        ):
             expected = sum(share.part for share in found if share.kind == kind)
             assert amounts[group] / total == pytest.approx(expected, rel=1e-9), (group, batch)
         convolutions = sum(share.part for share in found if share.kind == "conv")
-        assert (amounts["conv"] + amounts["pointwise"]) / total == pytest.approx(convolutions, rel=1e-9)
+        assert (amounts["conv"] + amounts["pointwise"]) / total == pytest.approx(
+            convolutions, rel=1e-9
+        )
 
 
 def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
@@ -121,11 +139,15 @@ def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
     measured = [Measured(case, CPU.name, 0.01, 0.009, 0.011)]
     cell = grid_of(one, [CPU], measured).cells[0]
     assert cell.basis is not None and cell.basis.way == "roofline"
-    assert cell.basis.why_not[0] == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
+    assert (
+        cell.basis.why_not[0]
+        == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
+    )
 
 
 def test_the_roofline_adds_up_what_the_parts_say() -> None:
-    """Each operation's larger of arithmetic and bytes, both directions, worked out here from its sizes."""
+    """Each operation's larger of arithmetic and bytes, both directions, worked out here from
+    its sizes."""
     one = network("mlp:depth=2,width=256,image=8")
     total = 0.0
     for work in one.works:
@@ -134,5 +156,6 @@ def test_the_roofline_adds_up_what_the_parts_say() -> None:
             total += max(2 * 64 * work.macs / 4e11, moved) * (2 if work.first else 3)
         else:
             total += 64 * (work.inputs + work.outputs) * 4 / 4e10 * 2
-    total += one.parameters * 5 * 4 / 4e10  # gradient, parameter and momentum read, the last two written
+    # gradient, parameter and momentum read, the last two written
+    total += one.parameters * 5 * 4 / 4e10
     assert roofline(one.case(64, "fp32", "momentum"), CPU) == pytest.approx(total, rel=1e-12)

@@ -27,7 +27,16 @@ def test_every_layer_has_a_line_with_its_hand_values(sheet: NetworkSheet) -> Non
     lines = {line.layer: line for line in sheet.lines}
     outputs = BATCH * 64 * 24 * 24
     assert lines["conv2"] == NetworkLine(
-        "conv2", "Conv2d", (BATCH, 64, 24, 24), 18_496, 4 * 18_496, CONV2, 2 * CONV2, 4 * CONV2, outputs, 4 * outputs
+        "conv2",
+        "Conv2d",
+        (BATCH, 64, 24, 24),
+        18_496,
+        4 * 18_496,
+        CONV2,
+        2 * CONV2,
+        4 * CONV2,
+        outputs,
+        4 * outputs,
     )
     assert lines["conv1"].backward_flops == 2 * CONV1, "its input needs no gradient"
     assert (lines["flatten"].flops, lines["flatten"].written_bytes) == (0, 0)
@@ -42,7 +51,10 @@ def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
     found = estimate_model(Request("torchvision:resnet18"), (2,))
     estimate, whole = found.batches[2], found.network_sheets()[2].total
     assert (whole.flops, whole.backward_flops) == (estimate.forward.flops, estimate.backward.flops)
-    assert (whole.parameters, whole.elementwise_flops) == (11_689_512, estimate.forward.elementwise_flops)
+    assert (whole.parameters, whole.elementwise_flops) == (
+        11_689_512,
+        estimate.forward.elementwise_flops,
+    )
 
 
 class Tags(HTMLParser):
@@ -57,7 +69,9 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_format_has_every_line_the_totals_and_the_conventions(sheet: NetworkSheet, form: str) -> None:
+def test_each_format_has_every_line_the_totals_and_the_conventions(
+    sheet: NetworkSheet, form: str
+) -> None:
     text = FORMS[form]("mnist_cnn", {BATCH: sheet})
     for said in (
         f"{CONV2:,}",
@@ -81,10 +95,13 @@ HOSTILE = "<b>a_b & 100% $x$ {y} \\end #~^|*"
 def made() -> NetworkSheet:
     """A layer that did not run, and one whose operation has no formula."""
     modules = (
-        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, 0, True), ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, 0, True),
+        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, 0, True),
+        ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, 0, True),
         ModuleSeen("unused", "Linear", 1, None, 6, 6, 24, 0, False),
-    )  # fmt: skip
-    call = LayerCall(HOSTILE, "Odd", "forward", None, None, 5, 24, 24, 6, "no formula for my.op (1 call)")
+    )
+    call = LayerCall(
+        HOSTILE, "Odd", "forward", None, None, 5, 24, 24, 6, "no formula for my.op (1 call)"
+    )
     known = LayerCall(HOSTILE, "add", "forward", 0, 0, 0, 24, 24, 6, "6 values", 6, 1, 1)
     return network_sheet(modules, (call, known))
 
@@ -109,7 +126,7 @@ def test_names_cannot_be_taken_for_markup() -> None:
     assert "<b>" not in FORMS["md"](HOSTILE, {1: sheet})
     latex = FORMS["tex"](HOSTILE, {1: sheet})
     assert (
-        "\\textless{}b\\textgreater{}a\\_b \\& 100\\% \\$x\\$ \\{y\\} \\textbackslash{}end \\#\\textasciitilde{}"
-        in latex
+        "\\textless{}b\\textgreater{}a\\_b \\& 100\\% \\$x\\$ \\{y\\} \\textbackslash{}end "
+        "\\#\\textasciitilde{}" in latex
     )
     assert latex.count("\\end{document}") == 1

@@ -1,4 +1,5 @@
-"""The sheet of a convolution, every line and every way worked by hand; of one in groups, and of one that is transposed."""
+"""The sheet of a convolution, every line and every way worked by hand; of one in groups, and of one
+that is transposed."""
 
 from __future__ import annotations
 
@@ -7,17 +8,31 @@ from tests.analyse.shapes import op
 
 GROUPED = conv(
     op(
-        "aten.convolution", ((2, 6, 7, 10), (4, 3, 3, 3), (4,)), ((2, 4, 4, 8),), dtype="float16",
-        stride=[2, 1], padding=[1], dilation=[1, 2], groups=2, bias=True,
+        "aten.convolution",
+        ((2, 6, 7, 10), (4, 3, 3, 3), (4,)),
+        ((2, 4, 4, 8),),
+        dtype="float16",
+        stride=[2, 1],
+        padding=[1],
+        dilation=[1, 2],
+        groups=2,
+        bias=True,
     )
-)  # fmt: skip
+)
 """H: (7 - 3 + 2)/2 + 1 = 4; W, the kernel 5 wide by its dilation: (10 - 5 + 2)/1 + 1 = 8."""
 UP = conv(
     op(
-        "aten.convolution", ((2, 4, 3, 5), (4, 3, 2, 3), (6,)), ((2, 6, 9, 15),),
-        stride=[3], padding=[0, 1], dilation=[1, 2], groups=2, bias=True, transposed=True,
+        "aten.convolution",
+        ((2, 4, 3, 5), (4, 3, 2, 3), (6,)),
+        ((2, 6, 9, 15),),
+        stride=[3],
+        padding=[0, 1],
+        dilation=[1, 2],
+        groups=2,
+        bias=True,
+        transposed=True,
     )
-)  # fmt: skip
+)
 """H: (3 - 1) x 3 + 2 = 8, and 1 of output padding; W: (5 - 1) x 3 + 5 - 2 = 15."""
 
 
@@ -39,14 +54,22 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
         Line("bias, not included", "1 addition a value", "256", "256 FLOP"),
     )
     assert GROUPED.space == (
-        Item("weights", (4, 3, 3, 3), 2), Item("biases", (4,), 2), Item("output map", (2, 4, 4, 8), 2),
-    )  # fmt: skip
+        Item("weights", (4, 3, 3, 3), 2),
+        Item("biases", (4,), 2),
+        Item("output map", (2, 4, 4, 8), 2),
+    )
 
 
 def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     facts = GROUPED.facts
     assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (2, 4 * 27, 4, True, 6912)
+    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
+        2,
+        4 * 27,
+        4,
+        True,
+        6912,
+    )
     kernels = 4 * 27
     assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
         ((), kernels * 4 * 8, 4 * 32),
@@ -61,12 +84,18 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
         (("output 7x10 instead of 4x8",), kernels * 7 * 10, 4 * 70),
     ]
     assert facts.ways[0].names == (
-        ("4 output channels", 4), ("4x8", 32), ("the 3x3 kernel", 9),
-        ("3 input channels", 3), ("one side of 4", 4), ("one output value's 3x3x3", 27),
-    )  # fmt: skip
+        ("4 output channels", 4),
+        ("4x8", 32),
+        ("the 3x3 kernel", 9),
+        ("3 input channels", 3),
+        ("one side of 4", 4),
+        ("one output value's 3x3x3", 27),
+    )
 
 
-def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake() -> None:
+def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake() -> (
+    None
+):
     ways = conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [(way.slips[0].split(" (")[0] if way.slips else "", way.macs) for way in ways] == [
         ("", 18 * 5),
@@ -78,9 +107,19 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
     ]
 
 
-def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise() -> None:
+def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise() -> (
+    None
+):
     work = conv(
-        op("aten.convolution", ((6, 8), (6, 1, 3), None), ((6, 3),), stride=[2], padding=[0], dilation=[1], groups=6)
+        op(
+            "aten.convolution",
+            ((6, 8), (6, 1, 3), None),
+            ((6, 3),),
+            stride=[2],
+            padding=[0],
+            dilation=[1],
+            groups=6,
+        )
     )
     assert work.shapes == (
         Line("input", "N x C x ...", "", "1 x 6 x 8"),
@@ -88,17 +127,34 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
         Line("output P (length)", "(W - K + 2P)/S + 1, rounded down", "(8 - 3 + 2x0)/2 + 1", "3"),
         Line("output", "N x K x ...", "", "1 x 6 x 3"),
     )
-    assert [line.result for line in work.steps] == ["3 MAC", "18", "54 MAC", "18", "54 MAC", "108 FLOP"]
+    assert [line.result for line in work.steps] == [
+        "3 MAC",
+        "18",
+        "54 MAC",
+        "18",
+        "54 MAC",
+        "108 FLOP",
+    ]
     assert [item.what for item in work.space] == ["weights", "output map"]
     assert work.facts is not None
-    assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (1, 18, 0, False)
+    assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (
+        1,
+        18,
+        0,
+        False,
+    )
 
 
 def test_a_transposed_convolution_line_by_line() -> None:
     assert UP.shapes == (
         Line("input", "N x C x ...", "", "2 x 4 x 3 x 5"),
         Line("channels of a group", "K/g", "6/2", "3"),
-        Line("output P (height)", "(W - 1)S + K - 2P + output padding", "(3 - 1)x3 + 2 - 2x0 + 1", "9"),
+        Line(
+            "output P (height)",
+            "(W - 1)S + K - 2P + output padding",
+            "(3 - 1)x3 + 2 - 2x0 + 1",
+            "9",
+        ),
         Line("output Q (width)", "(W - 1)S + K - 2P", "(5 - 1)x3 + (2x(3 - 1) + 1) - 2x1", "15"),
         Line("output", "N x K x ...", "", "2 x 6 x 9 x 15"),
     )
@@ -124,9 +180,11 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
         (("the division by 2 groups left out",), 2 * 72 * 15, 6 * 135),
     ]
     assert facts.ways[0].names == (
-        ("4 input channels", 4), ("3x5", 15), ("the 2x3 kernel", 6),
+        ("4 input channels", 4),
+        ("3x5", 15),
+        ("the 2x3 kernel", 6),
         ("3 output channels", 3),
-    )  # fmt: skip
+    )
 
 
 def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() -> None:

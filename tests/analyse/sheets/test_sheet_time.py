@@ -1,4 +1,5 @@
-"""What every sheet says beside its kind's own lines: each direction's operations, their sum, and what it leaves open."""
+"""What every sheet says beside its kind's own lines: each direction's operations, their sum, and
+what it leaves open."""
 
 from __future__ import annotations
 
@@ -42,8 +43,11 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
         Line("total", "sum of the multiply-adds above", "", "1,260 FLOP"),
     )
     assert [section.title for section in made.sections] == [
-        "Shapes", "Forward, step by step", "Time: operations", "Space: values and bytes",
-    ]  # fmt: skip
+        "Shapes",
+        "Forward, step by step",
+        "Time: operations",
+        "Space: values and bytes",
+    ]
     assert (made.layer, made.kind) == ("layer", "Layer")
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 630)
@@ -52,9 +56,12 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
 def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
     made = sheet(FORWARD, *BACKWARD[1:])
     assert [(line.what, line.result) for line in time_lines(made)] == [
-        ("forward", "420 FLOP"), ("gradient of the weights", "420 FLOP"), ("gradient of the bias", "70 elementwise FLOP"),
-        ("gradient of the input", "0 FLOP"), ("total", "840 FLOP"),
-    ]  # fmt: skip
+        ("forward", "420 FLOP"),
+        ("gradient of the weights", "420 FLOP"),
+        ("gradient of the bias", "70 elementwise FLOP"),
+        ("gradient of the input", "0 FLOP"),
+        ("total", "840 FLOP"),
+    ]
     assert time_lines(made)[3].formula == "the layer's input needs none"
     assert made.facts is not None and made.facts.step == 420
 
@@ -66,16 +73,24 @@ def test_forward_alone_has_no_sum_and_no_step() -> None:
 
 
 def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own() -> None:
-    """The sheet works one call of 210 multiply-adds: 3 calls with their backward are not the layer's step."""
+    """The sheet works one call of 210 multiply-adds: 3 calls with their backward are not the
+    layer's step."""
     made = sheet(replace(FORWARD, calls=3), *(replace(part, calls=3) for part in BACKWARD))
     assert made.sections[1].title == "Forward, step by step (one of 3 calls)"
     assert time_lines(made)[0] == Line("forward", "3 times: M x K x N", "14 x 3 x 5", "1,260 FLOP")
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 0)
     # The heaviest operation says how often; without products it is the first.
-    many, once = replace(op("aten.mm", ((2, 2), (2, 2)), ((2, 2),)), calls=9), replace(FORWARD, calls=4)
+    many, once = (
+        replace(op("aten.mm", ((2, 2), (2, 2)), ((2, 2),)), calls=9),
+        replace(FORWARD, calls=4),
+    )
     assert sheet(many, once).sections[1].title.endswith("(one of 4 calls)")
-    assert sheet(replace(op("aten.relu", ((2,),), ((2,),)), calls=7)).sections[1].title.endswith("(one of 7 calls)")
+    assert (
+        sheet(replace(op("aten.relu", ((2,),), ((2,),)), calls=7))
+        .sections[1]
+        .title.endswith("(one of 7 calls)")
+    )
 
 
 def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named() -> None:
@@ -83,8 +98,11 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
     step = op("optim.SGD", ((5, 3),), (), direction="optimizer")
     made = sheet(FORWARD, again, step)
     assert [line.what for line in time_lines(made)] == [
-        "forward", "computed again in backward", "optimizer step", "total",
-    ]  # fmt: skip
+        "forward",
+        "computed again in backward",
+        "optimizer step",
+        "total",
+    ]
     assert made.facts is not None
     assert (made.facts.macs, made.facts.step) == (210, 0), "computed again is no backward"
 
@@ -96,9 +114,11 @@ def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:
     scores = 3 * 2 * 4 * 5
     # dP and dV are 8 deep, dQ and dK 6.
     assert [(line.what, line.result) for line in time_lines(made)] == [
-        ("forward", f"{2 * scores * 14:,} FLOP"), ("gradient of the input", f"{2 * scores * 28:,} FLOP"),
-        ("with a fused kernel", f"{2 * scores * 6:,} FLOP"), ("total", f"{2 * scores * 42:,} FLOP"),
-    ]  # fmt: skip
+        ("forward", f"{2 * scores * 14:,} FLOP"),
+        ("gradient of the input", f"{2 * scores * 28:,} FLOP"),
+        ("with a fused kernel", f"{2 * scores * 6:,} FLOP"),
+        ("total", f"{2 * scores * 42:,} FLOP"),
+    ]
     assert made.facts is not None
     assert made.facts.step == scores * 42
 
@@ -130,24 +150,74 @@ CONV = {"stride": [1], "padding": [0], "dilation": [1]}
 @pytest.mark.parametrize(
     ("ops", "output", "first", "batch"),
     [
-        *((((op(name, ((2, 3, 4, 4), (5, 3, 1, 1), None), ((2, 5, 4, 4),), **CONV),), None, "for one output value", 2))
-          for name in ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")),
+        *(
+            (
+                (
+                    (op(name, ((2, 3, 4, 4), (5, 3, 1, 1), None), ((2, 5, 4, 4),), **CONV),),
+                    None,
+                    "for one output value",
+                    2,
+                )
+            )
+            for name in ("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+        ),
         ((op("aten.mm", ((14, 3), (3, 5)), ((14, 5),)),), (2, 7, 5), "for one output value", 2),
-        ((op("perfctl.gru", ((5, 2, 3),), ((5, 2, 4),), rows=10, first_rows=2, input_size=3, hidden_size=4),), None,
-         "layer 0, one row", 2),
+        (
+            (
+                op(
+                    "perfctl.gru",
+                    ((5, 2, 3),),
+                    ((5, 2, 4),),
+                    rows=10,
+                    first_rows=2,
+                    input_size=3,
+                    hidden_size=4,
+                ),
+            ),
+            None,
+            "layer 0, one row",
+            2,
+        ),
         ((op(SDPA, ((2, 5, 4),) * 3, ((2, 5, 4),)),), None, "one score", 2),
-        ((replace(FORWARD, kind="NonDynamicallyQuantizableLinear"),), None, "for one output value", 14),
+        (
+            (replace(FORWARD, kind="NonDynamicallyQuantizableLinear"),),
+            None,
+            "for one output value",
+            14,
+        ),
         ((op("aten.bmm", ((2, 5, 4), (2, 4, 3)), ((2, 5, 3),)),), (2, 5, 3), "product 1", 1),
         ((FORWARD, op("aten.mm", ((14, 5), (5, 2)), ((14, 2),))), (2, 7, 2), "product 1", 2),
         ((FORWARD, op("aten.mm", ((14, 5), (5, 2)), ((14, 2),))), None, "product 1", 14),
-        ((op("aten.mm", ((6, 3), (3, 5)), ((6, 5),), kind="MultiheadAttention"),), None, "projection out", 1),
-        ((op("aten.relu", ((2, 3),), ((2, 3),)), op("aten.embedding", ((9, 4), (2, 3)), ((2, 3, 4),))), None,
-         "rows looked up", None),
-        ((op("aten.native_layer_norm", ((2, 3), None, None, None), ((2, 3), (2, 1), (2, 1))),), None, "mean", None),
-        ((op("aten.avg_pool2d", ((1, 1, 4, 4),), ((1, 1, 2, 2),), kernel_size=[2]),), None, "for one output value", None),
+        (
+            (op("aten.mm", ((6, 3), (3, 5)), ((6, 5),), kind="MultiheadAttention"),),
+            None,
+            "projection out",
+            1,
+        ),
+        (
+            (
+                op("aten.relu", ((2, 3),), ((2, 3),)),
+                op("aten.embedding", ((9, 4), (2, 3)), ((2, 3, 4),)),
+            ),
+            None,
+            "rows looked up",
+            None,
+        ),
+        (
+            (op("aten.native_layer_norm", ((2, 3), None, None, None), ((2, 3), (2, 1), (2, 1))),),
+            None,
+            "mean",
+            None,
+        ),
+        (
+            (op("aten.avg_pool2d", ((1, 1, 4, 4),), ((1, 1, 2, 2),), kernel_size=[2]),),
+            None,
+            "for one output value",
+            None,
+        ),
         ((op("aten.relu", ((2, 3),), ((2, 3),)),), None, "relu", None),
     ],
-)  # fmt: skip
+)
 def test_each_kind_of_layer_has_its_own_steps_and_batch(
     ops: tuple[OpShape, ...], output: Any, first: str, batch: int | None
 ) -> None:
@@ -167,7 +237,9 @@ def test_only_a_module_or_a_named_layer_has_a_sheet() -> None:
     assert (made.kind, [line.result for line in made.sections[0].lines]) == ("Net", ["3", "3"])
 
 
-def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_not_counted() -> None:
+def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_not_counted() -> (
+    None
+):
     made = sheet(*BACKWARD[:1])
     assert made.sections[1].title == "Forward, step by step"
     gradient, forward = time_lines(made)

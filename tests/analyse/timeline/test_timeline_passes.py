@@ -1,4 +1,5 @@
-"""Casts, chains of elementwise kernels and recomputation: when they are named, with which number, and when they are not."""
+"""Casts, chains of elementwise kernels and recomputation: when they are named, with which number,
+and when they are not."""
 
 from __future__ import annotations
 
@@ -16,8 +17,14 @@ from perfctl.records.run import Run
 from tests.analyse import synthetic
 
 US = 1000
-ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)"
-TO_FLOAT = "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16tofloat32_copy_kernel_cuda(x)>"
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int)"
+)
+TO_FLOAT = (
+    "void at::native::vectorized_elementwise_kernel<4, "
+    "at::native::bfloat16tofloat32_copy_kernel_cuda(x)>"
+)
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)"
 
 
@@ -26,11 +33,23 @@ def run_of(*named: tuple[str, int], **changes: Any) -> Run:
     kernels, at = [], 0
     for number, (name, length) in enumerate(named):
         kernels.append(
-            Kernel(number, name, grid_x=1000, grid_y=1, grid_z=1, block_x=128, start_ns=at * US, duration_ns=length * US,
-                   device_index=0, stream=7)
-        )  # fmt: skip
+            Kernel(
+                number,
+                name,
+                grid_x=1000,
+                grid_y=1,
+                grid_z=1,
+                block_x=128,
+                start_ns=at * US,
+                duration_ns=length * US,
+                device_index=0,
+                stream=7,
+            )
+        )
         at += length
-    return synthetic.foreign_run(1, **({"profiler": "torch", "kernels": kernels, "ranges": []} | changes))
+    return synthetic.foreign_run(
+        1, **({"profiler": "torch", "kernels": kernels, "ranges": []} | changes)
+    )
 
 
 def said(run: Run) -> dict[str, RunVerdict]:
@@ -44,7 +63,9 @@ def cast(source: str, target: str, device_us: int, *shape: int) -> OpCall:
 
 def test_casts_are_told_by_their_types_with_the_bytes_that_they_move() -> None:
     calls = (cast("float", "c10::BFloat16", 20, 512, 1024), cast("float", "float", 30, 512, 1024))
-    found = said(run_of(("gemm", 60), ("copy", 20), ("copy", 20), waiting_calls=calls))["dtype casts"]
+    found = said(run_of(("gemm", 60), ("copy", 20), ("copy", 20), waiting_calls=calls))[
+        "dtype casts"
+    ]
     assert found.share == pytest.approx(20 / 100)
     moved = 512 * 1024 * (4 + 2)
     assert f"{moved / 1e6:.3g} MB" in found.sentence and "float to bfloat16" in found.sentence
@@ -52,21 +73,30 @@ def test_casts_are_told_by_their_types_with_the_bytes_that_they_move() -> None:
 
 def test_without_types_casts_are_told_by_the_names_of_kernels() -> None:
     found = said(run_of(("gemm", 80), (TO_FLOAT, 20)))["dtype casts"]
-    assert found.share == pytest.approx(0.2) and found.kernels == (TO_FLOAT,) and " B" not in found.sentence
+    assert (
+        found.share == pytest.approx(0.2)
+        and found.kernels == (TO_FLOAT,)
+        and " B" not in found.sentence
+    )
 
 
 def test_copies_within_a_type_of_integers_and_a_few_casts_are_no_storm() -> None:
     same, whole = cast("float", "float", 50, 64), cast("long int", "float", 50, 64)
     assert read_cast(same) is None and read_cast(whole) is None
-    assert "dtype casts" not in said(run_of(("gemm", 50), ("copy", 50), waiting_calls=(same, whole)))
+    assert "dtype casts" not in said(
+        run_of(("gemm", 50), ("copy", 50), waiting_calls=(same, whole))
+    )
     assert "dtype casts" not in said(run_of(("gemm", 97), (TO_FLOAT, 3)))
-    assert read_cast(OpCall("aten::copy_", 0, 5, 5, "[[4]]", None)) is None, "no types were recorded"
+    assert read_cast(OpCall("aten::copy_", 0, 5, 5, "[[4]]", None)) is None, (
+        "no types were recorded"
+    )
 
 
 def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_a_pass() -> None:
     found = said(run_of(("gemm", 60), (NORM, 20), (ADD, 10), (ADD, 10)))["memory-bound chain"]
     assert found.share == pytest.approx((40 - 20) / 100), "all but the longest kernel of the chain"
-    least = (1000 - 1) * 128 * 4 * 4  # whole blocks of 128 threads with 4 floats; the norm's size is in no name
+    # whole blocks of 128 threads with 4 floats; the norm's size is in no name
+    least = (1000 - 1) * 128 * 4 * 4
     assert "1 chains of 3" in found.sentence and f"{2 * least / 1e6:.3g} MB less" in found.sentence
     assert "(1 of them known)" in found.sentence and found.confidence == "plausible"
 
@@ -74,15 +104,22 @@ def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_a_pass() -> Non
 def test_products_between_them_other_sizes_and_short_kernels_make_no_chain() -> None:
     assert "memory-bound chain" not in said(run_of((ADD, 20), ("gemm", 40), (ADD, 20)))
     assert "memory-bound chain" not in said(run_of((ADD, 4), (ADD, 4), (ADD, 4), ("gemm", 30)))
-    assert "memory-bound chain" not in said(run_of((ADD, 40), (NORM, 10), ("gemm", 30))), "times four apart"
+    assert "memory-bound chain" not in said(run_of((ADD, 40), (NORM, 10), ("gemm", 30))), (
+        "times four apart"
+    )
     run = run_of((ADD, 20), (ADD, 20))
     first, second = run.report.kernels
-    other = synthetic.foreign_run(1, profiler="torch", kernels=[first, second._replace(grid_x=500)], ranges=[])
+    other = synthetic.foreign_run(
+        1, profiler="torch", kernels=[first, second._replace(grid_x=500)], ranges=[]
+    )
     assert "memory-bound chain" not in said(other), "half as many elements"
 
 
 def test_the_optimizers_kernels_make_no_chain() -> None:
-    kernels = [kernel._replace(direction="optimizer") for kernel in run_of((ADD, 20), (ADD, 20)).report.kernels]
+    kernels = [
+        kernel._replace(direction="optimizer")
+        for kernel in run_of((ADD, 20), (ADD, 20)).report.kernels
+    ]
     assert not run_verdicts(synthetic.foreign_run(1, profiler="torch", kernels=kernels, ranges=[]))
 
 
@@ -100,7 +137,9 @@ B, I, O = 8, 64, 128  # noqa: E741 - samples, inputs and outputs of a linear lay
 
 
 def addmm(direction: str, calls: int = 1) -> OpShape:
-    return OpShape("fc", "Linear", "aten.addmm", direction, ((O,), (B, I), (I, O)), ((B, O),), calls=calls)
+    return OpShape(
+        "fc", "Linear", "aten.addmm", direction, ((O,), (B, I), (I, O)), ((B, O),), calls=calls
+    )
 
 
 def mm(*inputs: tuple[int, int]) -> OpShape:

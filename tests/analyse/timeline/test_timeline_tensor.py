@@ -1,4 +1,5 @@
-"""Unused tensor cores: on which real reports it is said, with which number, and on which it is not."""
+"""Unused tensor cores: on which real reports it is said, with which number, and on which it
+is not."""
 
 from __future__ import annotations
 
@@ -24,7 +25,16 @@ def said(gpu: str | None, *named: tuple[str, int], **what: Any) -> RunVerdict | 
     """Kernels (name, us) one after the other on one GPU."""
     kernels, at = [], 0
     for number, (name, lasted) in enumerate(named):
-        kernels.append(Kernel(number, name, start_ns=at * 1000, duration_ns=lasted * 1000, device_index=0, stream=7))
+        kernels.append(
+            Kernel(
+                number,
+                name,
+                start_ns=at * 1000,
+                duration_ns=lasted * 1000,
+                device_index=0,
+                stream=7,
+            )
+        )
         at += lasted
     devices = () if gpu is None else (Device(name=gpu, kind="gpu", index=0, **what),)
     run = synthetic.foreign_run(1, profiler="torch", kernels=kernels, ranges=[], devices=devices)
@@ -48,7 +58,11 @@ def test_fp32_products_on_an_a100_leave_its_tf32_unused() -> None:
 def test_a_v100_has_no_tf32_and_is_told_of_fp16() -> None:
     found = said(V100, ("volta_sgemm_128x64_nn", 60), (FP16, 40))
     assert found is not None
-    assert "in fp16" in found.sentence and "TF32" not in found.sentence + found.todo and "GradScaler" in found.todo
+    assert (
+        "in fp16" in found.sentence
+        and "TF32" not in found.sentence + found.todo
+        and "GradScaler" in found.todo
+    )
 
 
 def test_fp16_products_off_the_tensor_cores_are_told_about_their_sizes() -> None:
@@ -60,26 +74,41 @@ def test_fp16_products_off_the_tensor_cores_are_told_about_their_sizes() -> None
 @pytest.mark.parametrize(
     ("gpu", "kernels", "why"),
     [
-        (A100, [(TF32, 100)], "TF32 is on tensor cores"), (V100, [(FP16, 100)], "so is fp16"),
+        (A100, [(TF32, 100)], "TF32 is on tensor cores"),
+        (V100, [(FP16, 100)], "so is fp16"),
         (P100, [("maxwell_sgemm_128x64_nn", 100)], "Pascal has none"),
         ("NVIDIA GeForce GTX 1660", [("turing_sgemm_128x64_nn", 100)], "nor has this Turing"),
-        ("Some GPU", [(SIMT, 100)], "nobody knows what it has"), (None, [(SIMT, 100)], "nor which GPU it was"),
-        (A100, [(SIMT, 9), (TF32, 91)], "a small share"), (A100, [(SIMT, 4)] * 50, "launches, not work"),
-        (A100, [("void gemv2T_kernel_val<int, int, float, float, float, 128, 16, 4, 4, false>", 100)], "bound by memory"),
+        ("Some GPU", [(SIMT, 100)], "nobody knows what it has"),
+        (None, [(SIMT, 100)], "nor which GPU it was"),
+        (A100, [(SIMT, 9), (TF32, 91)], "a small share"),
+        (A100, [(SIMT, 4)] * 50, "launches, not work"),
+        (
+            A100,
+            [("void gemv2T_kernel_val<int, int, float, float, float, 128, 16, 4, 4, false>", 100)],
+            "bound by memory",
+        ),
         (A100, [("ampere_dgemm_64x64_nn", 100)], "fp64 was chosen"),
-        ("AMD Instinct MI250X", [("Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1", 100)], "matrix cores multiply fp32"),
+        (
+            "AMD Instinct MI250X",
+            [("Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1", 100)],
+            "matrix cores multiply fp32",
+        ),
     ],
-)  # fmt: skip
+)
 def test_it_is_not_said(gpu: str | None, kernels: list[tuple[str, int]], why: str) -> None:
     capability = "7.5" if gpu and "GTX" in gpu else None
     assert said(gpu, *kernels, compute_capability=capability) is None, why
 
 
 def test_tf32_of_a_geforce_is_no_faster_than_fp32_so_bf16_is_named() -> None:
-    """RTX 3090: 256 FLOPs of an SM in a cycle in fp32 and in TF32, 512 in bf16 with sums in fp32."""
+    """RTX 3090: 256 FLOPs of an SM in a cycle in fp32 and in TF32, 512 in bf16 with sums
+    in fp32."""
     found = said("NVIDIA GeForce RTX 3090", (SIMT, 100))
     assert found is not None
-    assert "2 times that peak in bf16" in found.sentence and "50 % of the kernel time less" in found.sentence
+    assert (
+        "2 times that peak in bf16" in found.sentence
+        and "50 % of the kernel time less" in found.sentence
+    )
 
 
 def test_a_gpu_without_a_row_is_judged_by_its_compute_capability() -> None:
@@ -91,11 +120,15 @@ def test_a_gpu_without_a_row_is_judged_by_its_compute_capability() -> None:
 REAL = {
     "nsys/sqlite/zx3xyy_cs336_result.sqlite": ("sgemm", "TF32"),
     "kineto/hta_alexnet_critical_path_2023.json.gz": ("sgemm", "TF32"),
-    "kineto/harryjmoss_forward_batch_size_16.json": None, "kineto/tracelens_h100_Falconsai_vit.json.gz": None,
-    "kineto/tracelens_mi210_gpu_only.json.gz": None, "kineto/llm/nanovllm_decode_gpu_10.json.gz": None,
-    "nsys/sqlite/ntua_a100_gemm_pipeline.sqlite": None, "nsys/sqlite/memfusion_report1.sqlite": None,
-}  # fmt: skip
-"""Two programs in fp32 without TF32; then fp16, bf16 on NVIDIA and AMD, fp64 on tensor cores, and TensorRT in fp16."""
+    "kineto/harryjmoss_forward_batch_size_16.json": None,
+    "kineto/tracelens_h100_Falconsai_vit.json.gz": None,
+    "kineto/tracelens_mi210_gpu_only.json.gz": None,
+    "kineto/llm/nanovllm_decode_gpu_10.json.gz": None,
+    "nsys/sqlite/ntua_a100_gemm_pipeline.sqlite": None,
+    "nsys/sqlite/memfusion_report1.sqlite": None,
+}
+"""Two programs in fp32 without TF32; then fp16, bf16 on NVIDIA and AMD, fp64 on tensor cores, and
+TensorRT in fp16."""
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -108,5 +141,7 @@ def test_real_reports(reports: Path, name: str) -> None:
     assert found is not None
     assert wanted[1] in found.sentence and wanted[0] in found.kernels[0]
     times = [(recognise(one.name), one.duration_ns or 0) for one in report.kernels]
-    plain = sum(ns for of, ns in times if of.math == "fp32" and of.tensor_core is False and ns >= 5000)
+    plain = sum(
+        ns for of, ns in times if of.math == "fp32" and of.tensor_core is False and ns >= 5000
+    )
     assert found.share == pytest.approx(plain / sum(ns for _, ns in times), rel=0.05)

@@ -1,4 +1,5 @@
-"""What a GPU did with the time: parts that add up, communication and copies only where nothing hides them."""
+"""What a GPU did with the time: parts that add up, communication and copies only where nothing
+hides them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
     run = synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[])
     found = breakdown(run)
     assert found is not None and found.gpus == 1
-    parts = {"compute": 400 + 100, "communication": 300 - 100, "copies": 150 - 50, "idle": 900 - 700}
+    parts = {
+        "compute": 400 + 100,
+        "communication": 300 - 100,
+        "copies": 150 - 50,
+        "idle": 900 - 700,
+    }
     assert found.shares == pytest.approx({part: length / 1000 for part, length in parts.items()})
     assert sum(found.shares.values()) == pytest.approx(1) and tuple(found.shares) == PARTS
 

@@ -1,4 +1,5 @@
-"""Energy from readings of power: integrals worked out by hand, the steps' share of them, and why there is none."""
+"""Energy from readings of power: integrals worked out by hand, the steps' share of them, and why
+there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.pairing import Side
 from perfctl.orchestrator.analyse.compare.rows import observed, rows
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.usage.energy import COUNTER, POWER, Energy, energy, integral, why_none
+from perfctl.orchestrator.analyse.usage.energy import (
+    COUNTER,
+    POWER,
+    Energy,
+    energy,
+    integral,
+    why_none,
+)
 from perfctl.orchestrator.report.ledger.rows import energy_rows
 from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
@@ -33,14 +41,26 @@ def watched(
     counter: bool = False,
     **more: Any,
 ) -> Run:
-    """Steps of ``each`` ms from 1 s on; power is read every ``every`` ms from 0 to the end and beyond."""
+    """Steps of ``each`` ms from 1 s on; power is read every ``every`` ms from 0 to the end
+    and beyond."""
     end = 1000 + steps * each
     samples = [
-        Sample(at * MS, 0.5, None, None, watts(at) if watts and not counter else None, None, None, 0,
-               energy_j=watts(at) if watts and counter else None)
+        Sample(
+            at * MS,
+            0.5,
+            None,
+            None,
+            watts(at) if watts and not counter else None,
+            None,
+            None,
+            0,
+            energy_j=watts(at) if watts and counter else None,
+        )
         for at in range(0, end + 500, every)
-    ]  # fmt: skip
-    marked = tuple(Step(number, "step", (1000 + number * each) * MS, each * MS) for number in range(steps))
+    ]
+    marked = tuple(
+        Step(number, "step", (1000 + number * each) * MS, each * MS) for number in range(steps)
+    )
     return synthetic.make_run(device=GPU, samples=samples, steps=marked, **more)
 
 
@@ -62,14 +82,17 @@ def test_constant_power_over_the_steps() -> None:
 def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps_ends() -> None:
     found = only(watched(lambda at: 100 + 0.1 * at, every=70))  # 200 W at 1 s, 300 W at 2 s
     assert found.joules == pytest.approx((200 + 300) / 2 * 1.0)
-    spread = 0.1 * (2030 - 980)  # W, between the readings up to a period beyond the ends: 980 and 2030 ms
+    # W, between the readings up to a period beyond the ends: 980 and 2030 ms
+    spread = 0.1 * (2030 - 980)
     assert found.error == pytest.approx(2 * (0.070 + 0.1) * spread / 250)
 
 
 def test_an_integral_of_uneven_readings() -> None:
     points = [(0, 100.0), (1_000 * MS, 300.0), (3_000 * MS, 100.0)]
     assert integral(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
-    assert integral(points, (500 * MS, 2_000 * MS)) == pytest.approx((200 + 300) / 2 * 0.5 + (300 + 200) / 2 * 1)
+    assert integral(points, (500 * MS, 2_000 * MS)) == pytest.approx(
+        (200 + 300) / 2 * 0.5 + (300 + 200) / 2 * 1
+    )
 
 
 def test_the_drivers_counter_goes_before_power() -> None:
@@ -90,8 +113,9 @@ def test_a_sensor_that_reads_nothing_but_zero_is_broken() -> None:
 
 def test_steps_shorter_than_a_few_readings_have_no_energy() -> None:
     found = only(watched(lambda _: 200.0, steps=3, each=100))
-    assert found.joules is None is found.per_step and "300 ms together, less than 4 times 100 ms" in (
-        found.reason or ""
+    assert (
+        found.joules is None is found.per_step
+        and "300 ms together, less than 4 times 100 ms" in (found.reason or "")
     )
     assert only(watched(lambda _: 200.0, steps=4, each=100)).joules == pytest.approx(200 * 0.4)
     slow = only(watched(lambda _: 200.0, every=300))
@@ -101,7 +125,9 @@ def test_steps_shorter_than_a_few_readings_have_no_energy() -> None:
 def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
     run = watched(lambda _: 200.0)
     early = [sample for sample in run.report.samples if sample.at_ns < 900 * MS]
-    assert "do not cover" in (only(synthetic.make_run(device=GPU, samples=early, steps=run.report.steps)).reason or "")
+    assert "do not cover" in (
+        only(synthetic.make_run(device=GPU, samples=early, steps=run.report.steps)).reason or ""
+    )
     paused = [sample for sample in run.report.samples if not 1200 * MS < sample.at_ns < 1800 * MS]
     assert "no power was read for 600 ms" in (
         only(synthetic.make_run(device=GPU, samples=paused, steps=run.report.steps)).reason or ""
@@ -109,29 +135,43 @@ def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
 
 
 def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
-    run = synthetic.foreign_run(1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[])
+    run = synthetic.foreign_run(
+        1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[]
+    )
     found = only(run)
-    assert found.joules == pytest.approx(100 * 2.45), "from the first reading to the last, at 2.45 s"
+    assert found.joules == pytest.approx(100 * 2.45), (
+        "from the first reading to the last, at 2.45 s"
+    )
     assert found.per_step is None and found.step_reason == "no step was marked"
 
 
 def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
     found = only(
         synthetic.foreign_run(
-            1, samples=list(watched(lambda _: 100.0, steps=400, every=1000).report.samples), kernels=[]
+            1,
+            samples=list(watched(lambda _: 100.0, steps=400, every=1000).report.samples),
+            kernels=[],
         )
     )
     assert found.error == pytest.approx(1 / 21), "readings from 0 to 21 s"
 
 
 def test_numbers_of_readings_are_no_times() -> None:
-    gap = Gap("sample.at_ns", "not_available", "no timestamps: the value is the number of the reading, not a time")
-    run = synthetic.foreign_run(1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[], gaps=(gap,))
+    gap = Gap(
+        "sample.at_ns",
+        "not_available",
+        "no timestamps: the value is the number of the reading, not a time",
+    )
+    run = synthetic.foreign_run(
+        1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[], gaps=(gap,)
+    )
     assert only(run).joules is None and "without times" in (only(run).reason or "")
 
 
 def test_tokens_of_a_servers_steps() -> None:
-    served = [ServedStep(number, "s", "decode", prompt_tokens=0, decode_tokens=32) for number in range(20)]
+    served = [
+        ServedStep(number, "s", "decode", prompt_tokens=0, decode_tokens=32) for number in range(20)
+    ]
     found = only(watched(lambda _: 200.0, served_steps=served))
     assert found.per_token == pytest.approx(200 / (20 * 32))
     unknown = only(watched(lambda _: 200.0, served_steps=[ServedStep(0, "s", "decode")]))
@@ -145,7 +185,9 @@ def test_steps_of_which_the_trace_shows_a_part_have_no_joules_a_token() -> None:
 
 def test_layers_get_joules_by_their_time() -> None:
     found = only(watched(lambda _: 200.0))
-    assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx({"conv1": 200 * 0.01, "fc": 200 * 0.03})
+    assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
+        {"conv1": 200 * 0.01, "fc": 200 * 0.03}
+    )
 
 
 def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
@@ -158,22 +200,31 @@ def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
 def test_of_several_gpus_only_the_runs_own_counts() -> None:
     run = watched(lambda _: 200.0)
     other = [sample._replace(device_index=1, power_w=50.0) for sample in run.report.samples]
-    both = synthetic.make_run(device=GPU, samples=[*run.report.samples, *other], steps=run.report.steps)
+    both = synthetic.make_run(
+        device=GPU, samples=[*run.report.samples, *other], steps=run.report.steps
+    )
     assert [(item.device, item.joules) for item in energy(both)] == [(0, pytest.approx(200))]
 
 
 def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them() -> None:
-    sides = [observed(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)]
+    sides = [
+        observed(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)
+    ]
     found = {row.key.quantity: row for row in rows([sides[0]], [sides[1]])}
     joules, product = found["energy"], found["energy-delay product"]
     assert joules.a is not None and joules.b is not None and product.b is not None
     assert (joules.a.median, joules.b.median) == pytest.approx((200 * 0.05, 150 * 0.05))
-    assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(-0.25)
+    assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(
+        -0.25
+    )
     assert joules.verdict == "not judged" and "sampling error" in joules.why
 
 
 def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> None:
-    sides = [Side(name, (watched(lambda _, watts=watts: watts),)) for name, watts in (("a", 200.0), ("b", 150.0))]
+    sides = [
+        Side(name, (watched(lambda _, watts=watts: watts),))
+        for name, watts in (("a", 200.0), ("b", 150.0))
+    ]
     (pair,) = compare(*sides).pairs
     changes = {row.key.quantity: row.change for row in pair.rows}
     assert changes["energy"] == changes["energy-delay product"] == pytest.approx(-0.25)
@@ -191,7 +242,17 @@ def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes
 
 def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
     (row,) = energy_rows(PreparedRun(watched(lambda _: 200.0)))
-    assert row["joules_per_step"] == pytest.approx(10) and row["token_reason"] and row["reason"] is None
+    assert (
+        row["joules_per_step"] == pytest.approx(10)
+        and row["token_reason"]
+        and row["reason"] is None
+    )
     (none,) = energy_rows(PreparedRun(synthetic.cpu_run(1, 16)))
-    assert none["joules"] is None and none["reason"] == "a run on the CPU: no power of a GPU was read"
-    assert none.keys() == row.keys() == schema_of("show")["properties"]["energy"]["items"]["properties"].keys()
+    assert (
+        none["joules"] is None and none["reason"] == "a run on the CPU: no power of a GPU was read"
+    )
+    assert (
+        none.keys()
+        == row.keys()
+        == schema_of("show")["properties"]["energy"]["items"]["properties"].keys()
+    )

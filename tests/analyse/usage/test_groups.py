@@ -1,4 +1,5 @@
-"""Process groups smaller than the job: tensor-parallel pairs inside a data-parallel job, each judged by itself."""
+"""Process groups smaller than the job: tensor-parallel pairs inside a data-parallel job, each
+judged by itself."""
 
 from __future__ import annotations
 
@@ -22,26 +23,42 @@ from tests.parsers.kineto_trace import event, kernel
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
-"""Of four ranks: two pairs of tensor parallelism (1, 2), and the same two of data parallelism (3, 4)."""
+"""Of four ranks: two pairs of tensor parallelism (1, 2), and the same two of data parallelism
+(3, 4)."""
 
 
-def talk(group: str, start: float, lasts: float, size: int = 1_000_000, name: str = "allreduce") -> Collective:
+def talk(
+    group: str, start: float, lasts: float, size: int = 1_000_000, name: str = "allreduce"
+) -> Collective:
     """Times in ms; likewise below."""
-    return Collective(name, group, 4 if group == "0" else 2, size, "Float", round(start * MS), round(lasts * MS))
+    return Collective(
+        name, group, 4 if group == "0" else 2, size, "Float", round(start * MS), round(lasts * MS)
+    )
 
 
 def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: float = 0) -> Run:
     """``ahead``: of the others' clocks."""
     sent = [one._replace(start_ns=(one.start_ns or 0) + round(ahead * MS)) for one in sent]
     kernels = [
-        Kernel(at, "nccl", step=1, start_ns=one.start_ns, duration_ns=one.duration_ns, device_index=rank)
+        Kernel(
+            at,
+            "nccl",
+            step=1,
+            start_ns=one.start_ns,
+            duration_ns=one.duration_ns,
+            device_index=rank,
+        )
         for at, one in enumerate(sent)
     ]
     mine = {name: ranks for name, ranks in PAIRS.items() if rank in ranks}
     made: Run = synthetic.foreign_run(
-        rank + 1, kernels=kernels, collectives=with_exposed(sent, kernels), rank=rank, world_size=4,
+        rank + 1,
+        kernels=kernels,
+        collectives=with_exposed(sent, kernels),
+        rank=rank,
+        world_size=4,
         environment={"process_groups": json.dumps(mine)} if stated else {},
-    )  # fmt: skip
+    )
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
@@ -60,7 +77,8 @@ def data(rank: int) -> str:
 
 @pytest.mark.parametrize("stated", [True, False])
 def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool) -> None:
-    """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between 2 and 3."""
+    """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between
+    2 and 3."""
     starts = ((0, 5), (3, 2), (0, 1), (0, 1))
     found = job([on_rank(rank, [talk(tensor(rank), *starts[rank])], stated) for rank in range(4)])
     by_ranks = {one.ranks: one for one in found.exchanges}
@@ -79,7 +97,9 @@ def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collect
         runs.append(on_rank(rank, [talk(tensor(rank), at + late, 6 - late) for at in (0, 10, 20)]))
     found = job(runs)
     (row,) = found.late
-    assert (row.rank, row.times, row.of) == (3, 3, 3), "3 of the 3 of its group, not of the 6 of the job"
+    assert (row.rank, row.times, row.of) == (3, 3, 3), (
+        "3 of the 3 of its group, not of the 6 of the job"
+    )
     assert (row.late_ns, row.waiting_ns) == (3 * 4 * MS, 3 * 4 * MS)
     assert [one.waiting_ns for one in found.job.ranks] == [0, 0, 3 * 4 * MS, 0]
     assert "Rank 3 is a straggler: it starts 3 of its 3 collectives last" in " ".join(
@@ -88,17 +108,25 @@ def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collect
 
 
 def test_clocks_are_aligned_by_way_of_the_groups_that_join_the_ranks() -> None:
-    """No collective is of all four: rank 3 meets rank 0 by way of rank 1 or 2. Clocks are 7, 20 and 100 ms ahead."""
+    """No collective is of all four: rank 3 meets rank 0 by way of rank 1 or 2. Clocks are 7, 20 and
+    100 ms ahead."""
     ahead = (0, 7, 20, 100)
-    runs = [on_rank(rank, [talk(tensor(rank), 0, 2), talk(data(rank), 5, 2)], ahead=ahead[rank]) for rank in range(4)]
+    runs = [
+        on_rank(rank, [talk(tensor(rank), 0, 2), talk(data(rank), 5, 2)], ahead=ahead[rank])
+        for rank in range(4)
+    ]
     assert [one.offset_ns for one in job(runs).job.ranks] == [-ms * MS for ms in ahead]
     apart = [on_rank(rank, [talk(tensor(rank), 0, 2)], ahead=ahead[rank]) for rank in range(4)]
     found = job(apart)
-    assert [one.offset_ns for one in found.job.ranks] == [0, -7 * MS, None, None], "nothing leads from 0 to 2"
+    assert [one.offset_ns for one in found.job.ranks] == [0, -7 * MS, None, None], (
+        "nothing leads from 0 to 2"
+    )
     assert [one.late_ns for one in found.exchanges] == [0, 0], "in a pair, clocks agree"
 
 
-def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out() -> None:
+def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out() -> (
+    None
+):
     same = [[talk("x", at, 1)] for at in (0, 1, 2, 3)]
     groups = [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, 3)}, {"x": (2, 3)}]
     assert [tuple(one) for one in match(same, groups)] == [(0, 1), (2, 3)]
@@ -122,17 +150,29 @@ def test_tables_tell_groups_of_the_same_collective_apart() -> None:
 
 @pytest.mark.parametrize(
     ("stated", "size", "found"),
-    [("[0, 1]", 2, {"7": [0, 1]}), ("[0, 1, ..., 3]", 4, None), ("[0, 1, 2, 3]", 4, None), (None, 2, {"7": [0, 1]})],
+    [
+        ("[0, 1]", 2, {"7": [0, 1]}),
+        ("[0, 1, ..., 3]", 4, None),
+        ("[0, 1, 2, 3]", 4, None),
+        (None, 2, {"7": [0, 1]}),
+    ],
 )
 def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration(
     tmp_path: Path, stated: str | None, size: int, found: dict[str, list[int]] | None
 ) -> None:
     """Not where PyTorch cut the list, nor of the group that is the job of four."""
     args: dict[str, Any] = {
-        "Collective_name": "allreduce", "Process_Group_Name": "7", "Group_size": size, "In_msg_nelems": 8, "dtype": "Float",
+        "Collective_name": "allreduce",
+        "Process_Group_Name": "7",
+        "Group_size": size,
+        "In_msg_nelems": 8,
+        "dtype": "Float",
         "Process_Group_Ranks": stated,
-    }  # fmt: skip
-    events = [kernel("ncclDevKernel_AllReduce", 5, 20, device=0, **args), event("cpu_op", "aten::mm", 0, 1)]
+    }
+    events = [
+        kernel("ncclDevKernel_AllReduce", 5, 20, device=0, **args),
+        event("cpu_op", "aten::mm", 0, 1),
+    ]
     config = [{"pg_name": "7", "ranks": [0, 1]}, {"pg_name": "8", "ranks": None}]
     for rank in (0, 1):
         world = {"rank": rank, "world_size": 4, "pg_config": config if stated is None else []}

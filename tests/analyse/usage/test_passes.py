@@ -1,4 +1,5 @@
-"""Passes of training traces made elsewhere: time, exchanges between GPUs, and the tokens of a call of attention. Made kernels."""
+"""Passes of training traces made elsewhere: time, exchanges between GPUs, and the tokens of a call
+of attention. Made kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +17,21 @@ from tests.analyse import synthetic
 from tests.report.outline import printed
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
-FLASH2 = f"flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, {TILE}, 64, 4, false, false, cutlass::bfloat16_t>, true>"
-OF_TORCH = f"void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, {TILE}, 64, 4>, false>"
-FLASH3 = f"flash::compute_attn_ws<Flash_fwd_kernel_traits<192, {TILE}, 128, 12, 2>, true, flash::SingleTileScheduler>"
+FLASH2 = (
+    f"flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, {TILE}, 64, 4, false, false, "
+    "cutlass::bfloat16_t>, true>"
+)
+OF_TORCH = (
+    f"void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, {TILE}, 64, "
+    "4>, false>"
+)
+FLASH3 = (
+    f"flash::compute_attn_ws<Flash_fwd_kernel_traits<192, {TILE}, 128, 12, 2>, true, "
+    "flash::SingleTileScheduler>"
+)
 BACKWARD3 = (
-    f"cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<cute::C<{TILE}>, cute::C<192> >, float> >"
+    f"cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<cute::C<{TILE}>, "
+    "cute::C<192> >, float> >"
 )
 BACKWARD2 = f"flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits<64, {TILE}, 128, 8> >"
 MS = 10**6
@@ -28,9 +39,13 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
 def ran(
-    name: str, direction: str | None, start: int, duration: int, layer: str | None = "block",
+    name: str,
+    direction: str | None,
+    start: int,
+    duration: int,
+    layer: str | None = "block",
     grid: tuple[int, int, int] = (1, 1, 1),
-) -> Kernel:  # fmt: skip
+) -> Kernel:
     x, y, z = grid
     return Kernel(
         0,
@@ -52,13 +67,26 @@ def training(kernels: Sequence[Kernel], **facts: object) -> Run:
 
 
 def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
-    found = passes(training([
-        ran("gemm", "forward", 0, 100), ran("gemm", "forward", 50, 100, "other"), ran("gemm", "grad_input", 200, 30),
-        ran(NCCL, "grad_input", 210, 60), ran("gemm", "grad_weight", 300, 10), ran("copy", None, 400, 5, None),
-    ]))  # fmt: skip
+    found = passes(
+        training(
+            [
+                ran("gemm", "forward", 0, 100),
+                ran("gemm", "forward", 50, 100, "other"),
+                ran("gemm", "grad_input", 200, 30),
+                ran(NCCL, "grad_input", 210, 60),
+                ran("gemm", "grad_weight", 300, 10),
+                ran("copy", None, 400, 5, None),
+            ]
+        )
+    )
     assert [one.direction for one in found] == ["forward", "grad_input", "grad_weight", None]
     forward, inputs, weights, rest = found
-    assert (forward.layers, forward.launches, forward.kernel_ns, forward.running_ns) == (2, 2, 200, 150)
+    assert (forward.layers, forward.launches, forward.kernel_ns, forward.running_ns) == (
+        2,
+        2,
+        200,
+        150,
+    )
     assert (inputs.kernel_ns, inputs.running_ns, inputs.collective_ns) == (90, 70, 60)
     assert (weights.collective_ns, rest.layers, rest.kernel_ns) == (0, 0, 5)
     assert sum(one.share for one in found) == pytest.approx(1)
@@ -85,24 +113,32 @@ def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_
 @pytest.mark.parametrize(
     ("name", "grid"),
     [
-        (FLASH2, (BLOCKS, SEQUENCES, HEADS)), (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)), (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
-        (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)), (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
+        (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
+        (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
+        (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
+        (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
+        (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
     ],
     ids=["flash-attention 2", "PyTorch's", "flash-attention 3", "3, backward", "2, backward"],
-)  # fmt: skip
+)
 def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(
     name: str, grid: tuple[int, int, int]
 ) -> None:
     found = queries([ran(name, "forward", 0, 10, grid=grid)] * 4)
     assert found is not None
     assert (found.calls, found.sequences, found.heads) == (4, SEQUENCES, HEADS)
-    assert (found.least, found.most) == (((BLOCKS - 1) * TILE + 1) * SEQUENCES, BLOCKS * TILE * SEQUENCES)
+    assert (found.least, found.most) == (
+        ((BLOCKS - 1) * TILE + 1) * SEQUENCES,
+        BLOCKS * TILE * SEQUENCES,
+    )
     assert found.rows is None, "no other kernel says how many of these"
 
 
 def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() -> None:
     attention, rows = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1)), BLOCKS * TILE - 40
-    cast, norm = (ran(name, "forward", 20, 5, grid=(rows, 1, 1)) for name in ("cast_a_row", "norm_a_row"))
+    cast, norm = (
+        ran(name, "forward", 20, 5, grid=(rows, 1, 1)) for name in ("cast_a_row", "norm_a_row")
+    )
     far = ran("elementwise", "forward", 30, 5, grid=(100 * rows, 1, 1))
     known = queries([attention, cast, norm, far])
     assert known is not None and (known.rows, known.kernels) == (rows, 2)
@@ -113,15 +149,27 @@ def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() 
 
 
 def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() -> None:
-    one, other = (ran(FLASH2, "forward", 0, 10, grid=(blocks, 1, HEADS)) for blocks in (BLOCKS, BLOCKS + 1))
+    one, other = (
+        ran(FLASH2, "forward", 0, 10, grid=(blocks, 1, HEADS)) for blocks in (BLOCKS, BLOCKS + 1)
+    )
     assert queries([one, other]) is None
-    assert queries([ran("fmha_cutlassF_bf16_aligned", "forward", 0, 10, grid=(BLOCKS, HEADS, 1))]) is None
+    assert (
+        queries([ran("fmha_cutlassF_bf16_aligned", "forward", 0, 10, grid=(BLOCKS, HEADS, 1))])
+        is None
+    )
 
 
 def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
-    kernels = [ran("gemm", "forward", 0, 60), ran(NCCL, "forward", 50, 30), ran("gemm", "grad_input", 80, 20)]
+    kernels = [
+        ran("gemm", "forward", 0, 60),
+        ran(NCCL, "forward", 50, 30),
+        ran("gemm", "grad_input", 80, 20),
+    ]
     made = passes_table([training(kernels, profiler="torch")])
-    assert made is not None and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+    assert (
+        made is not None
+        and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+    )
     alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
 
@@ -137,11 +185,18 @@ def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
     assert images is not None and not any("Tokens" in note for note in images.notes)
 
 
-def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> None:
-    """Two kernels of the forward overlap: 60 + 60 ms added up, 90 ms in which one ran; the backward has 40 of all 160 ms."""
+def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> (
+    None
+):
+    """Two kernels of the forward overlap: 60 + 60 ms added up, 90 ms in which one ran; the backward
+    has 40 of all 160 ms."""
     kernels = [
         ran("gemm", *at)
-        for at in (("forward", 0, 60 * MS), ("forward", 30 * MS, 60 * MS), ("grad_input", 90 * MS, 40 * MS))
+        for at in (
+            ("forward", 0, 60 * MS),
+            ("forward", 30 * MS, 60 * MS),
+            ("grad_input", 90 * MS, 40 * MS),
+        )
     ]
     shown = printed(terminal.run_details(training(kernels, profiler="torch")))
     (forward,) = (line for line in shown.splitlines() if line.startswith("forward"))

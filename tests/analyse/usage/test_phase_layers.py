@@ -1,4 +1,5 @@
-"""Phases by part of the model: repeated blocks as one row, paper FLOPs and bytes, the cache, and padding in tiles."""
+"""Phases by part of the model: repeated blocks as one row, paper FLOPs and bytes, the cache, and
+padding in tiles."""
 
 from __future__ import annotations
 
@@ -26,9 +27,20 @@ DECODE = ServedStep(0, "d", "decode", 0, 0, 0, 0, SEQUENCES, SEQUENCES, KEYS, KE
 GEMM = "Cijk_Alik_Bljk_BBS_BH_MT64x16x32_MI16x16x1"
 
 
-def product(layer: str, rows: int, depth: int, columns: int, position: int = 0, calls: int = 1) -> OpShape:
-    return OpShape(layer, "Linear", "aten.mm", "forward", ((rows, depth), (depth, columns)), ((rows, columns),),
-                   ("bfloat16",) * 3, calls=calls, position=position)  # fmt: skip
+def product(
+    layer: str, rows: int, depth: int, columns: int, position: int = 0, calls: int = 1
+) -> OpShape:
+    return OpShape(
+        layer,
+        "Linear",
+        "aten.mm",
+        "forward",
+        ((rows, depth), (depth, columns)),
+        ((rows, columns),),
+        ("bfloat16",) * 3,
+        calls=calls,
+        position=position,
+    )
 
 
 def ran(layer: str | None, step: int = 0, name: str = GEMM, length: int = 10) -> Kernel:
@@ -47,7 +59,10 @@ def decoding(kernel: str = GEMM) -> PhaseParts:
     kernels, ops = [], []
     for at in range(BLOCKS):
         above = f"Block_{at}.Attention_{at}"
-        kernels += [ran(f"{above}.QKV_{at}", name=kernel), ran(f"{above}.RadixAttention_{at}", name="paged", length=30)]
+        kernels += [
+            ran(f"{above}.QKV_{at}", name=kernel),
+            ran(f"{above}.RadixAttention_{at}", name="paged", length=30),
+        ]
         kernels += [ran(f"{above}.Linear_{at}", name=kernel)]
         ops += [product(f"{above}.QKV_{at}", SEQUENCES, WIDE, WIDE + 2 * NARROW, 2 * at)]
         ops += [product(f"{above}.Linear_{at}", SEQUENCES, WIDE, WIDE, 2 * at + 1)]
@@ -55,16 +70,25 @@ def decoding(kernel: str = GEMM) -> PhaseParts:
     return found
 
 
-def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_over_the_model() -> None:
+def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_over_the_model() -> (
+    None
+):
     layers = [
         f"Layer_{at}.{name}"
         for at in range(3)
         for name in (f"Norm_{2 * at}", f"Norm_{2 * at + 1}", f"MLP_{at}.Linear_{at}")
     ]
     found = fold([*layers, "Norm_6"])
-    assert {part.name for part in found.values()} == {"Layer.Norm 1", "Layer.Norm 2", "Layer.MLP.Linear", "Norm_6"}
+    assert {part.name for part in found.values()} == {
+        "Layer.Norm 1",
+        "Layer.Norm 2",
+        "Layer.MLP.Linear",
+        "Norm_6",
+    }
     assert [found[f"Layer_{at}.Norm_{2 * at + 1}"].block for at in range(3)] == [0, 1, 2]
-    assert fold(["Conv_0", "Conv_1", "Linear_0"])["Conv_1"].name == "Conv_1", "leaves of a network are no blocks"
+    assert fold(["Conv_0", "Conv_1", "Linear_0"])["Conv_1"].name == "Conv_1", (
+        "leaves of a network are no blocks"
+    )
 
 
 def test_a_row_has_the_work_of_all_its_blocks() -> None:
@@ -96,7 +120,9 @@ def test_each_block_by_itself_where_that_is_asked_for() -> None:
     run = decoding().run
     (each,) = phase_parts(run, each=True)
     assert len(each.parts) == BLOCKS * 3
-    assert sum(part.flops or 0 for part in each.parts) == sum(part.flops or 0 for part in decoding().parts)
+    assert sum(part.flops or 0 for part in each.parts) == sum(
+        part.flops or 0 for part in decoding().parts
+    )
 
 
 def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell() -> None:
@@ -136,7 +162,10 @@ def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none() -> None
     (said,) = padding_findings([decoding()])
     factor = 16 / SEQUENCES
     assert f"{factor:.2f} times the multiply-adds" in said.text
-    assert f"{SEQUENCES} x {WIDE} outputs" in said.text or f"{SEQUENCES} x {WIDE + 2 * NARROW} outputs" in said.text
+    assert (
+        f"{SEQUENCES} x {WIDE} outputs" in said.text
+        or f"{SEQUENCES} x {WIDE + 2 * NARROW} outputs" in said.text
+    )
     full = decoding("Cijk_Alik_Bljk_BBS_BH_MT64x4x32_MI4x4x1")
     assert list(padding_findings([full])) == []
     assert {part.padded for part in full.parts} == {1.0, None}
@@ -159,21 +188,30 @@ def test_a_phase_that_is_not_mixed_says_nothing_of_the_columns_of_mixed_steps() 
     assert "prompts" not in " ".join(table.notes)
 
 
-def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> None:
+def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> (
+    None
+):
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
-    (table,) = phase_tables(phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)])))
+    (table,) = phase_tables(
+        phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
+    )
     assert (
-        "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens divide between prefill and decode."
-        in table.notes
+        "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens "
+        "divide between prefill and decode." in table.notes
     )
 
 
-def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> None:
-    """Attention has no shapes of its keys, so the ledger has no formula for it; its phase has one."""
+def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> (
+    None
+):
+    """Attention has no shapes of its keys, so the ledger has no formula for it; its phase
+    has one."""
     found = decoding()
     assert all(part.flops for part in found.parts)
     norms = [ran(f"Block_{at}.Norm_{at}") for at in range(BLOCKS)]
-    kernels = [kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)]
+    kernels = [
+        kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
+    ]
     (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
     prepared = prepare(study)
     table = gaps(prepared, ledger(prepared))

@@ -1,4 +1,5 @@
-"""Ranks of a job: communication that nothing hides, waiting, stragglers, and clocks that collectives align."""
+"""Ranks of a job: communication that nothing hides, waiting, stragglers, and clocks that
+collectives align."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ def ran(start: int, duration: int, device: int = 0) -> Kernel:
 
 
 def talked(
-    start: int, duration: int, name: str = "all_reduce", group: str | None = None, size: int | None = None
+    start: int,
+    duration: int,
+    name: str = "all_reduce",
+    group: str | None = None,
+    size: int | None = None,
 ) -> Collective:
     return Collective(name, group, size, None, None, start, duration)
 
 
-def on_rank(rank: int, collectives: Sequence[Collective], kernels: Sequence[Kernel], **facts: object) -> Run:
+def on_rank(
+    rank: int, collectives: Sequence[Collective], kernels: Sequence[Kernel], **facts: object
+) -> Run:
     own = [ran(one.start_ns or 0, int(one.duration_ns or 0)) for one in collectives]
     made: Run = synthetic.foreign_run(
         rank + 1, kernels=[*kernels, *own], collectives=list(collectives), rank=rank, world_size=2
@@ -39,15 +46,25 @@ def test_what_is_shared_of_two_sets_of_times() -> None:
 
 
 def test_time_of_a_collective_is_exposed_where_no_other_kernel_of_its_gpu_runs() -> None:
-    kernels = [ran(0, 100), ran(90, 60), ran(0, 1000, device=1), ran(100, 100), ran(150, 100), ran(400, 10)]
+    kernels = [
+        ran(0, 100),
+        ran(90, 60),
+        ran(0, 1000, device=1),
+        ran(100, 100),
+        ran(150, 100),
+        ran(400, 10),
+    ]
     calls = [talked(100, 100), talked(150, 100), talked(400, 10), talked(7000, 5)]
     found = with_exposed(calls, kernels)
-    assert [one.exposed_ns for one in found] == [50, 100, 10, None]  # the last has no kernel: nothing is known
+    # the last has no kernel: nothing is known
+    assert [one.exposed_ns for one in found] == [50, 100, 10, None]
     assert [one._replace(exposed_ns=None) for one in found] == calls
 
 
 def test_idle_is_what_neither_kernels_nor_copies_fill_and_copies_hide_no_communication() -> None:
-    done = activity([ran(0, 10), ran(5, 10), ran(40, 20)], [Copy("HtoD", 8, 50, 20)], [talked(40, 20)])
+    done = activity(
+        [ran(0, 10), ran(5, 10), ran(40, 20)], [Copy("HtoD", 8, 50, 20)], [talked(40, 20)]
+    )
     assert (done.compute, done.communication, done.copies) == ([(0, 15)], [(40, 60)], [(50, 70)])
     assert done.exposed_ns == 20
     assert done.busy == [(0, 15), (40, 70)]
@@ -57,7 +74,11 @@ def test_the_rank_that_others_wait_for_is_named_and_clocks_are_aligned_by_the_en
     """Rank 1's clock is 1,000,000 ns ahead; its second collective ends 4 ns late."""
     ahead = 1_000_000
     first = on_rank(0, [talked(100, 50), talked(300, 40), talked(500, 20)], [ran(0, 90)])
-    second = on_rank(1, [talked(ahead + 140, 10), talked(ahead + 330, 14), talked(ahead + 490, 30)], [ran(ahead, 60)])
+    second = on_rank(
+        1,
+        [talked(ahead + 140, 10), talked(ahead + 330, 14), talked(ahead + 490, 30)],
+        [ran(ahead, 60)],
+    )
     (job,) = jobs([second, first])
     zero, one = job.ranks
     assert (zero.rank, one.rank, zero.matched) == (0, 1, 3)
@@ -79,17 +100,22 @@ def test_clocks_count_from_what_each_report_states() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        [talked(0, 5), talked(10, 5), talked(20, 5)], [talked(0, 5, "broadcast"), talked(10, 5, "send")],
-        [talked(0, 5, group="1"), talked(10, 5, group="1")], [talked(0, 5, size=1), talked(10, 5, size=1)], [],
+        [talked(0, 5), talked(10, 5), talked(20, 5)],
+        [talked(0, 5, "broadcast"), talked(10, 5, "send")],
+        [talked(0, 5, group="1"), talked(10, 5, group="1")],
+        [talked(0, 5, size=1), talked(10, 5, size=1)],
+        [],
     ],
-)  # fmt: skip
+)
 def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collective]) -> None:
     assert match([[talked(0, 5), talked(10, 5)], other]) == []
 
 
 def test_without_a_common_collective_waiting_and_clocks_are_not_known() -> None:
     (job,) = jobs([on_rank(0, [talked(0, 5)], [ran(0, 3)]), on_rank(1, [], [ran(0, 3)])])
-    assert [(one.waiting_ns, one.last, one.offset_ns) for one in job.ranks] == [(None, None, None)] * 2
+    assert [(one.waiting_ns, one.last, one.offset_ns) for one in job.ranks] == [
+        (None, None, None)
+    ] * 2
     assert job.straggler is None
     assert job.ranks[1].overlap is None
 
@@ -104,7 +130,8 @@ def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none(
 
 
 def test_many_collectives_cost_no_more_than_their_number() -> None:
-    """10,000 collectives among 40,000 kernels: each looks up what covers it, and does not go through all."""
+    """10,000 collectives among 40,000 kernels: each looks up what covers it, and does not go
+    through all."""
     calls = [talked(100 * number, 30) for number in range(10_000)]
     kernels = [ran(100 * number + 20 * part, 15) for number in range(10_000) for part in range(4)]
     begin = time.process_time()

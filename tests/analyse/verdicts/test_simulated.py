@@ -1,4 +1,5 @@
-"""Verdicts on simulated networks whose hardware effects are known: the reasons told are true, and the true ones are told."""
+"""Verdicts on simulated networks whose hardware effects are known: the reasons told are true, and
+the true ones are told."""
 
 from __future__ import annotations
 
@@ -23,12 +24,22 @@ def simulator() -> Any:
 
 def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is(simulator: Any) -> None:
     """Two networks for each effect."""
-    scores = {(name, seed): simulator.score(seed, name) for name in ("clean", *simulator.ORDER) for seed in (1, 2)}
-    assert [(place, found.error, found.false) for place, found in scores.items() if found.error or found.false] == []
+    scores = {
+        (name, seed): simulator.score(seed, name)
+        for name in ("clean", *simulator.ORDER)
+        for seed in (1, 2)
+    }
+    assert [
+        (place, found.error, found.false)
+        for place, found in scores.items()
+        if found.error or found.false
+    ] == []
     assert [place for place, found in scores.items() if not found.right] == []
 
 
-def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right(simulator: Any) -> None:
+def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right(
+    simulator: Any,
+) -> None:
     scores = [simulator.score(seed) for seed in range(100)]
     assert [found.false for found in scores if found.false] == []
     assert sum(found.right for found in scores) >= 90

@@ -1,4 +1,5 @@
-"""Verdicts on simulated sweeps: every reason that is there is found, with its number, and none that is not."""
+"""Verdicts on simulated sweeps: every reason that is there is found, with its number, and none that
+is not."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def judged(scenario: Any) -> tuple[Judgement, Ledger]:
 def assert_exactly_the_truth(scenario: Any) -> Judgement:
     judgement, _ = judged(scenario)
     rows, sweep = sim.truth(scenario)
-    found = {place: {item.rule for item in judged.verdicts} for place, judged in judgement.rows.items()}
+    found = {
+        place: {item.rule for item in judged.verdicts} for place, judged in judgement.rows.items()
+    }
     assert found == rows
     assert {item.rule for item in judgement.sweep} == sweep
     return judgement
@@ -36,35 +39,60 @@ def assert_exactly_the_truth(scenario: Any) -> Judgement:
 
 ALONE = {
     "nothing": Scenario(),
-    "tile padding": Scenario(forward={"conv1": "padding", "conv2": "padding", "fc1": "padding", "fc2": "padding"}),
+    "tile padding": Scenario(
+        forward={"conv1": "padding", "conv2": "padding", "fc1": "padding", "fc2": "padding"}
+    ),
     "Winograd F(2x2)": Scenario(forward={"block.conv_a": "winograd2", "conv2": "winograd2"}),
     "Winograd F(4x4)": Scenario(forward={"block.conv_a": "winograd4", "conv2": "winograd4"}),
     "FFT": Scenario(forward={"conv2": "fft"}),
     "TF32": Scenario(forward={"block.conv_a": "tf32", "block.conv_b": "tf32"}),
     "TF32 under an old ncu": Scenario(forward={"block.conv_a": "tf32"}, counters="old ncu"),
-    "tensor cores": Scenario(forward={"block.conv_a": "fp16"}), "split-K": Scenario(forward={"proj": "splitk"}),
-    "epilogue": Scenario(forward={"conv1": "epilogue"}), "layout": Scenario(forward={"conv1": "layout"}),
+    "tensor cores": Scenario(forward={"block.conv_a": "fp16"}),
+    "split-K": Scenario(forward={"proj": "splitk"}),
+    "epilogue": Scenario(forward={"conv1": "epilogue"}),
+    "layout": Scenario(forward={"conv1": "layout"}),
     "constant moves": Scenario(forward={"conv2": "phantom", "fc1": "phantom"}),
     "recomputation": Scenario(recompute=("block.conv_a", "block.conv_b")),
     "shared kernel": Scenario(shared=("block.conv_a", "block.conv_b")),
-    "algorithm switch": Scenario(switch=("conv2", "winograd2", 64)), "wrong window": Scenario(window=1000),
-    "wrong window of a batch in the sweep": Scenario(window=64), "missing backward": Scenario(missing="all"),
-    "missing first backward": Scenario(missing="first"), "FADD alone": Scenario(counters="fadd"),
-    "counter not collected": Scenario(counters="no tensor"), "host time": Scenario(host_time=True),
-}  # fmt: skip
+    "algorithm switch": Scenario(switch=("conv2", "winograd2", 64)),
+    "wrong window": Scenario(window=1000),
+    "wrong window of a batch in the sweep": Scenario(window=64),
+    "missing backward": Scenario(missing="all"),
+    "missing first backward": Scenario(missing="first"),
+    "FADD alone": Scenario(counters="fadd"),
+    "counter not collected": Scenario(counters="no tensor"),
+    "host time": Scenario(host_time=True),
+}
 
 MIXED = {
-    "padding in the wrong window": Scenario(forward={"conv1": "padding", "conv2": "padding"}, window=1000),
-    "Winograd run again in backward": Scenario(forward={"conv2": "winograd2"}, recompute=("conv2",)),
+    "padding in the wrong window": Scenario(
+        forward={"conv1": "padding", "conv2": "padding"}, window=1000
+    ),
+    "Winograd run again in backward": Scenario(
+        forward={"conv2": "winograd2"}, recompute=("conv2",)
+    ),
     "TF32 without backward": Scenario(forward={"block.conv_a": "tf32"}, missing="all"),
     "tensor cores by name alone": Scenario(forward={"block.conv_a": "fp16"}, counters="no tensor"),
     "padding that looks like a batch of 1,024": Scenario(
-        forward=dict.fromkeys(sim.NAMES[1:], "padding"), missing="all", window=1000, batches=(16, 32)
+        forward=dict.fromkeys(sim.NAMES[1:], "padding"),
+        missing="all",
+        window=1000,
+        batches=(16, 32),
     ),
-    "FADD alone in the wrong window": Scenario(forward={"conv1": "epilogue"}, counters="fadd", window=1000),
-    "shared kernel in the wrong window": Scenario(shared=("block.conv_a", "block.conv_b"), window=1000),
+    "FADD alone in the wrong window": Scenario(
+        forward={"conv1": "epilogue"}, counters="fadd", window=1000
+    ),
+    "shared kernel in the wrong window": Scenario(
+        shared=("block.conv_a", "block.conv_b"), window=1000
+    ),
     "everything at once": Scenario(
-        forward={"conv1": "padding", "conv2": "winograd4", "block.conv_a": "fft", "proj": "splitk", "fc2": "padding"},
+        forward={
+            "conv1": "padding",
+            "conv2": "winograd4",
+            "block.conv_a": "fft",
+            "proj": "splitk",
+            "fc2": "padding",
+        },
         recompute=("block.conv_b",),
         missing="first",
         window=1000,
@@ -100,18 +128,24 @@ def _mixed(name: str) -> Judgement:
 
 
 def one(name: str, batch: int, layer: str, rule: str, direction: str = "forward") -> Verdict:
-    (found,) = (item for item in _mixed(name).at(batch, layer, direction).verdicts if item.rule == rule)
+    (found,) = (
+        item for item in _mixed(name).at(batch, layer, direction).verdicts if item.rule == rule
+    )
     return found
 
 
 @pytest.mark.parametrize("name", [*ALONE, *MIXED])
 def test_no_verdict_without_a_number_in_its_sentence_and_something_to_do(name: str) -> None:
     judgement = _mixed(name)
-    said = [item for row in judgement.rows.values() for item in row.verdicts] + list(judgement.sweep)
+    said = [item for row in judgement.rows.values() for item in row.verdicts] + list(
+        judgement.sweep
+    )
     assert all(any(letter.isdigit() for letter in item.sentence) and item.todo for item in said)
 
 
-@pytest.mark.parametrize("name", ["tile padding", "FFT", "split-K", "recomputation", "shared kernel", *MIXED])
+@pytest.mark.parametrize(
+    "name", ["tile padding", "FFT", "split-K", "recomputation", "shared kernel", *MIXED]
+)
 def test_factors_of_a_row_multiply_to_its_ratio(name: str) -> None:
     judgement, entries = judged({**ALONE, **MIXED}[name])
     for row in entries.rows:
@@ -136,11 +170,14 @@ def test_winograd_needs_16_multiplies_for_36_and_more_for_the_tiles_at_the_edge(
 
 def test_padding_is_worked_out_for_the_batch_that_was_seen() -> None:
     item = one("padding in the wrong window", 16, "conv2", "tile padding")
-    assert item.factor == pytest.approx(2)  # 64 channels in a tile of 128; 1000 x 576 rows are whole tiles
+    # 64 channels in a tile of 128; 1000 x 576 rows are whole tiles
+    assert item.factor == pytest.approx(2)
 
 
 def test_recomputation_adds_one_forward_to_two_gradients() -> None:
-    assert one("recomputation", 32, "block.conv_a", "recomputation", "backward").factor == pytest.approx(1.5)
+    assert one(
+        "recomputation", 32, "block.conv_a", "recomputation", "backward"
+    ).factor == pytest.approx(1.5)
 
 
 def test_split_k_adds_one_addition_a_slice_and_output() -> None:
@@ -150,7 +187,10 @@ def test_split_k_adds_one_addition_a_slice_and_output() -> None:
 def scaled(share: float) -> tuple[Judgement, Ledger]:
     """A clean sweep whose counters at batch 64 have only this share of their values."""
     runs = sim.make_runs(Scenario(batches=(64, 512)))
-    less = [counter._replace(value=int((counter.value or 0) * share)) for counter in runs[0].report.counters]
+    less = [
+        counter._replace(value=int((counter.value or 0) * share))
+        for counter in runs[0].report.counters
+    ]
     runs[0].report.counters[:] = less  # type: ignore[index]
     (study,) = studies(runs)
     entries = ledger(prepare(study))
@@ -163,10 +203,14 @@ def test_what_no_rule_explains_is_said_in_percent() -> None:
     assert {judged.unexplained for judged in judgement.rows.values()} == {1.0}
     said = headlines(judgement, entries)
     assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
-    assert all("no rule explains it: 100 % of the gap stays unexplained" in item.sentence for item in said)
+    assert all(
+        "no rule explains it: 100 % of the gap stays unexplained" in item.sentence for item in said
+    )
 
 
-@pytest.mark.parametrize(("share", "cause"), [(0.5, "one rank of 2, a batch of 32"), (2, "a batch of 128 fits")])
+@pytest.mark.parametrize(
+    ("share", "cause"), [(0.5, "one rank of 2, a batch of 32"), (2, "a batch of 128 fits")]
+)
 def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
     judgement, entries = scaled(share)
     (said,) = headlines(judgement, entries)
@@ -180,7 +224,12 @@ def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> Non
 def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_time_last() -> None:
     judgement, entries = judged(
         Scenario(
-            forward={"conv1": "padding", "conv2": "winograd2", "block.conv_a": "winograd4", "fc2": "padding"},
+            forward={
+                "conv1": "padding",
+                "conv2": "winograd2",
+                "block.conv_a": "winograd4",
+                "fc2": "padding",
+            },
             missing="first",
         )
     )
@@ -197,7 +246,11 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
 def test_gaps_come_before_switches_of_which_the_first_is_told() -> None:
     judgement, entries = judged(Scenario(switch=("conv2", "winograd2", 64), recompute=("conv2",)))
     said = headlines(judgement, entries)
-    assert [item.rules for item in said] == [("recomputation",), ("Winograd",), ("algorithm switch",)]
+    assert [item.rules for item in said] == [
+        ("recomputation",),
+        ("Winograd",),
+        ("algorithm switch",),
+    ]
     assert "1 more row changes its algorithm" in said[-1].sentence
 
 
@@ -210,7 +263,9 @@ def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> N
     runs = []
     for run in sim.make_runs(Scenario(recompute=("conv2",), batches=(64,))):
         forward = {
-            kernel.name for kernel in run.report.kernels if (kernel.layer, kernel.direction) == ("conv2", "forward")
+            kernel.name
+            for kernel in run.report.kernels
+            if (kernel.layer, kernel.direction) == ("conv2", "forward")
         }
         kernels = [
             kernel._replace(direction="recompute")
@@ -227,7 +282,8 @@ def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> N
 
 
 def test_one_layer_that_stays_within_its_tile_is_no_wrong_window() -> None:
-    found = judged(Scenario(forward={"fc1": "padding"}, batches=(64, 128)))[0]  # both fit one tile of 128 rows
+    # both fit one tile of 128 rows
+    found = judged(Scenario(forward={"fc1": "padding"}, batches=(64, 128)))[0]
     assert not found.sweep
     assert [item.rule for item in found.at(64, "fc1", "forward").verdicts] == ["tile padding"]
 
@@ -240,10 +296,21 @@ def test_a_single_batch_size_says_nothing_about_the_window() -> None:
 @pytest.mark.parametrize(
     ("ratio", "factor", "share"),
     [
-        (2.0, 2.0, 1.0), (4.0, 2.0, 0.5), (0.25, 0.5, 0.5), (2.0, 0.5, 0.0), (2.0, 8.0, 0.0), (1.0, 2.0, None),
-        (2.0, None, None), (None, 2.0, None), (0, 2.0, 0), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
+        (2.0, 2.0, 1.0),
+        (4.0, 2.0, 0.5),
+        (0.25, 0.5, 0.5),
+        (2.0, 0.5, 0.0),
+        (2.0, 8.0, 0.0),
+        (1.0, 2.0, None),
+        (2.0, None, None),
+        (None, 2.0, None),
+        (0, 2.0, 0),
+        (1.004, 2.0, None),
+        (2.0, 0, 0),
+        (2.0, -1.0, 0),
+        (0.5, 0.25, 0),
     ],
-)  # fmt: skip
+)
 def test_the_explained_share_is_in_logarithms_between_0_and_1(
     ratio: float | None, factor: float | None, share: float | None
 ) -> None:
@@ -256,11 +323,18 @@ def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
         (study,) = studies(runs)
         found = judge(prepare(study), ledger(prepare(study)))
         todos = [item.todo for item in found.sweep if item.rule == "wrong window"]
-        todos += [item.todo for row in found.rows.values() for item in row.verdicts if item.rule == "wrong window"]
+        todos += [
+            item.todo
+            for row in found.rows.values()
+            for item in row.verdicts
+            if item.rule == "wrong window"
+        ]
         assert todos and all(("'perfctl ncu' does" in todo) is advised for todo in todos)
 
 
 def test_a_batch_beyond_the_sweep_may_be_one_that_the_program_pads_to() -> None:
     for window, beyond in ((1000, True), (256, True), (64, False)):
-        (said,) = (item for item in judged(Scenario(window=window))[0].sweep if item.rule == "wrong window")
+        (said,) = (
+            item for item in judged(Scenario(window=window))[0].sweep if item.rule == "wrong window"
+        )
         assert (f"or the program pads every batch to {window:,}" in said.sentence) is beyond

@@ -1,4 +1,5 @@
-"""Rows whose obvious reason is false: nothing is claimed that shapes, names, grids or flags do not say."""
+"""Rows whose obvious reason is false: nothing is claimed that shapes, names, grids or flags do
+not say."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, 
 
 
 def named(name: str, macs: float = 32_000, launches: float = 1, **more: Any) -> Any:
-    return work(name, recognise(name), more.pop("grid", (9, 9, 1)), ffma=macs, launches=launches, **more)
+    return work(
+        name, recognise(name), more.pop("grid", (9, 9, 1)), ffma=macs, launches=launches, **more
+    )
 
 
 def claims(found: dict[str, Verdict]) -> dict[str, float | None]:
@@ -59,11 +62,21 @@ def test_a_tensor_kernel_of_unknown_tile_explains_no_ratio(ratio: float) -> None
 @pytest.mark.parametrize(
     ("ratio", "factors", "left"),
     [
-        (1.0, (1.5,), ()), (1.0, (2.0, 0.5), (2.0, 0.5)), (1.23, (1.5,), ()), (1.46, (0.46,), ()), (3.0, (1.5, 2.0), (1.5, 2.0)),
-        (2.0, (3.9,), ()), (2.0, (1.9,), (1.9,)), (2.0, (2.0, 1.5), (2.0,)), (1.01, (1.01,), (1.01,)), (0.5, (2.0,), ()),
-        (2.0, (1.0, None), (1.0, None)), (0.0, (2.0,), (2.0,)), (None, (2.0,), (2.0,)),
+        (1.0, (1.5,), ()),
+        (1.0, (2.0, 0.5), (2.0, 0.5)),
+        (1.23, (1.5,), ()),
+        (1.46, (0.46,), ()),
+        (3.0, (1.5, 2.0), (1.5, 2.0)),
+        (2.0, (3.9,), ()),
+        (2.0, (1.9,), (1.9,)),
+        (2.0, (2.0, 1.5), (2.0,)),
+        (1.01, (1.01,), (1.01,)),
+        (0.5, (2.0,), ()),
+        (2.0, (1.0, None), (1.0, None)),
+        (0.0, (2.0,), (2.0,)),
+        (None, (2.0,), (2.0,)),
     ],
-)  # fmt: skip
+)
 def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped(
     ratio: float | None, factors: tuple[float | None, ...], left: tuple[float | None, ...]
 ) -> None:
@@ -79,7 +92,10 @@ def test_forwards_kernel_in_backward_at_a_ratio_of_1_is_no_checkpointing() -> No
 
 def test_checkpointing_beside_an_input_gradient_by_forwards_kernel_is_found() -> None:
     forward = case(32, work("f", PLAIN, (1, 1, 1), ffma=32_000), counted=PAPER)
-    works = [work("f", PLAIN, (1, 1, 1), ffma=64_000, launches=2), work("h", PLAIN, (1, 1, 1), ffma=32_000)]
+    works = [
+        work("f", PLAIN, (1, 1, 1), ffma=64_000, launches=2),
+        work("h", PLAIN, (1, 1, 1), ffma=32_000),
+    ]
     one = case(32, *works, direction="backward", calls=GRADIENTS, counted=3 * PAPER)
     assert rules(one, forward)["recomputation"].factor == pytest.approx(1.5)
     tries = replace(one, environment={"cudnn_benchmark": "on"})
@@ -96,7 +112,8 @@ def test_a_product_of_hfma2_has_no_epilogue(weight: int) -> None:
 
 def test_maps_in_one_tile_of_unknown_size_say_nothing_about_the_batch() -> None:
     def at(batch: int) -> RowEvidence:
-        shape = ConvShape(batch, 64, 64, 2, 2, 3, 3)  # 4 rows an image: 8 and 32 images lie in 128 rows
+        # 4 rows an image: 8 and 32 images lie in 128 rows
+        shape = ConvShape(batch, 64, 64, 2, 2, 3, 3)
         kernel = work("conv", Algorithm("conv"), None, ffma=128 * 64 * 576)
         calls = (call(batch, macs=shape.macs // batch, kind="Conv2d"),)
         return case(batch, kernel, kind="Conv2d", calls=calls, forward=shape)
@@ -108,8 +125,9 @@ def test_maps_in_one_tile_of_unknown_size_say_nothing_about_the_batch() -> None:
 def test_winograd_beside_a_full_product_explains_nothing_unless_trials_are_on() -> None:
     shape = ConvShape(4, 64, 64, 56, 56, 3, 3)
     winograd, plain = (
-        "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "void conv2d_direct_kernel<float>(float*)",
-    )  # fmt: skip
+        "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+        "void conv2d_direct_kernel<float>(float*)",
+    )
     multiplies = winograd_multiplies(shape, 2, 3)
     works = [named(winograd, multiplies, grid=None), named(plain, shape.macs)]
     counted = 2 * (multiplies + shape.macs)
@@ -122,7 +140,9 @@ def test_winograd_beside_a_full_product_explains_nothing_unless_trials_are_on() 
 
 def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
-    kernel = work("winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), None, ffma=5)
+    kernel = work(
+        "winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), None, ffma=5
+    )
     calls = (call(2, macs=shape.macs // 2, kind="Conv2d"),)
     found = breakdown(case(2, kernel, kind="Conv2d", calls=calls, forward=shape), None)
     assert found.base == pytest.approx(2 * 2 * ceil(20 / 9) ** 2 * 13**2 * 8 * 8)
@@ -139,12 +159,17 @@ def test_a_neighbour_whose_kernel_may_lie_outside_of_layers_is_served_by_nobody(
 
 def test_counters_that_two_launches_lack_were_collected() -> None:
     whole = {"ffma": 5.0, "dfma": 0.0, "hfma": 0.0, "pipe": 0.0}
-    works = (work("whole", launches=4, **whole), work("part", launches=2, ffma=5.0, hfma=0.0, pipe=0.0))
+    works = (
+        work("whole", launches=4, **whole),
+        work("part", launches=2, ffma=5.0, hfma=0.0, pipe=0.0),
+    )
     made = case(32, *works)
     row = replace(made.row, counted=Figure(0, "counted", None, 4, 6))
     said = not_collected(RuleInput(replace(made, row=row), by_place(made)))
     assert said is not None
-    assert "were not collected" not in said.sentence and "part has no fp64 counters" in said.sentence
+    assert (
+        "were not collected" not in said.sentence and "part has no fp64 counters" in said.sentence
+    )
     assert "no FLOPs" in said.sentence and "at least 0" not in said.sentence
 
 
@@ -155,8 +180,13 @@ def test_a_count_of_exactly_0_is_a_finding() -> None:
     assert unexplained(gap_of(one), [said]) == 1
 
 
-def test_a_gap_that_no_rule_explains_is_open_as_a_whole_and_a_lower_bound_below_paper_is_none() -> None:
-    open_, lower = case(32, work(ffma=50_000), counted=1.5 * PAPER), case(32, work(ffma=16_000), counted=PAPER / 2)
+def test_a_gap_that_no_rule_explains_is_open_as_a_whole_and_a_lower_bound_below_paper_is_none() -> (
+    None
+):
+    open_, lower = (
+        case(32, work(ffma=50_000), counted=1.5 * PAPER),
+        case(32, work(ffma=16_000), counted=PAPER / 2),
+    )
     assert unexplained(gap_of(open_), ()) == 1
     figure = replace(lower.row.counted, missing=("tensor",))
     assert gap_of(replace(lower, row=replace(lower.row, counted=figure))) is None
@@ -166,7 +196,8 @@ NETWORK = {"a": 1, "b": 2, "c": 3, "d": 4}
 
 
 def network(factor: float, launches: float = 1, world: str | None = None) -> Any:
-    """Four layers, forward and backward, that all executed ``factor`` times paper; d has a padded tile of its own, 1.25."""
+    """Four layers, forward and backward, that all executed ``factor`` times paper; d has a padded
+    tile of its own, 1.25."""
     made = []
     for layer, size in NETWORK.items():
         for direction in ("forward", "backward"):
@@ -175,21 +206,35 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
             macs = 32_000 * size * own
             kernel = work("k", PLAIN, ffma=macs, launches=launches)
             environment = {"world_size": world} if world else {}
-            made.append(case(32, kernel, layer=layer, direction=direction, calls=calls, position=size, counted=2 * macs,
-                             environment=environment))  # fmt: skip
+            made.append(
+                case(
+                    32,
+                    kernel,
+                    layer=layer,
+                    direction=direction,
+                    calls=calls,
+                    position=size,
+                    counted=2 * macs,
+                    environment=environment,
+                )
+            )
     table = by_place(*made)
     padded = Verdict("tile padding", "A sentence.", 1.25, None, "todo")
-    return [(RuleInput(one, table), [padded] if one.place[1:] == ("d", "forward") else []) for one in made]
+    return [
+        (RuleInput(one, table), [padded] if one.place[1:] == ("d", "forward") else [])
+        for one in made
+    ]
 
 
 @pytest.mark.parametrize(
     ("factor", "launches", "world", "cause", "confidence"),
     [
         (2, 2, None, "every product was launched 2 times", "predicted and matched"),
-        (4, 1, None, "a batch of 128 fits", "plausible"), (0.5, 1, None, "one rank of 2, a batch of 16", "plausible"),
+        (4, 1, None, "a batch of 128 fits", "plausible"),
+        (0.5, 1, None, "one rank of 2, a batch of 16", "plausible"),
         (0.25, 1, "4", "this is one rank of 4", "predicted and matched"),
     ],
-)  # fmt: skip
+)
 def test_a_factor_that_all_rows_share_has_one_cause(
     factor: float, launches: float, world: str | None, cause: str, confidence: str
 ) -> None:
@@ -204,7 +249,10 @@ def test_a_factor_of_no_whole_number_is_nobodys(factor: float) -> None:
 
 
 def test_rows_that_differ_have_no_cause_in_common() -> None:
-    mixed = [one if number % 2 else two for number, (one, two) in enumerate(zip(network(2), network(1), strict=True))]
+    mixed = [
+        one if number % 2 else two
+        for number, (one, two) in enumerate(zip(network(2), network(1), strict=True))
+    ]
     assert whole_steps(mixed) == {}
 
 
@@ -218,9 +266,23 @@ def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
     made = []
     for layer in layers:
         for direction, launches in (("forward", forward), ("backward", backward)):
-            kernel = work(f"void gemm_{direction}<float>(float*)", PLAIN, ffma=32_000 * launches, launches=launches)
+            kernel = work(
+                f"void gemm_{direction}<float>(float*)",
+                PLAIN,
+                ffma=32_000 * launches,
+                launches=launches,
+            )
             calls = (call(32, direction, layer=layer),)
-            made.append(case(32, kernel, layer=layer, direction=direction, calls=calls, counted=launches * PAPER))
+            made.append(
+                case(
+                    32,
+                    kernel,
+                    layer=layer,
+                    direction=direction,
+                    calls=calls,
+                    counted=launches * PAPER,
+                )
+            )
     table = by_place(*made)
     return [(RuleInput(one, table), []) for one in made]
 
@@ -237,7 +299,9 @@ def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own()
 def test_launches_that_another_row_speaks_against_are_no_whole_step(
     forward: float, backward: float, layers: str
 ) -> None:
-    assert not any(step.launched > 1 for step in whole_steps(ran(forward, backward, layers)).get(32, ()))
+    assert not any(
+        step.launched > 1 for step in whole_steps(ran(forward, backward, layers)).get(32, ())
+    )
 
 
 def test_a_layer_and_its_gradients_that_ran_more_often_are_told_apart() -> None:

@@ -19,7 +19,10 @@ from tests.analyse.shapes import op
 
 PAPER = 64_000
 GRADIENTS = (call(32, "grad_input"), call(32, "grad_weight"))
-DGRAD, WGRAD = Algorithm("conv", "c", direction="grad_input"), Algorithm("conv", "c", direction="grad_weight")
+DGRAD, WGRAD = (
+    Algorithm("conv", "c", direction="grad_input"),
+    Algorithm("conv", "c", direction="grad_weight"),
+)
 FPROP = Algorithm("conv", "c", direction="forward")
 
 
@@ -31,31 +34,50 @@ def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, 
 
 def backward(*works: Any, calls: Any = GRADIENTS, **more: Any) -> RowEvidence:
     counted = sum(kernel.executed for kernel in works)
-    return case(32, *works, direction="backward", calls=calls, counted=counted, kind="Conv2d", **more)
+    return case(
+        32, *works, direction="backward", calls=calls, counted=counted, kind="Conv2d", **more
+    )
 
 
 def product(algorithm: Algorithm, name: str = "", share: float = 1.0, launches: float = 1) -> Any:
-    return work(name or f"k_{algorithm.direction}", algorithm, (3, 3, 1), ffma=32_000 * share, launches=launches)
+    return work(
+        name or f"k_{algorithm.direction}",
+        algorithm,
+        (3, 3, 1),
+        ffma=32_000 * share,
+        launches=launches,
+    )
 
 
 def test_one_product_for_two_gradients_says_which_is_missing() -> None:
     said = rules(backward(product(WGRAD)))["gradient missing"]
     assert (said.factor, said.confidence) == (0.5, "predicted and matched")
     assert "the gradient of its input has no kernel" in said.sentence
-    unnamed = rules(backward(product(Algorithm("gemm", "gemm"))), loose=[product(DGRAD)])["gradient missing"]
-    assert unnamed.confidence == "plausible" and "1 of the kernels outside of layers may be it" in unnamed.sentence
+    unnamed = rules(backward(product(Algorithm("gemm", "gemm"))), loose=[product(DGRAD)])[
+        "gradient missing"
+    ]
+    assert (
+        unnamed.confidence == "plausible"
+        and "1 of the kernels outside of layers may be it" in unnamed.sentence
+    )
     assert "gradient missing" not in rules(backward(product(WGRAD, share=2))), "it may compute both"
     assert "gradient missing" not in rules(backward(product(WGRAD), product(DGRAD)))
 
 
 def test_a_gradient_of_the_input_that_paper_does_not_need_is_named() -> None:
     only = (call(32, "grad_weight"),)
-    assert rules(backward(product(WGRAD), product(DGRAD), calls=only))["needless gradient"].factor == 2
-    assert "needless gradient" not in rules(backward(product(WGRAD), product(Algorithm("conv")), calls=only))
+    assert (
+        rules(backward(product(WGRAD), product(DGRAD), calls=only))["needless gradient"].factor == 2
+    )
+    assert "needless gradient" not in rules(
+        backward(product(WGRAD), product(Algorithm("conv")), calls=only)
+    )
 
 
 @pytest.mark.parametrize(("benchmark", "told"), [("on", True), (None, True), ("off", False)])
-def test_trials_of_a_gradient_are_told_by_names_unless_the_flag_is_off(benchmark: str | None, told: bool) -> None:
+def test_trials_of_a_gradient_are_told_by_names_unless_the_flag_is_off(
+    benchmark: str | None, told: bool
+) -> None:
     works = [
         product(WGRAD, "w1"),
         product(WGRAD, "w2"),
@@ -74,7 +96,9 @@ def test_forward_that_ran_again_by_another_kernel_is_checkpointing_unless_trials
     forward = case(32, work("first", FPROP, (9, 9, 1), ffma=32_000), counted=PAPER, kind="Conv2d")
     again = backward(product(FPROP, "second"), product(WGRAD), product(DGRAD))
     assert rules(again, forward)["recomputation"].factor == 1.5
-    assert "recomputation" not in rules(replace(again, environment={"cudnn_benchmark": "on"}), forward)
+    assert "recomputation" not in rules(
+        replace(again, environment={"cudnn_benchmark": "on"}), forward
+    )
 
 
 def test_groups_run_as_one_dense_convolution() -> None:
@@ -92,9 +116,19 @@ def test_groups_run_as_one_dense_convolution() -> None:
 @pytest.mark.parametrize(("size", "taps"), [(8, 3), (14, 5)])
 def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) -> None:
     pad = taps // 2
-    shape = op("aten.convolution", ((2, 6, size, size), (6, 1, taps, taps), None), ((2, 6, size, size),), layer="l", groups=6,
-               stride=[1, 1], padding=[pad, pad], dilation=[1, 1])  # fmt: skip
-    share = (sum(min(pad, at) + min(pad, size - 1 - at) + 1 for at in range(size)) / (size * taps)) ** 2
+    shape = op(
+        "aten.convolution",
+        ((2, 6, size, size), (6, 1, taps, taps), None),
+        ((2, 6, size, size),),
+        layer="l",
+        groups=6,
+        stride=[1, 1],
+        padding=[pad, pad],
+        dilation=[1, 1],
+    )
+    share = (
+        sum(min(pad, at) + min(pad, size - 1 - at) + 1 for at in range(size)) / (size * taps)
+    ) ** 2
     facts = facts_by_layer([shape])["l"]
     assert facts.inside == pytest.approx(share)
     macs = 2 * 6 * size**2 * taps**2
@@ -106,7 +140,9 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) 
     assert "skipped border" not in rules(replace(one, kernels=(whole,)))
 
 
-FLASH = Algorithm("attention", "flash attention", tile=(64, 64, None), tensor_core=True, math="fp16")
+FLASH = Algorithm(
+    "attention", "flash attention", tile=(64, 64, None), tensor_core=True, math="fp16"
+)
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 8])
@@ -129,8 +165,13 @@ def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
     given = RuleInput(again, by_place(one, again))
     assert direction_missing(given) is None
     assert "are done in fc backward's kernel" in rules(again, one)["attention recompute"].sentence
-    math = case(32, replace(kernel, tensor=replace(kernel.tensor, value=2 * PAPER)), direction="backward", calls=GRADIENTS,
-                counted=2 * PAPER)  # fmt: skip
+    math = case(
+        32,
+        replace(kernel, tensor=replace(kernel.tensor, value=2 * PAPER)),
+        direction="backward",
+        calls=GRADIENTS,
+        counted=2 * PAPER,
+    )
     assert "attention recompute" not in rules(math, again), "its count has no room for them"
 
 
@@ -138,18 +179,27 @@ def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
     ("name", "rule", "factor"),
     [
         ("cutlass_80_tensorop_s1688gemm_3xtf32_128x64", "3xTF32", 3.0),
-        ("cutlass::gemm::kernel::Gemm<MmaMultistage<cutlass::arch::OpMultiplyAddFastF32>>", "3xTF32", 3.0),
+        (
+            "cutlass::gemm::kernel::Gemm<MmaMultistage<cutlass::arch::OpMultiplyAddFastF32>>",
+            "3xTF32",
+            3.0,
+        ),
         ("cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4", None, 3.0),
         ("cutlass_tensorop_s16832spgemm_bf16_64x128_64x6_tn_align8", "2:4 sparsity", 0.5),
         ("cutlass3x_sm100_sptensorop_gemm_e4m3_e4m3_f32", "2:4 sparsity", 0.5),
-        ("sm80_xmma_sparse_gemm_f16f16_f16f32", "2:4 sparsity", 0.5), ("cutlass_80_tensorop_h16816gemm", None, 3.0),
+        ("sm80_xmma_sparse_gemm_f16f16_f16f32", "2:4 sparsity", 0.5),
+        ("cutlass_80_tensorop_h16816gemm", None, 3.0),
     ],
-)  # fmt: skip
-def test_names_say_how_many_products_tensor_cores_do(name: str, rule: str | None, factor: float) -> None:
+)
+def test_names_say_how_many_products_tensor_cores_do(
+    name: str, rule: str | None, factor: float
+) -> None:
     half = Algorithm("gemm", "gemm", tensor_core=True, math="fp16")
     kernel = work(name, half, tensor=factor * PAPER, ffma=0)
     found = {
-        key: said.factor for key, said in rules(case(32, kernel, counted=factor * PAPER)).items() if said.factor != 1
+        key: said.factor
+        for key, said in rules(case(32, kernel, counted=factor * PAPER)).items()
+        if said.factor != 1
     }
     assert found == ({rule: factor} if rule else {})
     full = work(name, half, tensor=PAPER, ffma=0)
@@ -157,11 +207,15 @@ def test_names_say_how_many_products_tensor_cores_do(name: str, rule: str | None
 
 
 def test_a_layer_launched_twice_where_paper_has_one_call() -> None:
-    kernel = work("void gemm_v0<float>(float*)", Algorithm("gemm", "gemm"), (1, 1, 1), ffma=64_000, launches=2)
+    kernel = work(
+        "void gemm_v0<float>(float*)", Algorithm("gemm", "gemm"), (1, 1, 1), ffma=64_000, launches=2
+    )
     said = rules(case(32, kernel, counted=2 * PAPER))["extra calls"]
     assert (said.factor, said.confidence) == (2, "plausible")
     split = replace(kernel, counts={"ffma": 32_000})
-    assert "extra calls" not in rules(case(32, split, counted=PAPER)), "a batch split over two launches"
+    assert "extra calls" not in rules(case(32, split, counted=PAPER)), (
+        "a batch split over two launches"
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +227,10 @@ def test_a_layer_launched_twice_where_paper_has_one_call() -> None:
     ],
 )
 def test_work_beside_the_products_is_called_by_its_kernels_name(name: str, word: str) -> None:
-    works = (work("k", Algorithm("gemm", "gemm"), ffma=32_000), work(name, Algorithm("elementwise"), fadd=6400))
+    works = (
+        work("k", Algorithm("gemm", "gemm"), ffma=32_000),
+        work(name, Algorithm("elementwise"), fadd=6400),
+    )
     said = rules(case(32, *works, counted=PAPER + 6400))["layout and epilogue"]
     assert f"({word})" in said.sentence and said.factor == pytest.approx(1.1)
 
@@ -189,8 +246,13 @@ def test_advice_does_not_name_the_command_that_made_the_run() -> None:
 
 @pytest.mark.parametrize("stride", [2, 3])
 def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
-    shape = op("aten.convolution", ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, 12 // stride, 12 // stride),), layer="l",
-               stride=[stride, stride])  # fmt: skip
+    shape = op(
+        "aten.convolution",
+        ((2, 8, 12, 12), (16, 8, 3, 3), None),
+        ((2, 16, 12 // stride, 12 // stride),),
+        layer="l",
+        stride=[stride, stride],
+    )
     full = facts_by_layer([shape])["l"].upsampled
     assert full == 2 * 2 * 144 * 16 * 8 * 9
     own = full // stride**2
@@ -206,7 +268,9 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
 def test_two_layers_with_each_others_counts_are_swapped() -> None:
     def row(layer: str, macs: int, counted: int) -> RowEvidence:
         made = work("k", Algorithm("gemm", "gemm"), ffma=32 * counted)
-        return case(32, made, layer=layer, calls=(call(32, macs=macs, layer=layer),), counted=64 * counted)
+        return case(
+            32, made, layer=layer, calls=(call(32, macs=macs, layer=layer),), counted=64 * counted
+        )
 
     a, b, c = row("a", 1000, 3000), row("b", 3000, 1000), row("c", 500, 500)
     assert rules(a, b, c)["swapped layers"].factor == 3
@@ -219,7 +283,9 @@ def test_groups_with_tiles_of_their_own_are_padding_and_not_one_dense_product() 
     """Four groups of 16 channels in tiles of 64: four times the multiplies, by the grid's z."""
     shape = ConvShape(4, 64, 64, 8, 8, 3, 3, groups=4)
     paper = 2 * shape.macs
-    kernel = work("k", Algorithm("conv", "implicit gemm", (64, 64, 16)), (4, 1, 4), ffma=4 * shape.macs)
+    kernel = work(
+        "k", Algorithm("conv", "implicit gemm", (64, 64, 16)), (4, 1, 4), ffma=4 * shape.macs
+    )
     one = case(
         4,
         kernel,
@@ -233,12 +299,14 @@ def test_groups_with_tiles_of_their_own_are_padding_and_not_one_dense_product() 
 
 
 @pytest.mark.parametrize(
-    ("fourier", "grids"), [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)]
+    ("fourier", "grids"),
+    [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)],
 )
 def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exchanged(
     fourier: str, grids: bool
 ) -> None:
-    """5x5 filters over 40 images of 20 x 20, without padding: tiles of 16 x 16 points give 12 x 12 outputs each."""
+    """5x5 filters over 40 images of 20 x 20, without padding: tiles of 16 x 16 points give 12 x 12
+    outputs each."""
     n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
     out, points = side - taps + 1, t * (t // 2 + 1)
     shape = op(
@@ -251,8 +319,10 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     facts = facts_by_layer([shape])["l"]
     assert facts.image == (side, side)
     own = n * out * out * k * c * taps * taps  # multiply-adds of each gradient
-    of_input = n * ceil(side / (t - taps + 1)) ** 2  # tiles of the input: its gradient is a convolution over them
-    of_output = n * ceil(out / (t - taps + 1)) ** 2  # the filter's gradient is a sum over those of the output
+    # tiles of the input: its gradient is a convolution over them
+    of_input = n * ceil(side / (t - taps + 1)) ** 2
+    # the filter's gradient is a sum over those of the output
+    of_output = n * ceil(out / (t - taps + 1)) ** 2
 
     def blocks(rows: int, columns: int, deep: int) -> tuple[tuple[int, int, int], int]:
         grid = (ceil(rows / 32), ceil(columns / 32), points)
@@ -260,7 +330,9 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
         return grid, 4 * area * deep * points
 
     said = {"grad_input": blocks(of_input, c, k), "grad_weight": blocks(k, c, of_output)}
-    works = [work("void fft2d_r2c_16x16<float>(float2*)", recognise("fft2d_r2c_16x16"), fadd=own // 50)]
+    works = [
+        work("void fft2d_r2c_16x16<float>(float2*)", recognise("fft2d_r2c_16x16"), fadd=own // 50)
+    ]
     expected = 0
     for way, (grid, multiplies) in said.items():
         if fourier in (way, "both"):
@@ -274,7 +346,9 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
             )
             expected += multiplies
         else:
-            works.append(work(f"k_{way}", Algorithm("conv", "c", direction=way), (7, 7, 1), ffma=own))
+            works.append(
+                work(f"k_{way}", Algorithm("conv", "c", direction=way), (7, 7, 1), ffma=own)
+            )
             expected += own
     calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
     verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
@@ -282,11 +356,17 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     assert ("in whole blocks" in verdict.sentence) is grids
 
 
-@pytest.mark.parametrize(("name", "told"), [("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", True),
-                                            ("void RNN_persist_fp<__half, __half, float, 3>(int)", True),
-                                            ("void LSTM_elementWise_fp<float>(int)", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", True),
+        ("void RNN_persist_fp<__half, __half, float, 3>(int)", True),
+        ("void LSTM_elementWise_fp<float>(int)", False),
+    ],
+)
 def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name: str, told: bool) -> None:
-    """All 25 steps of 5 samples in one launch, worked on as 8: how many it rounds up to is in no name, so nothing is predicted."""
+    """All 25 steps of 5 samples in one launch, worked on as 8: how many it rounds up to is in no
+    name, so nothing is predicted."""
     width, hidden, steps = 32, 128, 25
     inputs, recurrent = steps * 5 * 4 * hidden * width, steps * 4 * hidden * hidden
     calls = (call(1, macs=inputs + 5 * recurrent, kind="LSTM"),)
@@ -304,27 +384,52 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name: str, told
         assert unexplained(gap_of(one), found.values()) == 1
     exact = replace(one, row=replace(one.row, counted=one.row.paper, ratio=1.0))
     assert "persistent RNN" not in rules(exact), "no gap"
-    assert "persistent RNN" not in rules(replace(one, row=replace(one.row, kind="Conv2d"))), "another layer's kernel"
+    assert "persistent RNN" not in rules(replace(one, row=replace(one.row, kind="Conv2d"))), (
+        "another layer's kernel"
+    )
 
 
 @pytest.mark.parametrize("again", [2, 3])
-def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(again: int) -> None:
+def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(
+    again: int,
+) -> None:
     def layer(name: str, times: int) -> list[RowEvidence]:
-        forward = case(32, work(f"f{name}", FPROP, (9, 9, 1), ffma=32_000), layer=name, counted=PAPER, kind="Conv2d")
+        forward = case(
+            32,
+            work(f"f{name}", FPROP, (9, 9, 1), ffma=32_000),
+            layer=name,
+            counted=PAPER,
+            kind="Conv2d",
+        )
         works = [
-            work(f"gemm_{way}{name}", Algorithm("gemm", "gemm"), (3, 3, 1), ffma=32_000 * times, launches=times)
+            work(
+                f"gemm_{way}{name}",
+                Algorithm("gemm", "gemm"),
+                (3, 3, 1),
+                ffma=32_000 * times,
+                launches=times,
+            )
             for way in "dw"
         ]
         calls = tuple(call(32, way, layer=name) for way in ("grad_input", "grad_weight"))
         return [
             forward,
-            case(32, *works, layer=name, direction="backward", calls=calls, counted=2 * PAPER * times, kind="Conv2d"),
+            case(
+                32,
+                *works,
+                layer=name,
+                direction="backward",
+                calls=calls,
+                counted=2 * PAPER * times,
+                kind="Conv2d",
+            ),
         ]
 
     (f1, b1), (f2, b2), (f3, b3) = layer("a", again), layer("b", 1), layer("c", 1)
     said = rules(b1, f1, f2, b2, f3, b3)["extra calls"]
     assert said.factor == again
     assert (
-        f"its gradients ran {again} times as often as its forward: double backward, or several losses" in said.sentence
+        f"its gradients ran {again} times as often as its forward: double backward, or several "
+        "losses" in said.sentence
     )
     assert not rules(b2, f1, b1, f2, f3, b3)

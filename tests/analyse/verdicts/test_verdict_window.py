@@ -1,4 +1,5 @@
-"""Counts that do not follow the batch size, row by row: when they are taken for another batch's, and for which."""
+"""Counts that do not follow the batch size, row by row: when they are taken for another batch's,
+and for which."""
 
 from __future__ import annotations
 
@@ -24,15 +25,21 @@ FORWARD_LIMIT = 1 << 20
 @pytest.mark.parametrize(
     ("counts", "direction", "found"),
     [
-        ({"ffma": 5000}, "forward", [("ffma", 5000, 5)]), ({"ffma": 5500}, "forward", []),
-        ({"ffma": 1000}, "forward", [("ffma", 1000, 1)]), ({"ffma": 0, "fadd": 0}, "forward", []),
+        ({"ffma": 5000}, "forward", [("ffma", 5000, 5)]),
+        ({"ffma": 5500}, "forward", []),
+        ({"ffma": 1000}, "forward", [("ffma", 1000, 1)]),
+        ({"ffma": 0, "fadd": 0}, "forward", []),
         ({"fadd": 70}, "forward", [("fadd", 70, 7)]),
         ({"fmul": 30, "ffma": 2000}, "forward", [("ffma", 2000, 2), ("fmul", 30, 3)]),
         ({"fadd": 70, "fmul": 30}, "grad_weight", []),
-        ({"ffma": 1000 * FORWARD_LIMIT}, "forward", [("ffma", 1000 * FORWARD_LIMIT, FORWARD_LIMIT)]),
+        (
+            {"ffma": 1000 * FORWARD_LIMIT},
+            "forward",
+            [("ffma", 1000 * FORWARD_LIMIT, FORWARD_LIMIT)],
+        ),
         ({"ffma": 1000 * (FORWARD_LIMIT + 1)}, "forward", []),
     ],
-)  # fmt: skip
+)
 def test_a_batch_is_read_off_one_count_a_multiply_add_or_an_output(
     counts: dict[str, float], direction: str, found: list[tuple[str, float, int]]
 ) -> None:
@@ -51,7 +58,9 @@ def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
     assert found.reason == "fc forward executed 5,000 FFMA at batch 16 to 64, which is a batch of 5"
     (said,) = window(found)
     assert said.rule == "wrong window"
-    assert said.sentence.startswith(f"The count does not follow the batch size: {found.reason}. The profiler's window")
+    assert said.sentence.startswith(
+        f"The count does not follow the batch size: {found.reason}. The profiler's window"
+    )
     assert window(None) == []
     nobody = find_window(by_place(*(case(batch, work("k", ffma=5500)) for batch in (16, 64))), {})
     assert nobody is not None
@@ -70,18 +79,25 @@ def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
         ((16,), (5000,), False),
     ],
 )
-def test_what_counts_as_staying(batches: tuple[int, ...], counts: tuple[int, ...], stays: bool) -> None:
-    cases = by_place(*(case(batch, work(ffma=count)) for batch, count in zip(batches, counts, strict=True)))
+def test_what_counts_as_staying(
+    batches: tuple[int, ...], counts: tuple[int, ...], stays: bool
+) -> None:
+    cases = by_place(
+        *(case(batch, work(ffma=count)) for batch, count in zip(batches, counts, strict=True))
+    )
     assert (find_window(cases, {}) is not None) is stays
 
 
 @pytest.mark.parametrize(("macs", "found"), [(999, False), (1000, False), (1001, True)])
 def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) -> None:
     rows = [
-        case(batch, work(ffma=50 * macs), layer="a", calls=(call(batch, macs=macs, layer="a"),)) for batch in (16, 64)
+        case(batch, work(ffma=50 * macs), layer="a", calls=(call(batch, macs=macs, layer="a"),))
+        for batch in (16, 64)
     ]
     rows += [case(batch, work(ffma=1000 * batch), layer="b") for batch in (16, 64)]
-    rows += [case(batch, layer="not counted", calls=(call(batch, macs=10**6),)) for batch in (16, 64)]
+    rows += [
+        case(batch, layer="not counted", calls=(call(batch, macs=10**6),)) for batch in (16, 64)
+    ]
     assert (find_window(by_place(*rows), {}) is not None) is found
 
 
@@ -90,10 +106,22 @@ def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) ->
     [
         (
             {"ffma": 5000},
-            "5,000 FFMA at batch 16 to 64. That is one FFMA per multiply-add of fc for a batch of 5 (5 x 1,000)",
+            (
+                "5,000 FFMA at batch 16 to 64. That is one FFMA per multiply-add of fc for a batch "
+                "of 5 (5 x 1,000)"
+            ),
         ),
-        ({"fadd": 70}, "70 FADD at batch 16 to 64. That is one add per output of fc for a batch of 7 (7 x 10)"),
-        ({"fmul": 30}, "30 FMUL at batch 16 to 64. That is one multiply per output of fc for a batch of 3 (3 x 10)"),
+        (
+            {"fadd": 70},
+            "70 FADD at batch 16 to 64. That is one add per output of fc for a batch of 7 (7 x 10)",
+        ),
+        (
+            {"fmul": 30},
+            (
+                "30 FMUL at batch 16 to 64. That is one multiply per output of fc for a batch of 3 "
+                "(3 x 10)"
+            ),
+        ),
         (
             {"ffma": 5000, "fadd": 20},
             "20 FADD at batch 16 to 64. That is one add per output of fc for a batch of 2 (2 x 10)",
@@ -101,11 +129,17 @@ def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) ->
         ({"ffma": 5500}, "the same at batch 16 to 64"),
     ],
 )
-def test_kernels_of_no_layer_tell_whose_outputs_they_are(counts: dict[str, float], said: str) -> None:
+def test_kernels_of_no_layer_tell_whose_outputs_they_are(
+    counts: dict[str, float], said: str
+) -> None:
     cases = by_place(case(16), case(64), case(64, direction="grad_weight", layer="other"))
     found = find_window(cases, {16: (work("k", **counts),), 64: (work("k", **counts),)})
     assert found is not None
-    assert (found.places, found.kernels, found.reason) == (frozenset(), ("k",), f"k executed {said}")
+    assert (found.places, found.kernels, found.reason) == (
+        frozenset(),
+        ("k",),
+        f"k executed {said}",
+    )
     assert (found.batch is None) is ("the same" in said)
 
 
@@ -138,8 +172,12 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
     said = wrong_window(RuleInput(seen, by_place(seen)))
     assert said is not None
     assert (said.factor, said.sentence) == (
-        2.5, "fc forward at batch 16 shows the count of a batch of 40, 2.50 times paper's: the same at every batch size.",
-    )  # fmt: skip
+        2.5,
+        (
+            "fc forward at batch 16 shows the count of a batch of 40, 2.50 times paper's: the same "
+            "at every batch size."
+        ),
+    )
     for other in (
         case(16, work(ffma=5000)),
         case(16, work(ffma=5000)).with_batch(16),
@@ -157,8 +195,8 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_not_t
     }
     (said,) = unattributed_fadds(cases, loose)
     assert said.sentence == (
-        "Only FADD was collected, 640 in large: it omits the multiply-adds, which are FFMA instructions. "
-        "One output of fc takes 100 multiply-adds, so FFMA should be 64,000."
+        "Only FADD was collected, 640 in large: it omits the multiply-adds, which are FFMA "
+        "instructions. One output of fc takes 100 multiply-adds, so FFMA should be 64,000."
     )
     assert (said.rule, said.kernels) == ("FADD alone", ("large",))
     (unfit,) = unattributed_fadds(cases, {64: (work("odd", fadd=645),)})

@@ -1,4 +1,5 @@
-"""What surrounds the profiler in a job script: modules, cores of a step, the image's environment, the gather job's own needs."""
+"""What surrounds the profiler in a job script: modules, cores of a step, the image's environment,
+the gather job's own needs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ from perfctl.orchestrator.launch.cluster.script import (
 )
 from tests.launch.cluster.test_slurm_script import FACTS, directives, plan, script
 
-CUDA = ("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer", "PyTorch/2.6-CUDA-12.4")
+CUDA = (
+    "gcc/12",
+    "cuda/12.4",
+    "devel/CUDA/12.1",
+    "cudnn/9",
+    "nvhpc/24.5",
+    "apptainer",
+    "PyTorch/2.6-CUDA-12.4",
+)
 
 
 def modules(text: str) -> list[str]:
@@ -32,13 +41,22 @@ def program(path: Path, lines: str) -> None:
 
 def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu() -> None:
     own = Site(
-        partition="gpu", gather_partition="serial", time="02:00:00", gather_time="00:20:00", mem="64G", gather_mem="8G",
-        cpus=16, gather_cpus=2, exclusive=True,
-    )  # fmt: skip
+        partition="gpu",
+        gather_partition="serial",
+        time="02:00:00",
+        gather_time="00:20:00",
+        mem="64G",
+        gather_mem="8G",
+        cpus=16,
+        gather_cpus=2,
+        exclusive=True,
+    )
     asked = directives(gather_script(plan(), own, FACTS))
     assert {"--partition=serial", "--time=00:20:00", "--mem=8G", "--cpus-per-task=2"} < set(asked)
     assert not any(line.startswith(("--gres", "--exclusive", "--array")) for line in asked)
-    plain = directives(gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), FACTS))
+    plain = directives(
+        gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), FACTS)
+    )
     assert {"--partition=gpu", "--time=02:00:00"} < set(plain), "what it has no word of its own for"
     assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
 
@@ -46,8 +64,14 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
 def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
     site = Site(module=CUDA)
     assert modules(array_script(plan(), site, FACTS)) == list(CUDA)
-    assert modules(gather_script(plan(), site, FACTS)) == ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
-    assert modules(gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)) == ["cuda/12.4"]
+    assert modules(gather_script(plan(), site, FACTS)) == [
+        "gcc/12",
+        "apptainer",
+        "PyTorch/2.6-CUDA-12.4",
+    ]
+    assert modules(
+        gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)
+    ) == ["cuda/12.4"]
 
 
 def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone() -> None:
@@ -65,10 +89,14 @@ def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
     program(tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"')
     path = script(tmp_path, Site(srun=True, cpus=8), device="cpu", perfctl=["true"])
     for variables, cores in (
-        ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8), ({"SLURM_CPUS_ON_NODE": "64"}, 64), ({}, 1),
-    ):  # fmt: skip
+        ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8),
+        ({"SLURM_CPUS_ON_NODE": "64"}, 64),
+        ({}, 1),
+    ):
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **variables}
-        done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=True, env=environment)
+        done = subprocess.run(
+            ["bash", path, "0"], capture_output=True, text=True, check=True, env=environment
+        )
         assert f"srun --ntasks=1 --nodes=1 --cpus-per-task={cores} bash" in done.stdout
 
 
@@ -80,25 +108,39 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
     scratch.mkdir()
     program(
         tmp_path / "apptainer",
-        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort >"$SHOWN/inside"; '
-        'env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',
+        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort '
+        '>"$SHOWN/inside"; env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',
     )
     path = script(tmp_path, Site(image="x.sif"), perfctl=["perfctl"])
     environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin", "SHOWN": str(tmp_path), "SCRATCH": str(scratch), "LSCRATCH": "/nowhere",
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SHOWN": str(tmp_path),
+        "SCRATCH": str(scratch),
+        "LSCRATCH": "/nowhere",
         "APPTAINER_BIND": "/site",
-        "CUDA_VISIBLE_DEVICES": "3", "LD_LIBRARY_PATH": "/host/lib", "PYTHONPATH": "/host", "CUDA_HOME": "/host/cuda",
-        "WANDB_API_KEY": "secret", "HF_TOKEN": "secret", "SLURM_JWT": "secret", "OMP_NUM_THREADS": "4",
-        "APPTAINERENV_OMP_NUM_THREADS": "2", "APPTAINERENV_DATA": "a b",
-    }  # fmt: skip
+        "CUDA_VISIBLE_DEVICES": "3",
+        "LD_LIBRARY_PATH": "/host/lib",
+        "PYTHONPATH": "/host",
+        "CUDA_HOME": "/host/cuda",
+        "WANDB_API_KEY": "secret",
+        "HF_TOKEN": "secret",
+        "SLURM_JWT": "secret",
+        "OMP_NUM_THREADS": "4",
+        "APPTAINERENV_OMP_NUM_THREADS": "2",
+        "APPTAINERENV_DATA": "a b",
+    }
     subprocess.run(["bash", path, "0"], check=True, env=environment, stdout=subprocess.DEVNULL)
     inside = dict(line.split("=", 1) for line in (tmp_path / "inside").read_text().splitlines())
     own = Path(inside.pop("TMPDIR"))
     assert own.name.startswith("perfctl-")
     assert inside == {
-        "CUDA_VISIBLE_DEVICES": "3", "SCRATCH": str(scratch), "LSCRATCH": "/nowhere", "OMP_NUM_THREADS": "2",
-        "DATA": "a b", "PYTHONNOUSERSITE": "1",
-    }  # fmt: skip
+        "CUDA_VISIBLE_DEVICES": "3",
+        "SCRATCH": str(scratch),
+        "LSCRATCH": "/nowhere",
+        "OMP_NUM_THREADS": "2",
+        "DATA": "a b",
+        "PYTHONNOUSERSITE": "1",
+    }
     bound = dict(line.split("=", 1) for line in (tmp_path / "bound").read_text().splitlines())
     assert bound == {"APPTAINER_BIND": f"/site,{scratch}", "SINGULARITY_BIND": str(scratch)}, (
         "beside what the site binds"
@@ -113,10 +155,16 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
 def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start() -> None:
     assert seconds_to_stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
     assert seconds_to_stop_before(None, "02:00:00", ["torch"]) == 60
-    assert seconds_to_stop_before(None, None, ["ncu"]) == seconds_to_stop_before(None, "UNLIMITED", ["ncu"]) == 300
+    assert (
+        seconds_to_stop_before(None, None, ["ncu"])
+        == seconds_to_stop_before(None, "UNLIMITED", ["ncu"])
+        == 300
+    )
     assert seconds_to_stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
     assert seconds_to_stop_before(200, "4", ["ncu"]) == 200
-    with pytest.raises(UsageError, match="`stop_before`: 240 s leave nothing of a time limit of 240 s"):
+    with pytest.raises(
+        UsageError, match="`stop_before`: 240 s leave nothing of a time limit of 240 s"
+    ):
         seconds_to_stop_before(240, "00:04:00", ["ncu"])
     for seconds in (3, 20, 60, 300, 3600):
         assert 3 <= grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
@@ -124,7 +172,14 @@ def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start()
 
 @pytest.mark.parametrize(
     ("time", "expected"),
-    [("30", 30), ("0:30", 1), ("90:00", 90), ("01:30:00", 90), ("2-00", 2880), ("1-02:03:04", 1564)],
+    [
+        ("30", 30),
+        ("0:30", 1),
+        ("90:00", 90),
+        ("01:30:00", 90),
+        ("2-00", 2880),
+        ("1-02:03:04", 1564),
+    ],
 )
 def test_time_limits_are_read_as_slurm_writes_them(time: str, expected: int) -> None:
     assert minutes(time) == expected
@@ -133,7 +188,9 @@ def test_time_limits_are_read_as_slurm_writes_them(time: str, expected: int) -> 
 def test_without_an_array_index_nothing_runs(tmp_path: Path) -> None:
     path = script(tmp_path, Site(), perfctl=["touch", "began"], device="cpu")
     environment = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode != 0
     assert "no array index" in done.stderr
     assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

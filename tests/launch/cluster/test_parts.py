@@ -1,4 +1,5 @@
-"""A list of perfctl commands as an array, as a study will need it: one task each, and one command that ends it."""
+"""A list of perfctl commands as an array, as a study will need it: one task each, and one command
+that ends it."""
 
 from __future__ import annotations
 
@@ -42,8 +43,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(**site: Any) -> Plan:
-    site = {"perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}", **site}
-    asked = PartsRequest("study-flops", PARTS, FINISH, Path("study"), Site(**site), "cpu", "perfctl slurm render study")
+    site = {
+        "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
+        **site,
+    }
+    asked = PartsRequest(
+        "study-flops",
+        PARTS,
+        FINISH,
+        Path("study"),
+        Site(**site),
+        "cpu",
+        "perfctl slurm render study",
+    )
     made = actions.render_parts(asked)
     actions.write(made)
     return read_plan(made.plan.folder)
@@ -54,7 +66,9 @@ def run(plan: Plan, file: Path, *words: str, code: int = 0, **environment: str) 
     said = Path("said.jsonl")
     said.unlink(missing_ok=True)
     variables = {**os.environ, "PATH": "/usr/bin:/bin", **environment}
-    done = subprocess.run(["/bin/bash", file, *words], env=variables, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["/bin/bash", file, *words], env=variables, check=False, capture_output=True, text=True
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return [json.loads(line) for line in said.read_text().splitlines()]
 
@@ -69,7 +83,10 @@ def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
         assert run(plan, plan.array, str(number)) == [list(words)]
     assert not list(Path().rglob("pwned"))
     text = plan.array.read_text()
-    assert "    0)  # torch at batch 16\n        arguments=(torch --batches 16 --out study/runs) ;;\n" in text
+    assert (
+        "    0)  # torch at batch 16\n        arguments=(torch --batches 16 --out study/runs) ;;\n"
+        in text
+    )
     assert "#SBATCH --array=0-3 " in text
     assert "study-flops in 4 parts" in text
 
@@ -92,13 +109,17 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     assert states(plan) == ["whole", "partial", "whole", "missing"]
 
 
-def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> None:
+def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> (
+    None
+):
     plan = rendered()
     run(plan, plan.array, "0")
     done = gather([plan.folder], Path("perfctl.db"))
     assert not Path("perfctl.db").exists()
     assert done.finish == [FINISH]
-    assert [line.partition(":")[0] for line in done.lacking] == [f"{task}" for task in plan.tasks[1:]]
+    assert [line.partition(":")[0] for line in done.lacking] == [
+        f"{task}" for task in plan.tasks[1:]
+    ]
     with pytest.raises(PartlyDone, match="3 parts are missing or incomplete"):
         done.check()
     for number in range(1, 4):
@@ -106,17 +127,24 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
     gather([plan.folder], Path("perfctl.db")).check()
 
 
-@pytest.mark.parametrize(("codes", "code"), [({}, 0), ({"CODE_OF_slurm": "4"}, 4), ({"CODE_OF_study": "3"}, 3)])
+@pytest.mark.parametrize(
+    ("codes", "code"), [({}, 0), ({"CODE_OF_slurm": "4"}, 4), ({"CODE_OF_study": "3"}, 3)]
+)
 def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_there_is(
     codes: dict[str, str], code: int
 ) -> None:
     plan = rendered()
-    assert run(plan, plan.gather, code=code, **codes) == [["slurm", "gather", str(plan.folder)], list(FINISH)]
+    assert run(plan, plan.gather, code=code, **codes) == [
+        ["slurm", "gather", str(plan.folder)],
+        list(FINISH),
+    ]
 
 
 def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
     assert "--signal=B:USR1@60 " in rendered().array.read_text()
-    asked = PartsRequest("x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c")
+    asked = PartsRequest(
+        "x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c"
+    )
     assert "--signal=B:USR1@300 " in "".join(actions.render_parts(asked).texts.values())
 
 

@@ -1,4 +1,5 @@
-"""What a person reads in a job script: the call that one task makes, what to change, and one line for what is missing."""
+"""What a person reads in a job script: the call that one task makes, what to change, and one line
+for what is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def ncu_plan() -> Plan:
     runs = [SweepRuns("ncu", batch, "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
     tasks = tuple(sweep_task(at, one, NCU.at(one.batch_size)) for at, one in enumerate(runs))
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
-    return Plan(HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1")
+    return Plan(
+        HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1"
+    )
 
 
 def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(
@@ -47,12 +50,20 @@ def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_e
     assert max(map(len, text.splitlines())) <= 150
 
 
-@pytest.mark.parametrize("asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}])
-def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(asked: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}]
+)
+def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
+    asked: dict[str, object],
+) -> None:
     site = replace(Site(), **asked)  # type: ignore[arg-type]
     text = array_script(ncu_plan(), site, FACTS)
     on = {line.partition("=")[0] for line in directives(text)}
-    off = {line.split()[1].partition("=")[0] for line in text.splitlines() if line.startswith("##SBATCH")}
+    off = {
+        line.split()[1].partition("=")[0]
+        for line in text.splitlines()
+        if line.startswith("##SBATCH")
+    }
     assert not on & off
     assert {"--partition", "--account", "--time", "--mem", "--cpus-per-task"} <= on | off
     assert "--account" in (on if asked else off)
@@ -63,7 +74,9 @@ def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
     path = script(tmp_path, Site(), perfctl=shows, device="cpu")
     for task in plan(tmp_path).tasks:
         environment = {"PATH": "/usr/bin:/bin"}
-        subprocess.run(["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment)
+        subprocess.run(
+            ["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment
+        )
         said = (tmp_path / "said").read_text().splitlines()
         at = said.index("--scratch")
         assert said[at + 2 : at + 4] == ["--grace", "225"]
@@ -71,7 +84,9 @@ def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
-    path = script(tmp_path, Site(image="x.sif", before=("PATH=$PWD/bin",)), device="cpu", perfctl=["perfctl"])
+    path = script(
+        tmp_path, Site(image="x.sif", before=("PATH=$PWD/bin",)), device="cpu", perfctl=["perfctl"]
+    )
     (tmp_path / "bin").mkdir()
     for name in ("date", "tee", "rm"):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
@@ -83,11 +98,15 @@ def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("edited", ["docker://x/y:1", '"$HOME"/x.sif', "'cut off"])
-def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path: Path, edited: str) -> None:
+def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
+    tmp_path: Path, edited: str
+) -> None:
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
     text = array_script(made, Site(image=str(image)), IN_IMAGE)
     made.array.write_text(text)
-    with pytest.raises(UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"):
+    with pytest.raises(
+        UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"
+    ):
         status.check_image(made)
     image.parent.mkdir()
     image.touch()

@@ -1,4 +1,5 @@
-"""Arrays on a real Slurm: three virtual nodes on this machine, two pretend GPUs each. Skipped where Slurm is missing."""
+"""Arrays on a real Slurm: three virtual nodes on this machine, two pretend GPUs each. Skipped where
+Slurm is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
-NSYS_BUSY = r"sem_open|Agent launcher failed|Local Endpoint is not available|End of file|Connection reset by peer"
+NSYS_BUSY = (
+    "sem_open|Agent launcher failed|Local Endpoint is not available|End of file|Connection reset "
+    "by peer"
+)
 
 RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 
@@ -62,9 +66,11 @@ for step in range(1_000_000):
 
 @pytest.fixture(scope="module")
 def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """nsys over a program that never ends within its two minutes; submitted first, for it takes that long.
+    """nsys over a program that never ends within its two minutes; submitted first, for it takes
+    that long.
 
-    The others begin once its steps are measured: beside them, torch may take longer to load than there is time.
+    The others begin once its steps are measured: beside them, torch may take longer to load than
+    there is time.
     """
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed here")
@@ -72,9 +78,26 @@ def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     (folder / "endless.py").write_text(ENDLESS, encoding="utf-8")
     runs = folder / "runs"
     plan = cluster.render(
-        folder, "nsys", "--batches", "2", "--steps", "1000000", "--device", "cpu", "--gres", "gpu:1", "--time", "2",
-        "--stop-before", "70", "--", "python", "endless.py", runs, "{batch}",
-    )  # fmt: skip
+        folder,
+        "nsys",
+        "--batches",
+        "2",
+        "--steps",
+        "1000000",
+        "--device",
+        "cpu",
+        "--gres",
+        "gpu:1",
+        "--time",
+        "2",
+        "--stop-before",
+        "70",
+        "--",
+        "python",
+        "endless.py",
+        runs,
+        "{batch}",
+    )
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     wait_until(lambda: runs.exists() or ended(plan), "the steps of the endless program")
     return plan
@@ -82,12 +105,25 @@ def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def four(cluster: Cluster, endless: Plan, tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """Two batch sizes of mnist_cnn under two profilers, submitted before the other tests, beside which they run."""
+    """Two batch sizes of mnist_cnn under two profilers, submitted before the other tests, beside
+    which they run."""
     folder = tmp_path_factory.mktemp("four")
     plan = cluster.render(
-        folder, "torch,nsys", "--batches", "2,4", "--steps", "1", "--warmup", "1", "--device", "cpu",
-        "--gres", "gpu:1", "--array-limit", "3",
-    )  # fmt: skip
+        folder,
+        "torch,nsys",
+        "--batches",
+        "2,4",
+        "--steps",
+        "1",
+        "--warmup",
+        "1",
+        "--device",
+        "cpu",
+        "--gres",
+        "gpu:1",
+        "--array-limit",
+        "3",
+    )
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     return plan
 
@@ -97,15 +133,26 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
 ) -> None:
     cwd = tmp_path / "a b 'c' $d 100%"  # tasks must not mind
     plan = cluster.render(
-        cwd, "replay", "--recording", RECORDED / "torch", "--batches", "16,32,64,128", "--gres", "gpu:1",
-        "--sbatch=--hold", "--before", 'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done',
-    )  # fmt: skip
+        cwd,
+        "replay",
+        "--recording",
+        RECORDED / "torch",
+        "--batches",
+        "16,32,64,128",
+        "--gres",
+        "gpu:1",
+        "--sbatch=--hold",
+        "--before",
+        'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done',
+    )
     hold = plan.folder / "hold-32"
     hold.touch()
     cluster.perfctl(cwd, "slurm", "submit", plan.folder)
     assert set(states(plan).values()) == {"waiting"}
     assert said(plan, 16) == "JobHeldUser"
-    assert "in the queue already" in cluster.perfctl(cwd, "slurm", "submit", plan.folder, "--tasks", "1", code=2)
+    assert "in the queue already" in cluster.perfctl(
+        cwd, "slurm", "submit", plan.folder, "--tasks", "1", code=2
+    )
 
     cluster.stop_controller()  # while all of them wait
     told = cluster.perfctl(cwd, "slurm", "status", plan.folder)
@@ -117,19 +164,28 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     array = array_job(plan)
     cluster.call("scancel", f"{array}_3")
     cluster.call("scontrol", "release", array)
-    wait_until(lambda: states(plan) == {16: "whole", 32: "running", 64: "failed", 128: "missing"}, "the first three")
+    wait_until(
+        lambda: states(plan) == {16: "whole", 32: "running", 64: "failed", 128: "missing"},
+        "the first three",
+    )
     assert said(plan, 32).startswith("starting, ")
 
     cluster.call("scontrol", "requeue", f"{array}_1")
     wait_until(lambda: states(plan)[32] == "waiting", "the requeued one")
     assert said(plan, 32).endswith("after 1 earlier start")
     hold.unlink()
-    time.sleep(2.0)  # a node refuses a job whose credential is not a second younger than the one it took back
+    # a node refuses a job whose credential is not a second younger than the one it took back
+    time.sleep(2.0)
     wait_until(lambda: _start_now(cluster, f"{array}_1"), "Slurm to let it begin")
     wait_until(lambda: ended(plan), "the gather job")
 
     assert states(plan) == {16: "whole", 32: "whole", 64: "failed", 128: "missing"}, said(plan, 32)
-    expected = [("torch", 16, "ok"), ("torch", 32, "ok"), ("torch", 64, "failed"), ("torch", 128, "failed")]
+    expected = [
+        ("torch", 16, "ok"),
+        ("torch", 32, "ok"),
+        ("torch", 64, "failed"),
+        ("torch", 128, "failed"),
+    ]
     assert rows(cwd / "perfctl.db") == expected
     page = (cwd / "perfctl-report.html").read_text(encoding="utf-8")
     assert "this batch size was not recorded" in page
@@ -143,20 +199,35 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
 
 
 def _start_now(cluster: Cluster, job: str) -> bool:
-    """A requeued job waits for two minutes, or one moment more while its first run is being cleaned up."""
-    if cluster.call("squeue", "--noheader", "--jobs", job, "--format=%T %r").strip() != "PENDING BeginTime":
+    """A requeued job waits for two minutes, or one moment more while its first run is being
+    cleaned up."""
+    if (
+        cluster.call("squeue", "--noheader", "--jobs", job, "--format=%T %r").strip()
+        != "PENDING BeginTime"
+    ):
         return False
     update = ("scontrol", "update", f"JobId={job}", "StartTime=now")
-    return subprocess.run(update, env=cluster.environment, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(update, env=cluster.environment, capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_was_whole(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     plan = cluster.render(
-        tmp_path, "replay", "--recording", RECORDED / "torch", "--batches", "16,32", "--gres", "gpu:1",
-        "--before", '[[ $batch = 16 ]] || sleep 100',
-    )  # fmt: skip
+        tmp_path,
+        "replay",
+        "--recording",
+        RECORDED / "torch",
+        "--batches",
+        "16,32",
+        "--gres",
+        "gpu:1",
+        "--before",
+        "[[ $batch = 16 ]] || sleep 100",
+    )
     cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
     wait_until(lambda: states(plan) == {16: "whole", 32: "running"}, "the first one")
     cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
@@ -168,7 +239,8 @@ def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_w
 
 
 def repeat_what_nsys_could_not_start(cluster: Cluster, plan: Plan) -> None:
-    """nsys 2022.4 may not start, or lose its own connection, while another starts on the same host: here all nodes are."""
+    """nsys 2022.4 may not start, or lose its own connection, while another starts on the same host:
+    here all nodes are."""
     for _ in range(3):
         wait_until(lambda: ended(plan), "the tasks and their gather job")
         failed = [one for one in status.states(plan, status.queued(plan)) if one.state == "failed"]
@@ -180,14 +252,20 @@ def repeat_what_nsys_could_not_start(cluster: Cluster, plan: Plan) -> None:
     wait_until(lambda: ended(plan), "the tasks that were repeated")
 
 
-def test_two_batch_sizes_under_two_profilers_become_one_store_and_one_page(cluster: Cluster, four: Plan) -> None:
+def test_two_batch_sizes_under_two_profilers_become_one_store_and_one_page(
+    cluster: Cluster, four: Plan
+) -> None:
     home = four.folder.parents[1]
     repeat_what_nsys_could_not_start(cluster, four)
-    assert rows(home / "perfctl.db") == [(profiler, batch, "ok") for profiler in ("nsys", "torch") for batch in (2, 4)]
+    assert rows(home / "perfctl.db") == [
+        (profiler, batch, "ok") for profiler in ("nsys", "torch") for batch in (2, 4)
+    ]
     assert (home / "perfctl-report.html").stat().st_size > 10_000
 
 
-def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: Cluster, endless: Plan) -> None:
+def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(
+    cluster: Cluster, endless: Plan
+) -> None:
     repeat_what_nsys_could_not_start(cluster, endless)
     assert states(endless) == {2: "partial"}, said(endless, 2)
     assert "told to stop" in endless.state(endless.tasks[0]).read_text()
@@ -196,7 +274,9 @@ def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: C
     assert rows(home / "perfctl.db") == [("nsys", 2, "partial")]
     with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:
         assert connection.execute("SELECT count(*) FROM range").fetchone()[0] > 0
-    assert "stopped by SIGTERM during profile" in (home / "perfctl-report.html").read_text(encoding="utf-8")
+    assert "stopped by SIGTERM during profile" in (home / "perfctl-report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 PROFILES = """#!/bin/bash
@@ -214,13 +294,26 @@ wait
 def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_the_report(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Slurm's own scancel signals every process of a job. And srun gives its step the cores of the job."""
+    """Slurm's own scancel signals every process of a job. And srun gives its step the cores of
+    the job."""
     program = tmp_path / "profiles.sh"
     program.write_text(PROFILES)
     plan = cluster.render(
-        tmp_path, "replay", "--recording", RECORDED / "torch", "--batches", "16", "--gres", "gpu:1", "--cpus", "2", "--srun",
-        "--exclusive", "--perfctl", f"bash {program}",
-    )  # fmt: skip
+        tmp_path,
+        "replay",
+        "--recording",
+        RECORDED / "torch",
+        "--batches",
+        "16",
+        "--gres",
+        "gpu:1",
+        "--cpus",
+        "2",
+        "--srun",
+        "--exclusive",
+        "--perfctl",
+        f"bash {program}",
+    )
     cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
     wait_until(lambda: (tmp_path / "profiling").exists(), "the profiler")
     wait_until(lambda: said(plan, 16).startswith("profile"), "its stage in the log")
@@ -229,9 +322,12 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     wait_until(lambda: ended(plan), "the queue to be empty")
     assert (tmp_path / "told").read_text() == "with its helper\n"
     assert (tmp_path / "cores").read_text() == "cpu=2\n"
-    assert [line.partition(" ")[2] for line in plan.state(plan.tasks[0]).read_text().splitlines()][1:] == [
-        "told to stop", "ended with exit code 143",
-    ]  # fmt: skip
+    assert [line.partition(" ")[2] for line in plan.state(plan.tasks[0]).read_text().splitlines()][
+        1:
+    ] == [
+        "told to stop",
+        "ended with exit code 143",
+    ]
     shown = cluster.perfctl(tmp_path, "slurm", "status", plan.folder)
     assert "1 task: 1 failed" in shown
 

@@ -16,29 +16,60 @@ import pytest
 
 from perfctl.orchestrator.actions.sweep.slurm import Words
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, sweep_task, with_defaults
+from perfctl.orchestrator.launch.cluster.plan import (
+    Plan,
+    Site,
+    SweepRuns,
+    sweep_task,
+    with_defaults,
+)
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
 
 HOME = Path("/home/ada/study")
 FACTS = {
-    "version": "1.2.3", "cwd": HOME, "device": "cuda", "sees": (), "store": Path("perfctl.db"),
-    "page": Path("perfctl-report.html"), "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
-}  # fmt: skip
+    "version": "1.2.3",
+    "cwd": HOME,
+    "device": "cuda",
+    "sees": (),
+    "store": Path("perfctl.db"),
+    "page": Path("perfctl-report.html"),
+    "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
+}
 SITES = {
     "plain": Site(partition="gpu", time="00:30:00"),
     "container": Site(
-        account="ab1234", gres="gpu:a100:1", time="01:00:00", module=("gcc/12", "apptainer"), image="/images/perfctl.sif",
-        bind=("/scratch/ada", "/data:/data:ro"), srun=True, array_limit=2, gather_partition="serial",
+        account="ab1234",
+        gres="gpu:a100:1",
+        time="01:00:00",
+        module=("gcc/12", "apptainer"),
+        image="/images/perfctl.sif",
+        bind=("/scratch/ada", "/data:/data:ro"),
+        srun=True,
+        array_limit=2,
+        gather_partition="serial",
     ),
     "dcgm": Site(
-        constraint="a100&hbm80g", qos="debug", exclusive=True, disable_dcgm=True, dcgm_pause=True, cpus=16, mem="64G",
-        before=("source venv/bin/activate", "ulimit -c 0"), after=("nvidia-smi -q -d CLOCK",), stop_before=120,
+        constraint="a100&hbm80g",
+        qos="debug",
+        exclusive=True,
+        disable_dcgm=True,
+        dcgm_pause=True,
+        cpus=16,
+        mem="64G",
+        before=("source venv/bin/activate", "ulimit -c 0"),
+        after=("nvidia-smi -q -d CLOCK",),
+        stop_before=120,
         sbatch=("--mail-type=END", "#SBATCH --licenses=x"),
     ),
-}  # fmt: skip
+}
 WORDS = {
-    "nsys": Words(("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"), ("python", "train.py", "{batch}")),
-    "ncu": Words(("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()),
+    "nsys": Words(
+        ("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"),
+        ("python", "train.py", "{batch}"),
+    ),
+    "ncu": Words(
+        ("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()
+    ),
 }
 RUNS = (
     SweepRuns("nsys", 16, "nsys-train.py-1a2b3c4d"),
@@ -53,12 +84,16 @@ def plan(
     words: Mapping[str, Words] = WORDS,
 ) -> Plan:
     ran = [runs for runs in RUNS if runs.profiler in words]
-    tasks = tuple(sweep_task(at, runs, words[runs.profiler].at(runs.batch_size)) for at, runs in enumerate(ran))
+    tasks = tuple(
+        sweep_task(at, runs, words[runs.profiler].at(runs.batch_size))
+        for at, runs in enumerate(ran)
+    )
     return Plan(folder, "train.py", tasks, command, "login1")
 
 
 def script(folder: Path, site: Site = Site(), **facts: Any) -> Path:  # noqa: B008 - frozen
-    """The script of an array whose folder this is, to run with a task's number; job.sh is that of the last one."""
+    """The script of an array whose folder this is, to run with a task's number; job.sh is that of
+    the last one."""
     made, known = plan(folder), {**FACTS, "cwd": folder, **facts}
     path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
     path.write_text(array_script(made, site, known))
@@ -89,12 +124,16 @@ def wait_for(path: Path, job: subprocess.Popen[Any]) -> None:
 
 def directives(text: str) -> list[str]:
     """Options of sbatch, without the comments beside them."""
-    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    lines = [
+        line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")
+    ]
     return [line.partition("  # ")[0].rstrip() for line in lines]
 
 
 @pytest.mark.parametrize("style", SITES)
-def test_scripts_of_a_site_are_the_golden_ones(golden: Callable[[str, str], None], style: str) -> None:
+def test_scripts_of_a_site_are_the_golden_ones(
+    golden: Callable[[str, str], None], style: str
+) -> None:
     facts = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]} if SITES[style].image else FACTS
     golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], facts))
     golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], facts))
@@ -106,7 +145,9 @@ def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
     check_shell(tmp_path, SITES[style])
 
 
-def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none() -> None:
+def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none() -> (
+    None
+):
     for site in (Site(), Site(exclusive=True)):
         assert "--gres=gpu:1" in directives(array_script(plan(), site, FACTS))
     assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), FACTS))
@@ -116,19 +157,36 @@ def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_othe
 
 
 def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
-    own = {"sees": (Path("/home/ada/code"),), "store": Path("/project/all.db"), "page": Path("out/page.html")}
+    own = {
+        "sees": (Path("/home/ada/code"),),
+        "store": Path("/project/all.db"),
+        "page": Path("out/page.html"),
+    }
     facts = {**FACTS, **own}
     site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
     array, gather = array_script(plan(), site, facts), gather_script(plan(), site, facts)
     both = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
     binds = [re.findall(r"--(?:bind|pwd) /\S+", text) for text in (array, gather)]
-    assert [set(one) for one in binds] == [{"--bind /home/ada/code", *both}, {"--bind /project", *both}]
+    assert [set(one) for one in binds] == [
+        {"--bind /home/ada/code", *both},
+        {"--bind /project", *both},
+    ]
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         array_script(plan(), site, {**facts, "cwd": "/home/a:b"})
 
 
 def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
-    hostile = ["a b", "it's", '"$(touch pwned)"', "`touch pwned`", "$HOME", "; touch pwned", "{{ 1 }}", "-n", "*"]
+    hostile = [
+        "a b",
+        "it's",
+        '"$(touch pwned)"',
+        "`touch pwned`",
+        "$HOME",
+        "; touch pwned",
+        "{{ 1 }}",
+        "-n",
+        "*",
+    ]
     folder = tmp_path / "it's a $(touch pwned) `x` 100%"
     folder.mkdir()
     echo = tmp_path / "say.py"
@@ -139,7 +197,9 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
     made.array.write_text(array_script(made, Site(), facts))
     made.functions.write_text(functions(made, Site(), facts))
     path = made.array
-    done = subprocess.run(["bash", path, "1"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        ["bash", path, "1"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     said = next(line for line in done.stdout.splitlines() if line.startswith("["))
     got = json.loads(said)
     at = got.index("--scratch") + 1
@@ -160,16 +220,24 @@ def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> N
     assert (tmp_path / "after.txt").read_text() == "after\n"
 
 
-def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(tmp_path: Path) -> None:
+def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
+    tmp_path: Path,
+) -> None:
     site, node = Site(), tmp_path / "node"
     node.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node)}
-    waits = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", "echo $$ >pid; exec sleep 30", "x"])
-    following = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", 'echo "$TMPDIR" >next', "x"])
+    waits = script(
+        tmp_path, site, device="cpu", perfctl=["bash", "-c", "echo $$ >pid; exec sleep 30", "x"]
+    )
+    following = script(
+        tmp_path, site, device="cpu", perfctl=["bash", "-c", 'echo "$TMPDIR" >next', "x"]
+    )
     with subprocess.Popen(["bash", waits, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
         wait_for(tmp_path / "pid", job)
         (held,) = node.iterdir()
-        subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+        subprocess.run(
+            ["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment
+        )
         assert list(node.iterdir()) == [held], "that of a task which runs stays, the own one goes"
         job.kill()
         job.wait()
@@ -199,7 +267,12 @@ def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path)
         job.terminate()
         assert job.wait(timeout=600.0) == 143
     assert not (tmp_path / "began").exists()
-    assert (tmp_path / "task-0.state").read_text().splitlines()[-1].endswith("ended with exit code 143")
+    assert (
+        (tmp_path / "task-0.state")
+        .read_text()
+        .splitlines()[-1]
+        .endswith("ended with exit code 143")
+    )
 
 
 SRUN = """#!/bin/bash
@@ -219,8 +292,12 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
     (tmp_path / "srun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
-    path = script(tmp_path, Site(after=("echo resumed",), srun=srun), perfctl=["bash", "-c", waits, "x"])
-    with subprocess.Popen(["bash", path, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
+    path = script(
+        tmp_path, Site(after=("echo resumed",), srun=srun), perfctl=["bash", "-c", waits, "x"]
+    )
+    with subprocess.Popen(
+        ["bash", path, "0"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as job:
         wait_for(tmp_path / "ready", job)
         job.send_signal(getattr(signal, f"SIG{number}"))
         said, _ = job.communicate(timeout=600.0)
@@ -244,9 +321,14 @@ def test_what_cannot_stand_in_a_job_script_is_refused(site: Site, said: str) -> 
         array_script(plan(), site, FACTS)
 
 
-def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp_path: Path) -> None:
+def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(
+    tmp_path: Path,
+) -> None:
     own = tmp_path / "site.j2"
-    own.write_text("#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n{% endfor %}echo {{ cwd }}\n")
+    own.write_text(
+        "#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n"
+        "{% endfor %}echo {{ cwd }}\n"
+    )
     text = array_script(plan(), Site(template=str(own), partition="x"), {**FACTS, "cwd": "a b"})
     assert text.endswith("echo 'a b'\n")
     assert "--partition=x" in directives(text)
@@ -261,26 +343,40 @@ def config(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_the_command_line_comes_before_the_working_folder_and_that_before_the_home(tmp_path: Path) -> None:
+def test_the_command_line_comes_before_the_working_folder_and_that_before_the_home(
+    tmp_path: Path,
+) -> None:
     here = config(
-        tmp_path / "here", '[slurm]\npartition = "here"\naccount = "here"\nmodule = "cuda"\ntemplate = "t.j2"\n'
+        tmp_path / "here",
+        '[slurm]\npartition = "here"\naccount = "here"\nmodule = "cuda"\ntemplate = "t.j2"\n',
     )
-    home = config(tmp_path / "home", '[slurm]\naccount = "home"\nqos = "home"\narray-limit = 3\nsrun = true\n')
+    home = config(
+        tmp_path / "home", '[slurm]\naccount = "home"\nqos = "home"\narray-limit = 3\nsrun = true\n'
+    )
     site = with_defaults(Site(partition="typed", srun=False), (here, home))
     assert site == Site(
-        partition="typed", account="here", qos="home", array_limit=3, module=("cuda",), srun=False,
+        partition="typed",
+        account="here",
+        qos="home",
+        array_limit=3,
+        module=("cuda",),
+        srun=False,
         template=str(here / "t.j2"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"), ("[slurm]\npartition = 3\n", "must be a string"),
-        ('[slurm]\nsrun = "yes"\n', "true or false"), ("[slurm]\nmodule = [1]\n", "a list of strings"),
-        ("[slurm]\narray_limit = 0\n", "above 0"), ("slurm = 1\n", "must be a table"), ("[slurm\n", "perfctl.toml"),
+        ('[slurm]\npartitoin = "x"\n', "unknown key 'partitoin'"),
+        ("[slurm]\npartition = 3\n", "must be a string"),
+        ('[slurm]\nsrun = "yes"\n', "true or false"),
+        ("[slurm]\nmodule = [1]\n", "a list of strings"),
+        ("[slurm]\narray_limit = 0\n", "above 0"),
+        ("slurm = 1\n", "must be a table"),
+        ("[slurm\n", "perfctl.toml"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         with_defaults(Site(), (config(tmp_path, text),))

@@ -1,4 +1,5 @@
-"""What reaches sbatch and scancel, and what does not; stand-ins for Slurm's commands note what they are asked."""
+"""What reaches sbatch and scancel, and what does not; stand-ins for Slurm's commands note what they
+are asked."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.launch.cluster.test_slurm_script import FACTS, plan
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Put stand-ins on PATH; ``slurm()`` gives the lines that sbatch and scancel got, ``slurm(*lines)`` fills the queue."""
+    """Put stand-ins on PATH; ``slurm()`` gives the lines that sbatch and scancel got,
+    ``slurm(*lines)`` fills the queue."""
     folder, asked, queue = tmp_path / "bin", tmp_path / "asked", tmp_path / "queue"
     folder.mkdir()
     for path in (asked, queue):
@@ -50,7 +52,9 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     return made
 
 
-def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path: Path, slurm: Callable[..., list[str]]) -> None:
+def test_an_array_whose_script_is_gone_is_one_clear_line(
+    tmp_path: Path, slurm: Callable[..., list[str]]
+) -> None:
     made = rendered(tmp_path)
     made.array.unlink()
     with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
@@ -69,19 +73,23 @@ def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_tas
         actions.submit(made.folder)
     assert actions.submit(made.folder, [2, 0]).tasks == 2
     assert slurm() == [
-        f"sbatch --parsable --array=0,2 {made.array}", f"sbatch --parsable --dependency=afterany:7 {made.gather}",
-    ]  # fmt: skip
+        f"sbatch --parsable --array=0,2 {made.array}",
+        f"sbatch --parsable --dependency=afterany:7 {made.gather}",
+    ]
 
 
 def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told_before(
     tmp_path: Path, slurm: Callable[..., list[str]]
 ) -> None:
-    """Slurm's own cancel signals every process of a job: the profiler's helpers die, and with them the report."""
+    """Slurm's own cancel signals every process of a job: the profiler's helpers die, and with them
+    the report."""
     made = rendered(tmp_path)
     slurm(
-        f"7|0|8|RUNNING|None|1:00|n1|{made.array}", f"7|1|9|RUNNING|None|0:01|n2|{made.array}",
-        f"7|2|7|PENDING|Resources|0:00||{made.array}", f"10|N/A|10|PENDING|Dependency|0:00||{made.gather}",
-    )  # fmt: skip
+        f"7|0|8|RUNNING|None|1:00|n1|{made.array}",
+        f"7|1|9|RUNNING|None|0:01|n2|{made.array}",
+        f"7|2|7|PENDING|Resources|0:00||{made.array}",
+        f"10|N/A|10|PENDING|Dependency|0:00||{made.gather}",
+    )
     started = "2026-01-01T00:00:00Z started on n1 as 7, restart 0\n"
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
         made.state(made.tasks[number]).write_text(started)
@@ -96,8 +104,12 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
 
 
 def test_the_summary_of_a_status_counts_every_task_once() -> None:
-    found = [TaskState(Task(number, "nsys, batch 16", ()), state, None) for number, state in enumerate(status.ORDER)]
+    found = [
+        TaskState(Task(number, "nsys, batch 16", ()), state, None)
+        for number, state in enumerate(status.ORDER)
+    ]
     assert status.summary([*found, found[0]]) == (
-        f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 missing, 1 unknown"
+        f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 "
+        "missing, 1 unknown"
     )
     assert status.summary(found[:1]) == "1 task: 1 whole"

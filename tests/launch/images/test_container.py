@@ -50,22 +50,55 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
     wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
     assert wrapped.argv == (
-        "apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--nv",
-        "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
-        "--pwd", "/home/ada/study", "/images/x.sif", "nsys", "profile", "python3", "x.py",
-    )  # fmt: skip
-    assert wrapped.environment == {"LC_ALL": "C", "APPTAINERENV_LC_ALL": "C", "SINGULARITYENV_LC_ALL": "C"}
+        "apptainer",
+        "exec",
+        "--cleanenv",
+        "--env",
+        "PYTHONNOUSERSITE=1",
+        "--nv",
+        "--bind",
+        "/home/ada",
+        "--bind",
+        "/out/sweep",
+        "--bind",
+        "/data:/mnt:ro",
+        "--pwd",
+        "/home/ada/study",
+        "/images/x.sif",
+        "nsys",
+        "profile",
+        "python3",
+        "x.py",
+    )
+    assert wrapped.environment == {
+        "LC_ALL": "C",
+        "APPTAINERENV_LC_ALL": "C",
+        "SINGULARITYENV_LC_ALL": "C",
+    }
     assert wrapped.in_image
 
 
-def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> None:
+def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> (
+    None
+):
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
-    assert prefix == ("apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--pwd", "/", "/images/x.sif")
+    assert prefix == (
+        "apptainer",
+        "exec",
+        "--cleanenv",
+        "--env",
+        "PYTHONNOUSERSITE=1",
+        "--pwd",
+        "/",
+        "/images/x.sif",
+    )
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
 
-def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tmpdir_is_bound_beside_what_the_site_binds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("APPTAINER_BIND", "/scratch")
     monkeypatch.delenv("SINGULARITY_BIND", raising=False)
     own = {"APPTAINER_BIND": f"/scratch,{tmp_path}", "SINGULARITY_BIND": str(tmp_path)}
@@ -76,7 +109,9 @@ def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch:
     assert images_run.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
 
 
-def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None], tmp_path: Path) -> None:
+def test_either_runtime_will_do_and_apptainer_is_asked_first(
+    runtimes: Callable[..., None], tmp_path: Path
+) -> None:
     runtimes()
     with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
         image(str(tmp_path))
@@ -88,14 +123,18 @@ def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[
 
 
 @pytest.mark.parametrize("bind", ["", ":/x", "/:x", "/:/x:rx", "/,/x", "/nowhere-at-all:/x"])
-def test_binds_are_checked_before_anything_runs(runtimes: Callable[..., None], tmp_path: Path, bind: str) -> None:
+def test_binds_are_checked_before_anything_runs(
+    runtimes: Callable[..., None], tmp_path: Path, bind: str
+) -> None:
     runtimes("apptainer")
     (tmp_path / "x.sif").touch()
     with pytest.raises(UsageError, match="`bind`"):
         image(str(tmp_path / "x.sif"), [bind])
 
 
-def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(tmp_path: Path) -> None:
+def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(
+    tmp_path: Path,
+) -> None:
     sif = tmp_path / "x.sif"
     sif.write_text("one")
     plain = asked(tmp_path)
@@ -136,46 +175,67 @@ def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_i
     monkeypatch.setattr(tools, "has_package", lambda name: True)
     monkeypatch.setattr(nsys, "_BESIDE_DEBIAN", tmp_path / "none")
     monkeypatch.setattr(images_check, "has_libcuda", lambda: False)
-    with pytest.raises(ToolMissing, match=r"importer .* is not installed here, inside apptainer \(new.sif\)"):
+    with pytest.raises(
+        ToolMissing, match=r"importer .* is not installed here, inside apptainer \(new.sif\)"
+    ):
         check_tools(Nsys(), "cuda")
     importer = target.parent.parent / "host-linux-x64/QdstrmImporter"
     importer.parent.mkdir()
     importer.touch()
-    with pytest.raises(ToolMissing, match=r"libcuda.so.1 is not here, inside apptainer \(new.sif\).*--nv"):
+    with pytest.raises(
+        ToolMissing, match=r"libcuda.so.1 is not here, inside apptainer \(new.sif\).*--nv"
+    ):
         check_tools(Nsys(), "cuda")
 
 
 def test_the_word_python_means_the_python_of_the_image() -> None:
     assert program_words(("python", "train.py")) == ("python3", ("train.py",))
-    assert program_words(("/opt/conda/bin/python", "-u", "t.py")) == ("/opt/conda/bin/python", ("-u", "t.py"))
+    assert program_words(("/opt/conda/bin/python", "-u", "t.py")) == (
+        "/opt/conda/bin/python",
+        ("-u", "t.py"),
+    )
     assert program_words(("train.py",)) == (None, ("train.py",))
 
 
 def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> None:
     for base, *read in (
-        ("docker://site.example/a:1", "docker", "site.example/a:1"), ("python:3.11-slim", "docker", "python:3.11-slim"),
-        ("oras://x/y", "oras", "x/y"), (str(tmp_path), "localimage", str(tmp_path)),
-    ):  # fmt: skip
+        ("docker://site.example/a:1", "docker", "site.example/a:1"),
+        ("python:3.11-slim", "docker", "python:3.11-slim"),
+        ("oras://x/y", "oras", "x/y"),
+        (str(tmp_path), "localimage", str(tmp_path)),
+    ):
         assert definition.read_base(base) == tuple(read)
     with pytest.raises(UsageError, match="does not exist"):
         definition.read_base(str(tmp_path / "x.sif"))
 
 
-def test_definitions_are_the_golden_ones(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_are_the_golden_ones(
+    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(tools, "find", lambda name: None)
     monkeypatch.setattr(definition, "own_source", lambda: None)
-    plain = Definition("docker://site.example/pytorch:24.10", ("torch", "ncu"), post=("apt-get update",))
-    text = definition.render(plain, Path("perfctl.def"), version="1.2.3", command="perfctl image render\nFrom: x")
+    plain = Definition(
+        "docker://site.example/pytorch:24.10", ("torch", "ncu"), post=("apt-get update",)
+    )
+    text = definition.render(
+        plain, Path("perfctl.def"), version="1.2.3", command="perfctl image render\nFrom: x"
+    )
     golden("image-plain.def", text)
-    assert [line for line in text.splitlines() if line.startswith("From:")] == ["From: site.example/pytorch:24.10"]
+    assert [line for line in text.splitlines() if line.startswith("From:")] == [
+        "From: site.example/pytorch:24.10"
+    ]
 
 
-def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(tmp_path: Path) -> None:
+def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(
+    tmp_path: Path,
+) -> None:
     wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
-    made = Definition("python:3.11", ("torch",), source=wheel, wheels=tmp_path, pip_options=("--no-deps",))
+    made = Definition(
+        "python:3.11", ("torch",), source=wheel, wheels=tmp_path, pip_options=("--no-deps",)
+    )
     text = definition.render(made, Path("x.def"), version="1.2.3", command="x")
     place = "/opt/perfctl-install"
     assert f'"{wheel}" {place}/{wheel.name}' in text
@@ -185,7 +245,8 @@ def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(tmp
 def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkout where it runs from one; else a wheel or folder that pip recorded (PEP 610); else the release."""
+    """A checkout where it runs from one; else a wheel or folder that pip recorded (PEP 610); else
+    the release."""
     assert definition.own_source() == Path(__file__).resolve().parents[3]
     monkeypatch.setattr(definition, "_CHECKOUT", tmp_path / "site-packages" / "perfctl")
     wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
@@ -207,14 +268,20 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     assert definition._files(Definition(), "[ncu]", "1.2.3")[1] == "perfctl[ncu]==1.2.3"
 
 
-def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(tmp_path: Path) -> None:
+def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(
+    tmp_path: Path,
+) -> None:
     usual = definition.render(Definition(), tmp_path / "x.def", version="1.2.3", command="x")
     assert f"From: {definition.NGC}:" in usual
     assert "source[ncu,nvml]'" in usual
-    other = definition.render(Definition("python:3.11"), tmp_path / "x.def", version="1.2.3", command="x")
+    other = definition.render(
+        Definition("python:3.11"), tmp_path / "x.def", version="1.2.3", command="x"
+    )
     assert "source[torch,ncu,nvml]'" in other
     for text in (usual, other):
-        assert text.count("export PYTHONNOUSERSITE=1") == 2, "while it is built, and whenever it runs"
+        assert text.count("export PYTHONNOUSERSITE=1") == 2, (
+            "while it is built, and whenever it runs"
+        )
 
 
 def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
@@ -234,7 +301,10 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["image", "render", "--base", "python:3.11", "--extra", "torch,ncu", "--out", "my.def"]) == 0
+    assert (
+        run(["image", "render", "--base", "python:3.11", "--extra", "torch,ncu", "--out", "my.def"])
+        == 0
+    )
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Wrote my.def"
     assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
@@ -256,7 +326,11 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["torch", "-b", "4", *words]) == 2

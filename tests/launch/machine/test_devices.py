@@ -1,4 +1,5 @@
-"""Which places there are, who has them, and how a sweep uses several at a time. nvidia-smi is played by a script."""
+"""Which places there are, who has them, and how a sweep uses several at a time. nvidia-smi is
+played by a script."""
 
 from __future__ import annotations
 
@@ -24,14 +25,15 @@ from tests.launch.small_profiler import WRITES, asked
 ALLOWED = sorted(os.sched_getaffinity(0))
 SAYS_WHERE = (
     "import json, os, pathlib, sys; "
-    "seen = [sorted(os.sched_getaffinity(0)), os.environ.get('CUDA_VISIBLE_DEVICES'), os.getpid()]; "
-    "pathlib.Path(sys.argv[1]).write_text(json.dumps(seen))"
+    "seen = [sorted(os.sched_getaffinity(0)), os.environ.get('CUDA_VISIBLE_DEVICES'), "
+    "os.getpid()]; pathlib.Path(sys.argv[1]).write_text(json.dumps(seen))"
 )
 
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four pretend GPUs, two near cores 0-3 and 8-11 each other's hardware threads, two near the rest; a pretend /sys."""
+    """Four pretend GPUs, two near cores 0-3 and 8-11 each other's hardware threads, two near the
+    rest; a pretend /sys."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     lines = "".join(f"{n}, GPU-{n * 11}abc, 00000000:{n}5:00.0\\n" for n in range(4))
@@ -54,18 +56,27 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it(gpus: Path) -> None:
+def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it(
+    gpus: Path,
+) -> None:
     made = devices.places("0,1,2", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["0", "1", "2"]
     assert {place.environment["CUDA_DEVICE_ORDER"] for place in made} == {"PCI_BUS_ID"}
-    # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its four to itself.
-    assert [format_cores(place.cores or ()) for place in made] == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
+    # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its
+    # four to itself.
+    assert [format_cores(place.cores or ()) for place in made] == [
+        "0-1,8-9",
+        "2-3,10-11",
+        "4-7,12-15",
+    ]
     assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
     with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
         devices.places("0,4", gpus)
 
 
-def test_numbers_count_what_the_scheduler_left_visible(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_count_what_the_scheduler_left_visible(
+    gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(devices.VISIBLE, "2,3")
     made = devices.places("0,1", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["2", "3"]
@@ -74,7 +85,9 @@ def test_numbers_count_what_the_scheduler_left_visible(gpus: Path, monkeypatch: 
         devices.places("2", gpus)
 
 
-def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(gpus: Path, tmp_path: Path) -> None:
+def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(
+    gpus: Path, tmp_path: Path
+) -> None:
     assert [place.cores for place in devices.places("0,1", tmp_path)] == [None, None]
 
 
@@ -112,14 +125,19 @@ def test_core_lists_are_read_and_written_the_same() -> None:
     assert split_cores(frozenset({0}), 2) == [{0}, {0}]
 
 
-def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tmp_path: Path) -> None:
+def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
+    tmp_path: Path,
+) -> None:
     place = Place("GPU 0", locks=("gpu-0",))
     program = (
-        "import sys, time; from pathlib import Path; from perfctl.orchestrator.launch.machine.devices import Place, hold\n"
+        "import sys, time; from pathlib import Path; from "
+        "perfctl.orchestrator.launch.machine.devices import Place, hold\n"
         f"with hold([Place('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
         "    print('held', flush=True); time.sleep(600)"
     )
-    with subprocess.Popen((sys.executable, "-c", program), stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        (sys.executable, "-c", program), stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         said = f"GPU 0 is in use by another perfctl .process {other.pid}."
         with pytest.raises(UsageError, match=said), devices.hold([place], tmp_path):
@@ -135,7 +153,9 @@ PLACES = tuple(
 )
 
 
-def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order(tmp_path: Path) -> None:
+def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order(
+    tmp_path: Path,
+) -> None:
     request = asked(tmp_path, SAYS_WHERE, places=PLACES)
     told: list[tuple[int, str]] = []
     threads: set[threading.Thread] = set()
@@ -145,7 +165,11 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         threads.add(threading.current_thread())
 
     results = sweep.run(request, Listener(finished=finished))
-    assert [(result.batch_size, result.status) for result in results] == [(16, "ok"), (32, "ok"), (64, "ok")]
+    assert [(result.batch_size, result.status) for result in results] == [
+        (16, "ok"),
+        (32, "ok"),
+        (64, "ok"),
+    ]
     assert sorted(told) == [(16, "ok"), (32, "ok"), (64, "ok")]
     assert threads == {threading.main_thread()}
     for batch in (16, 32, 64):
@@ -160,17 +184,22 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
 def test_both_places_work_at_the_same_time(tmp_path: Path) -> None:
     meet = (
         "import pathlib, sys, time; here = pathlib.Path(sys.argv[1]); here.write_text('x'); "
-        "other = here.parent.parent / ('b32.part' if sys.argv[2] == '16' else 'b16.part') / here.name; "
-        "until = time.time() + 20\n"
+        "other = here.parent.parent / ('b32.part' if sys.argv[2] == '16' else 'b16.part') / "
+        "here.name; until = time.time() + 20\n"
         "while sys.argv[2] != '64' and not (\n"
         "    other.exists() or (other.parent.parent / other.parent.stem / here.name).exists()\n"
-        "):\n    assert time.time() < until\n    time.sleep(0.02)\nsys.exit(3 if sys.argv[2] == '32' else 0)"
+        "):\n    assert time.time() < until\n    time.sleep(0.02)\n"
+        "sys.exit(3 if sys.argv[2] == '32' else 0)"
     )
     results = sweep.run(asked(tmp_path, meet, places=PLACES), Listener())
-    assert [result.status for result in results] == ["ok", "failed", "ok"], "a failure does not stop the neighbour"
+    assert [result.status for result in results] == ["ok", "failed", "ok"], (
+        "a failure does not stop the neighbour"
+    )
 
 
-def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
+    tmp_path: Path,
+) -> None:
     request = asked(tmp_path, WRITES + "; import time; time.sleep(600)", places=PLACES)
     started: list[int] = []
 

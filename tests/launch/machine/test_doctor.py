@@ -11,16 +11,22 @@ from perfctl.orchestrator.launch.machine import devices, doctor, tools
 from perfctl.orchestrator.launch.machine.doctor import OK, WARNING, Finding
 
 
-def permissions(monkeypatch: pytest.MonkeyPatch, allowed: bool | None, root: bool) -> dict[str, Finding]:
+def permissions(
+    monkeypatch: pytest.MonkeyPatch, allowed: bool | None, root: bool
+) -> dict[str, Finding]:
     monkeypatch.setattr(doctor, "_counters_for_all", lambda: allowed)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     return {finding.name: finding for finding in doctor._permissions()}
 
 
-def test_counters_that_only_root_may_read_come_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_that_only_root_may_read_come_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = permissions(monkeypatch, allowed=False, root=False)["GPU counters"]
     assert (found.state, found.value) == (WARNING, "for root")
-    assert "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/" in (found.detail or "")
+    assert "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/" in (
+        found.detail or ""
+    )
     assert permissions(monkeypatch, allowed=False, root=True)["GPU counters"].state == OK
     assert permissions(monkeypatch, allowed=True, root=False)["GPU counters"].value == "for all"
 
@@ -30,7 +36,9 @@ def test_a_device_file_that_is_closed_comes_with_the_line_to_type(
 ) -> None:
     for name in ("nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-caps"):
         (tmp_path / name).touch()
-    assert [(one.name, one.state) for one in doctor._device_files(tmp_path)] == [("GPU device files", OK)]
+    assert [(one.name, one.state) for one in doctor._device_files(tmp_path)] == [
+        ("GPU device files", OK)
+    ]
     monkeypatch.setattr(os, "access", lambda path, mode: path.name != "nvidia0")
     (found,) = doctor._device_files(tmp_path)
     assert (found.state, found.value) == (WARNING, str(tmp_path / "nvidia0"))
@@ -38,7 +46,9 @@ def test_a_device_file_that_is_closed_comes_with_the_line_to_type(
     assert not list(doctor._device_files(tmp_path / "nowhere"))
 
 
-def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_locks_that_others_cannot_use_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
     assert permissions(monkeypatch, allowed=True, root=True)["GPU locks"].state == OK
     assert not (tmp_path / "gpus").exists(), "doctor changes nothing"

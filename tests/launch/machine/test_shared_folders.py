@@ -1,4 +1,5 @@
-"""Folders that others may write to (/tmp, a group's project): what they put there is neither followed nor trusted."""
+"""Folders that others may write to (/tmp, a group's project): what they put there is neither
+followed nor trusted."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "file"])
-def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(tmp_path: Path, victim: Path, kind: str) -> None:
+def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(
+    tmp_path: Path, victim: Path, kind: str
+) -> None:
     place = tmp_path / f"perfctl-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     if kind == "file":
@@ -60,9 +63,14 @@ def test_the_folder_of_locks_is_private_and_one_that_others_made_or_may_write_to
         devices._lock_folder(tmp_path)
 
 
-def test_locks_are_never_taken_and_records_never_written_through_a_link(tmp_path: Path, victim: Path) -> None:
+def test_locks_are_never_taken_and_records_never_written_through_a_link(
+    tmp_path: Path, victim: Path
+) -> None:
     (tmp_path / "gpu-0.lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), devices.hold([Place("GPU 0", locks=("gpu-0",))], tmp_path):
+    with (
+        pytest.raises(OSError, match="symbolic links"),
+        devices.hold([Place("GPU 0", locks=("gpu-0",))], tmp_path),
+    ):
         pass
     for name in (".lock", ".b16.lock"):
         (tmp_path / name).unlink(missing_ok=True)
@@ -88,9 +96,16 @@ def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Pat
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
-    die = "import os, sys; from pathlib import Path; from perfctl.orchestrator.actions import files\n"
-    die += "with files.replacing(Path(sys.argv[1]), force=True) as partial: partial.write_text('half'); os._exit(9)"
+def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_one_writes_stays(
+    tmp_path: Path,
+) -> None:
+    die = (
+        "import os, sys; from pathlib import Path; from perfctl.orchestrator.actions import files\n"
+    )
+    die += (
+        "with files.replacing(Path(sys.argv[1]), force=True) as partial: "
+        "partial.write_text('half'); os._exit(9)"
+    )
     subprocess.run([sys.executable, "-c", die, str(tmp_path / "page.html")], check=False)
     assert [path.name.startswith(".page.html-") for path in tmp_path.iterdir()] == [True]
     of_mine = tmp_path / ".page.html-notes.txt"
@@ -103,7 +118,9 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
     assert (tmp_path / "page.html").read_text() == "first"
 
 
-def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path: Path, victim: Path) -> None:
+def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(
+    tmp_path: Path, victim: Path
+) -> None:
     (tmp_path / "page.html").symlink_to(victim)
     with files.replacing(tmp_path / "page.html", force=True) as partial:
         partial.write_text("whole")
@@ -134,7 +151,8 @@ def test_the_temporary_folder_of_a_run_is_private(tmp_path: Path, deep: bool) ->
 def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever TMPDIR is: ncu's own lock lies there, and a private one would hide it from the others."""
+    """Whatever TMPDIR is: ncu's own lock lies there, and a private one would hide it from
+    the others."""
     shared, own = tmp_path / "gpus", tmp_path / "mine"
     own.mkdir(mode=0o700)
     monkeypatch.setenv("TMPDIR", str(own))
@@ -142,7 +160,9 @@ def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
     monkeypatch.setattr(devices, "_lock_folder", lambda: own)
     before = os.umask(0o077)
     try:
-        with devices.hold([Place("GPU 0", locks=("gpu-GPU-0abc",)), Place("cores 1", locks=("core-1",))]):
+        with devices.hold(
+            [Place("GPU 0", locks=("gpu-GPU-0abc",)), Place("cores 1", locks=("core-1",))]
+        ):
             assert [path.name for path in shared.iterdir()] == ["gpu-GPU-0abc.lock"]
             assert [path.name for path in own.iterdir()] == ["core-1.lock"]
             assert (mode(shared), mode(shared / "gpu-GPU-0abc.lock")) == (0o1777, 0o666)
@@ -151,8 +171,11 @@ def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
-def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second user may not write the first one's file (as fs.protected_regular has it), and locks it all the same."""
+def test_two_users_of_one_gpu_meet_at_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second user may not write the first one's file (as fs.protected_regular has it), and
+    locks it all the same."""
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_mode & 0o777 == 0o700:  # of pytest, and of each of its workers

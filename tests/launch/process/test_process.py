@@ -23,7 +23,8 @@ from tests.launch.programs import STUBBORN_DAEMON, run, run_python, wait_until
 
 
 def test_output_is_added_to_files_and_the_exit_code_comes_back(tmp_path, monkeypatch):
-    """stdin is empty, the session its own, and the guardian goes with the run. perfctl under perfctl keeps both marks."""
+    """stdin is empty, the session its own, and the guardian goes with the run. perfctl under
+    perfctl keeps both marks."""
     monkeypatch.setenv(watchdog.VARIABLE, "outer")
     before = children()
     code = (
@@ -51,11 +52,15 @@ def children() -> set[str]:
 def test_a_deep_tmpdir_still_has_room_for_a_socket(tmp_path):
     deep = tmp_path / ("x" * 120)
     deep.mkdir()
-    with pytest.raises(OSError, match="AF_UNIX path too long"), socket.socket(socket.AF_UNIX) as own:
+    with (
+        pytest.raises(OSError, match="AF_UNIX path too long"),
+        socket.socket(socket.AF_UNIX) as own,
+    ):
         own.bind(str(deep / "tmp" / "listener"))
     code = (
-        "import os, socket; name = os.path.join(os.environ['TMPDIR'], 'pymp-12345678', 'listener-12345678'); "
-        "os.mkdir(os.path.dirname(name)); socket.socket(socket.AF_UNIX).bind(name); print(os.environ['TMPDIR'])"
+        "import os, socket; name = os.path.join(os.environ['TMPDIR'], 'pymp-12345678', "
+        "'listener-12345678'); os.mkdir(os.path.dirname(name)); "
+        "socket.socket(socket.AF_UNIX).bind(name); print(os.environ['TMPDIR'])"
     )
     outcome = run_python(deep, code)
     assert outcome.exit_code == 0, outcome.stderr.read_text()
@@ -86,7 +91,9 @@ def test_what_is_not_there_or_no_program_is_named(tmp_path):
 
 def test_a_time_limit_ends_a_stubborn_program_and_its_daemon(tmp_path, processes):
     started = time.monotonic()
-    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=3.0, grace_s=0.3)
+    outcome = run_python(
+        tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=3.0, grace_s=0.3
+    )
     assert (outcome.exit_code, outcome.timed_out) == (None, True)
     assert outcome.stdout.read_text() == "ready\n"
     assert processes.alive() == []
@@ -105,8 +112,13 @@ def test_a_program_that_is_out_of_time_may_finish_writing(tmp_path, processes):
 
 
 def test_a_wrapper_that_dies_at_once_does_not_cut_the_tool_short(tmp_path, processes):
-    tool = "trap 'sleep 0.5; echo report written; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=3.0)
+    tool = (
+        "trap 'sleep 0.5; echo report written; exit 0' TERM; echo ready; while :; do sleep 0.05; "
+        "done"
+    )
+    outcome = run(
+        tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=3.0
+    )
     assert outcome.stdout.read_text() == "ready\nreport written\n"
 
 
@@ -123,7 +135,8 @@ WIPED = (
     "    os.setsid()\n"
     "    if os.fork() == 0:\n"
     "        os.closerange(0, 64)\n"
-    "        os.execve(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(600)', sys.argv[1]], {})\n"
+    "        os.execve(sys.executable, [sys.executable, '-S', '-c', 'import time; "
+    "time.sleep(600)', sys.argv[1]], {})\n"
     "    os._exit(0)\n"
     "os.wait()\n"
     "time.sleep(float(sys.argv[2]))\n"
@@ -152,7 +165,9 @@ def named(text: str) -> list[str]:
     return found
 
 
-def test_a_daemon_that_wiped_its_environment_is_ended_too_and_what_is_none_of_the_runs_is_left_alone(tmp_path):
+def test_a_daemon_that_wiped_its_environment_is_ended_too_and_what_is_none_of_the_runs_is_left_alone(
+    tmp_path,
+):
     mark, other = f"wiped-{uuid.uuid4().hex}", f"other-{uuid.uuid4().hex}"
     code = (sys.executable, "-S", "-c", "import time; time.sleep(600)", other)
     with subprocess.Popen(code, start_new_session=True) as before:
@@ -187,7 +202,8 @@ def test_killing_perfctl_ends_a_daemon_that_wiped_its_environment(tmp_path, proc
 def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):
     code = (
         "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)', {processes.token!r}], "
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)', "
+        f"{processes.token!r}], "
         "env={}, start_new_session=True); print('ready', flush=True); time.sleep(600)"
     )
     run_python(tmp_path, code, processes=processes, timeout_s=1.0, grace_s=0.0)

@@ -24,10 +24,13 @@ print('==PROF== Profiling "gemm" - 0: 0%....100% - 3 passes', flush=True)
 print('==PROF== Profiling "my_all_gather" - 1: 0%', flush=True)
 time.sleep(600)
 """
-"""As ncu does under a collective whose peers wait elsewhere: it prints that it begins a launch, and nothing more."""
+"""As ncu does under a collective whose peers wait elsewhere: it prints that it begins a launch, and
+nothing more."""
 
 
-def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(tmp_path, processes, make_request):
+def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
+    tmp_path, processes, make_request
+):
     began = time.monotonic()
     stall = Stall(2.0, after=PROFILING)
     outcome = run_python(tmp_path, NCU_HANGS, "2.5", processes=processes, stall=stall, grace_s=0.2)
@@ -37,9 +40,13 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(tmp
     verdict = Ncu().judge(make_request("cuda"), (outcome,))
     assert (verdict.status, verdict.reason) == (
         "failed",
-        "stopped, because its output and files did not change for 2 s (`stall`). The last line was: ==PROF== Profiling "
-        '"my_all_gather" - 1: 0%. A kernel that waits for other ranks can never be replayed: leave it out by name, or count '
-        "with one rank",
+        (
+            "stopped, because its output and files did not change for 2 s (`stall`). The last line "
+            "was: ==PROF== Profiling "
+            '"my_all_gather" - 1: 0%. A kernel that waits for other ranks can never be replayed: '
+            "leave it out by name, or count "
+            "with one rank"
+        ),
     )
 
 
@@ -49,7 +56,9 @@ def test_output_and_growing_files_are_progress_and_the_samples_of_the_run_are_no
     sampling = Sampling(0.02, tmp_path, False)
     outcome = run_python(tmp_path, code, stall=Stall(2.0), sampling=sampling)
     assert (outcome.exit_code, outcome.stalled_s) == (0, None)
-    outcome = run_python(tmp_path, "import time; time.sleep(600)", stall=Stall(1.0), sampling=sampling, grace_s=0.2)
+    outcome = run_python(
+        tmp_path, "import time; time.sleep(600)", stall=Stall(1.0), sampling=sampling, grace_s=0.2
+    )
     assert outcome.stalled_s == 1.0
 
 
@@ -74,7 +83,11 @@ MIB = 2**20
         (("nsys", "profile", "python"), 0, 15.0),
         (("/usr/bin/ncu", "--export", "x"), 800 * MIB, 15 + 400.0),
         (("apptainer", "exec", "x.sif", "nsys", "profile"), 100 * MIB, 15 + 50.0),
-        (("python", "-m", "perfctl.workloads", "--under", '["ncu", "--nvtx"]'), 100 * MIB, 15 + 50.0),
+        (
+            ("python", "-m", "perfctl.workloads", "--under", '["ncu", "--nvtx"]'),
+            100 * MIB,
+            15 + 50.0,
+        ),
         (("nsys", "profile"), 10**13, progress.LONGEST_S),
     ],
 )

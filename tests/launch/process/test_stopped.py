@@ -16,9 +16,15 @@ from tests.launch.programs import STUBBORN_DAEMON, wait_until
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_perfctl_ends_everything_and_is_told(tmp_path, processes, number):
     driver = processes.start_perfctl(
-        tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600",
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests themselves may run under nohup
-    )  # fmt: skip
+        tmp_path,
+        sys.executable,
+        "-S",
+        "-c",
+        STUBBORN_DAEMON,
+        "600",
+        # the tests themselves may run under nohup
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     processes.wait_for(2)
     driver.send_signal(number)
     said, _ = driver.communicate(timeout=600.0)
@@ -28,7 +34,9 @@ def test_a_signal_to_perfctl_ends_everything_and_is_told(tmp_path, processes, nu
 
 
 def test_a_second_signal_cuts_the_grace_short(tmp_path, processes):
-    driver = processes.start_perfctl(tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600", grace="600")
+    driver = processes.start_perfctl(
+        tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600", grace="600"
+    )
     processes.wait_for(2)
     driver.send_signal(signal.SIGINT)
     time.sleep(0.5)

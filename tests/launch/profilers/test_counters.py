@@ -1,5 +1,6 @@
-"""Which counters ncu is asked for: by its own list, for the GPU that is used, where it will run. ncu and nvidia-smi are
-played by scripts, and by the installed ncu, which needs no GPU to list a chip."""
+"""Which counters ncu is asked for: by its own list, for the GPU that is used, where it will run.
+ncu and nvidia-smi are played by scripts, and by the installed ncu, which needs no GPU to list
+a chip."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import pytest
 
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
-from perfctl.orchestrator.launch.profilers.counters import CORE, PORTABLE, choose, flops, query, read_metrics
+from perfctl.orchestrator.launch.profilers.counters import (
+    CORE,
+    PORTABLE,
+    choose,
+    flops,
+    query,
+    read_metrics,
+)
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 
 PATH = "sm__ops_path_tensor_"
@@ -35,28 +43,59 @@ smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
 
 def test_only_counters_of_the_chip_are_asked_for_and_the_three_of_fp32_always():
     assert flops(read_metrics(QUERY)) == (
-        *CORE[:3], "sm__inst_executed_pipe_tensor.sum", "gpu__time_duration.sum", "dram__bytes_read.sum",
-        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum", f"{PATH}src_fp16_dst_fp32.sum",
+        *CORE[:3],
+        "sm__inst_executed_pipe_tensor.sum",
+        "gpu__time_duration.sum",
+        "dram__bytes_read.sum",
+        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum",
+        f"{PATH}src_fp16_dst_fp32.sum",
         "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
-    )  # fmt: skip
+    )
     assert [name.split("_op_")[1][:4] for name in CORE[:3]] == ["fadd", "fmul", "ffma"]
 
 
 def test_each_tensor_type_is_asked_for_once():
-    names = {"fp16", "fp16_dst_fp16", "fp16_dst_fp32", "fp64", "fp8_sparsity_on", "fp8_sparsity_off", "int8"}
+    names = {
+        "fp16",
+        "fp16_dst_fp16",
+        "fp16_dst_fp32",
+        "fp64",
+        "fp8_sparsity_on",
+        "fp8_sparsity_off",
+        "int8",
+    }
     wanted = names - {"fp16"}  # the sum of the two forms that say what they add up to
     asked = flops(frozenset(f"{PATH}src_{name}" for name in names))
-    assert {name for name in asked if "ops_path" in name} == {f"{PATH}src_{name}.sum" for name in wanted}
+    assert {name for name in asked if "ops_path" in name} == {
+        f"{PATH}src_{name}.sum" for name in wanted
+    }
 
 
 def test_blackwell_has_its_tensor_pipe_in_parts_and_instructions_of_tensor_memory():
     pipe = "sm__inst_executed_pipe_tensor_subpipe_"
-    known = {f"{pipe}hmma", f"{pipe}imma", f"{pipe}hmma_op_hmma", "sm__pipe_tensor_subpipe_hmma_cycles_active"}
+    known = {
+        f"{pipe}hmma",
+        f"{pipe}imma",
+        f"{pipe}hmma_op_hmma",
+        "sm__pipe_tensor_subpipe_hmma_cycles_active",
+    }
     fp8 = f"{PATH}op_utcqmma_src_fp8_dst_fp32"
-    known |= {fp8, f"{fp8}_sparsity_on", f"{fp8}_sparsity_off", f"{fp8}_realtime", f"{PATH}op_hmma_src_fp16_dst_fp32"}
+    known |= {
+        fp8,
+        f"{fp8}_sparsity_on",
+        f"{fp8}_sparsity_off",
+        f"{fp8}_realtime",
+        f"{PATH}op_hmma_src_fp16_dst_fp32",
+    }
     asked = flops(frozenset(known))
-    assert [name for name in asked if "tensor" in name] == [f"{pipe}hmma.sum", f"{pipe}imma.sum", f"{fp8}.sum"]
-    assert "sm__inst_executed_pipe_tensor.sum" in flops(frozenset({"dram__bytes_read"})), "some tensor counter always"
+    assert [name for name in asked if "tensor" in name] == [
+        f"{pipe}hmma.sum",
+        f"{pipe}imma.sum",
+        f"{fp8}.sum",
+    ]
+    assert "sm__inst_executed_pipe_tensor.sum" in flops(frozenset({"dram__bytes_read"})), (
+        "some tensor counter always"
+    )
 
 
 def test_the_portable_list_is_whole():
@@ -65,13 +104,17 @@ def test_the_portable_list_is_whole():
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A node with a V100, an A100 in two MIG instances, and a Blackwell that its ncu does not know by the chip's name."""
+    """A node with a V100, an A100 in two MIG instances, and a Blackwell that its ncu does not know
+    by the chip's name."""
     folder = tmp_path / "bin"
     folder.mkdir()
     chips = "index,compute_cap) printf '0, 7.0\\n1, 8.0\\n2, 10.3\\n';;"
     cards = "".join(f"{n}, GPU-{n}{n}-aa, 00000000:{n}5:00.0\\n" for n in range(3))
     listed = "GPU 1: NVIDIA A100 (UUID: GPU-11-aa)\\n  MIG 3g.20gb Device 0: (UUID: MIG-77-bb)\\n"
-    smi = f"#!/bin/sh\ncase $1 in --query-gpu={chips}\n--list-gpus) printf '{listed}';;\n*) printf '{cards}';; esac\n"
+    smi = (
+        f"#!/bin/sh\ncase $1 in --query-gpu={chips}\n--list-gpus) printf '{listed}';;\n"
+        f"*) printf '{cards}';; esac\n"
+    )
     for name, text in (("nvidia-smi", smi), ("ncu", NCU)):
         program = folder / name
         program.write_text(text)
@@ -99,14 +142,34 @@ esac
 @pytest.mark.parametrize(
     ("visible", "has", "reason"),
     [
-        (None, "pipe_tensor.sum", "those that ncu lists for chip gv100 (GPU 0, compute capability 7.0)"),
-        ("1,0", "src_tf32_dst_fp32.sum", "those that ncu lists for chip ga100 (GPU 1, compute capability 8.0)"),
-        ("GPU-11", "src_tf32_dst_fp32.sum", "those that ncu lists for chip ga100 (GPU GPU-11, compute capability 8.0)"),
-        ("MIG-77-bb", "src_tf32_dst_fp32.sum", "those that ncu lists for chip ga100 (GPU MIG-77-bb, compute capability 8.0)"),
+        (
+            None,
+            "pipe_tensor.sum",
+            "those that ncu lists for chip gv100 (GPU 0, compute capability 7.0)",
+        ),
+        (
+            "1,0",
+            "src_tf32_dst_fp32.sum",
+            "those that ncu lists for chip ga100 (GPU 1, compute capability 8.0)",
+        ),
+        (
+            "GPU-11",
+            "src_tf32_dst_fp32.sum",
+            "those that ncu lists for chip ga100 (GPU GPU-11, compute capability 8.0)",
+        ),
+        (
+            "MIG-77-bb",
+            "src_tf32_dst_fp32.sum",
+            "those that ncu lists for chip ga100 (GPU MIG-77-bb, compute capability 8.0)",
+        ),
         ("MIG-GPU-11-aa/1/0", "src_tf32_dst_fp32.sum", "chip ga100"),
-        ("2", "subpipe_hmma.sum", "those that ncu lists for the device itself (GPU 2, compute capability 10.3)"),
+        (
+            "2",
+            "subpipe_hmma.sum",
+            "those that ncu lists for the device itself (GPU 2, compute capability 10.3)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_counters_are_those_of_the_gpu_that_the_program_sees(machine, visible, has, reason):
     found = choose("flops", visible)
     assert found.queried
@@ -127,8 +190,8 @@ def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
     found = choose("flops", "9")
     assert (found.names, found.queried) == (PORTABLE, False)
     assert found.reason == (
-        "the portable list, because ncu lists no counters for GPU 9, of unknown compute capability (ncu --query-metrics "
-        "--devices 0: exit code 1, no output)"
+        "the portable list, because ncu lists no counters for GPU 9, of unknown compute capability "
+        "(ncu --query-metrics --devices 0: exit code 1, no output)"
     )
 
 
@@ -141,12 +204,17 @@ def test_a_query_that_takes_too_long_is_said(machine, monkeypatch):
 
 def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
     runtime = tmp_path / "apptainer"
-    runtime.write_text('#!/bin/sh\nshift 2\necho "$@" >&2\n[ "$3 $4" = "--chips ga100" ] && '
-                       'echo "sm__ops_path_tensor_src_bf16_dst_fp32 Counter of the image"\n')  # fmt: skip
+    runtime.write_text(
+        '#!/bin/sh\nshift 2\necho "$@" >&2\n[ "$3 $4" = "--chips ga100" ] && '
+        'echo "sm__ops_path_tensor_src_bf16_dst_fp32 Counter of the image"\n'
+    )
     runtime.chmod(0o755)
     (machine / "ncu").unlink()
     found = choose("flops", "1", (str(runtime), "exec", "x.sif"))
-    assert found.reason == "those that ncu in the image lists for chip ga100 (GPU 1, compute capability 8.0)"
+    assert (
+        found.reason
+        == "those that ncu in the image lists for chip ga100 (GPU 1, compute capability 8.0)"
+    )
     assert f"{PATH}src_bf16_dst_fp32.sum" in found.names
 
 

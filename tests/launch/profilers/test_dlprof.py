@@ -1,4 +1,5 @@
-"""DLProf can no longer be installed, so its argument lists are compared whole, and its output is hand-written."""
+"""DLProf can no longer be installed, so its argument lists are compared whole, and its output is
+hand-written."""
 
 from __future__ import annotations
 
@@ -17,26 +18,57 @@ def test_simple_mode(make_request):
     part = request.paths.part
     (profile,) = DLProf().commands(request)
     assert profile.argv == (
-        "dlprof", "--mode=simple", "--reports=summary,iteration,kernel", "--formats=csv",
-        f"--output_path={part}/report.dlprof", "--force=true",
+        "dlprof",
+        "--mode=simple",
+        "--reports=summary,iteration,kernel",
+        "--formats=csv",
+        f"--output_path={part}/report.dlprof",
+        "--force=true",
         "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none",
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "nvtx", "--window", "none", "--steps", "2",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "nvtx",
+        "--window",
+        "none",
+        "--steps",
+        "2",
+    )
 
 
 def test_pytorch_mode_over_some_iterations(make_request):
-    asked = DLProf(mode="pytorch", reports=("summary", "detail"), iter_start=5, iter_stop=14, extra=("--delay=1",))
+    asked = DLProf(
+        mode="pytorch",
+        reports=("summary", "detail"),
+        iter_start=5,
+        iter_stop=14,
+        extra=("--delay=1",),
+    )
     argv = asked.commands(make_request("cuda"))[0].argv
     part = make_request("cuda").paths.part
     assert argv[: argv.index("/opt/python")] == (
-        "dlprof", "--mode=pytorch", "--reports=summary,detail", "--formats=csv", "--iter_start=5", "--iter_stop=14",
-        f"--output_path={part}/report.dlprof", "--force=true",
-        "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none", "--delay=1",
-    )  # fmt: skip
+        "dlprof",
+        "--mode=pytorch",
+        "--reports=summary,detail",
+        "--formats=csv",
+        "--iter_start=5",
+        "--iter_stop=14",
+        f"--output_path={part}/report.dlprof",
+        "--force=true",
+        "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none",
+        "--delay=1",
+    )
 
 
-@pytest.mark.parametrize("options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}])
+@pytest.mark.parametrize(
+    "options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}]
+)
 def test_what_dlprof_does_not_know_and_a_cpu_are_refused(make_request, options):
     with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):
         DLProf(**options)

@@ -1,4 +1,5 @@
-"""A real Apptainer image, built from the definition that perfctl renders, and real sweeps inside it."""
+"""A real Apptainer image, built from the definition that perfctl renders, and real sweeps
+inside it."""
 
 from __future__ import annotations
 
@@ -24,22 +25,31 @@ pytestmark = pytest.mark.xdist_group("nsys")
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 TRAIN = (
-    "import sys, torch\nnet = torch.nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-    "for _ in range(6):\n    opt.zero_grad(); net(torch.ones(int(sys.argv[1]), 4)).sum().backward(); opt.step()\n"
+    "import sys, torch\nnet = torch.nn.Linear(4, 2)\nopt = torch.optim.SGD(net.parameters(), "
+    "lr=0.1)\n"
+    "for _ in range(6):\n    opt.zero_grad(); net(torch.ones(int(sys.argv[1]), "
+    "4)).sum().backward(); opt.step()\n"
 )
 
 
 def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (sys.executable, "-m", "perfctl", *words), cwd=folder, capture_output=True, text=True, timeout=600, check=False,
+        (sys.executable, "-m", "perfctl", *words),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+    )
 
 
 def torch_from_here() -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and variables that lend this machine's torch to the image."""
     packages = str(image_root.site_packages())
-    return ("--bind", packages, "--bind", f"{LIBRARIES}:{LIBRARIES}:ro"), {"APPTAINERENV_PYTHONPATH": packages}
+    return ("--bind", packages, "--bind", f"{LIBRARIES}:{LIBRARIES}:ro"), {
+        "APPTAINERENV_PYTHONPATH": packages
+    }
 
 
 def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_image(
@@ -47,7 +57,9 @@ def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_i
 ) -> None:
     binds, variables = torch_from_here()
     (tmp_path / "a b").mkdir()
-    (tmp_path / "train.py").write_text(TRAIN + "import pathlib; pathlib.Path('where.txt').write_text(sys.prefix)\n")
+    (tmp_path / "train.py").write_text(
+        TRAIN + "import pathlib; pathlib.Path('where.txt').write_text(sys.prefix)\n"
+    )
     sweep = ("-b", "2", "--steps", "2", "--warmup", "1", "--device", "cpu", "--out", "a b/runs")
     words = ("torch", "--image", str(image), *binds, *sweep, "--", "python", "train.py", "{batch}")
     done = perfctl(tmp_path, *words, **variables)
@@ -69,7 +81,18 @@ def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path
         pytest.skip("Debian's nsys is not installed here (scripts/setup/install_nsight_debian.sh)")
     binds, variables = torch_from_here()
     variables["APPTAINERENV_PREPEND_PATH"] = str(Path(found).resolve().parent)
-    words = ("-b", "2", "--steps", "1", "--warmup", "1", "--device", "cpu", "--bind", "/usr/lib/nsight-systems")
+    words = (
+        "-b",
+        "2",
+        "--steps",
+        "1",
+        "--warmup",
+        "1",
+        "--device",
+        "cpu",
+        "--bind",
+        "/usr/lib/nsight-systems",
+    )
     done = perfctl(tmp_path, "nsys", "--image", str(image), *binds, *words, **variables)
     assert done.returncode == 0, done.stderr
     folder = next(tmp_path.glob("perfctl-runs/nsys-*/b2"))
@@ -88,21 +111,49 @@ def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
     inside = cluster.having(variables)
     home, store = tmp_path / "a b", tmp_path / "stores" / "all.db"
     plan = inside.render(
-        home, "torch", "--image", image, *binds, "-b", "2,4", "--steps", "2", "--warmup", "1", "--device", "cpu",
-        "--gres", "gpu:1", "--srun", "--store", store, "--", "python", "../programs/train.py", "{batch}",
-    )  # fmt: skip
+        home,
+        "torch",
+        "--image",
+        image,
+        *binds,
+        "-b",
+        "2,4",
+        "--steps",
+        "2",
+        "--warmup",
+        "1",
+        "--device",
+        "cpu",
+        "--gres",
+        "gpu:1",
+        "--srun",
+        "--store",
+        store,
+        "--",
+        "python",
+        "../programs/train.py",
+        "{batch}",
+    )
     inside.perfctl(home, "slurm", "submit", plan.folder)
     wait_until(lambda: ended(plan), "two tasks and their gather job")
-    assert rows(store) == [("torch", 2, "ok"), ("torch", 4, "ok")], (plan.folder / "task-0.log").read_text()
+    assert rows(store) == [("torch", 2, "ok"), ("torch", 4, "ok")], (
+        plan.folder / "task-0.log"
+    ).read_text()
     for task in plan.tasks:
         record = json.loads((plan.runs(task)[0] / "run.json").read_text())
         assert record["environment"]["image"] == "perfctl.sif"
-        assert not any("exec" in word for word in record["commands"][0]), "perfctl itself was inside, not around it"
-    assert "squeue is not installed here" in (plan.folder / "gather.log").read_text(), "the gather job was inside, too"
+        assert not any("exec" in word for word in record["commands"][0]), (
+            "perfctl itself was inside, not around it"
+        )
+    assert "squeue is not installed here" in (plan.folder / "gather.log").read_text(), (
+        "the gather job was inside, too"
+    )
     assert (store.parent / "perfctl-report.html").stat().st_size > 10_000
 
 
-def test_what_the_image_lacks_is_said_in_one_line_before_anything_runs(image: Path, tmp_path: Path) -> None:
+def test_what_the_image_lacks_is_said_in_one_line_before_anything_runs(
+    image: Path, tmp_path: Path
+) -> None:
     for profiler, name, lacks in (
         ("torch", image, "torch is not installed in the image perfctl.sif"),
         ("nsys", image, "nsys is not installed in the image perfctl.sif"),
@@ -119,7 +170,9 @@ def test_without_the_drivers_library_a_gpu_sweep_is_refused(image: Path, tmp_pat
         pytest.skip("the driver's library is installed here, and --nv brings it in")
     packages = str(image_root.site_packages())
     words = ("--bind", packages, "--device", "cuda", "-b", "2")
-    done = perfctl(tmp_path, "torch", "--image", str(image), *words, APPTAINERENV_PYTHONPATH=packages)
+    done = perfctl(
+        tmp_path, "torch", "--image", str(image), *words, APPTAINERENV_PYTHONPATH=packages
+    )
     assert done.returncode == 1
     assert "libcuda.so.1 is not in the image perfctl.sif" in done.stderr
 
@@ -149,9 +202,11 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
     ):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("APPTAINERENV_MINE", "a b")
-    monkeypatch.setenv("APPTAINERENV_PYTHONUSERBASE", str(home / ".local"))  # the runtime sets HOME from /etc/passwd
+    # the runtime sets HOME from /etc/passwd
+    monkeypatch.setenv("APPTAINERENV_PYTHONUSERBASE", str(home / ".local"))
     asks = (
-        "import importlib.util, json, os, pathlib; print(json.dumps([os.environ.get('LD_LIBRARY_PATH', '').count('/host'), "
+        "import importlib.util, json, os, pathlib; "
+        "print(json.dumps([os.environ.get('LD_LIBRARY_PATH', '').count('/host'), "
         "*map(os.environ.get, ('CUDA_VISIBLE_DEVICES', 'MY_TOKEN', 'MINE')), "
         "pathlib.Path(os.environ['SCRATCH'], 'data.bin').exists(), "
         "importlib.util.find_spec('of_the_home_folder') is not None]))"
@@ -163,7 +218,12 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
         )
         out = tmp_path / name
         process_run.run(
-            command, cwd=tmp_path, stdout=out, stderr=tmp_path / "e", scratch=tmp_path / "tmp", timeout_s=100
+            command,
+            cwd=tmp_path,
+            stdout=out,
+            stderr=tmp_path / "e",
+            scratch=tmp_path / "tmp",
+            timeout_s=100,
         )
         return json.loads(out.read_text() or (tmp_path / "e").read_text())
 
@@ -173,18 +233,30 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
     assert answers("asked for", base) == [0, "1", None, "a b", True, True]
 
 
-def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(image: Path, tmp_path: Path) -> None:
+def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(
+    image: Path, tmp_path: Path
+) -> None:
     program = (
         "import os, pathlib, signal, sys, time\n"
-        "def stop(number, frame):\n    pathlib.Path('stopped').write_text(os.environ['TMPDIR']); sys.exit(3)\n"
+        "def stop(number, frame):\n    pathlib.Path('stopped').write_text(os.environ['TMPDIR']); "
+        "sys.exit(3)\n"
         "signal.signal(signal.SIGTERM, stop)\n"
-        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\ntime.sleep(600)"
+        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\n"
+        "time.sleep(600)"
     )
     deep = tmp_path / ("d" * 40) / ("e" * 40)  # TMPDIR is reached through a link then
-    command = run.image(str(image)).wrap(Command(("python3", "-c", program), "profile"), (deep,), tmp_path)
+    command = run.image(str(image)).wrap(
+        Command(("python3", "-c", program), "profile"), (deep,), tmp_path
+    )
     began = time.monotonic()
     outcome = process_run.run(
-        command, cwd=tmp_path, stdout=tmp_path / "o", stderr=tmp_path / "e", scratch=deep, timeout_s=5, grace_s=10
+        command,
+        cwd=tmp_path,
+        stdout=tmp_path / "o",
+        stderr=tmp_path / "e",
+        scratch=deep,
+        timeout_s=5,
+        grace_s=10,
     )
     assert outcome.timed_out and time.monotonic() - began < 120
     assert (tmp_path / "pid").exists(), (tmp_path / "e").read_text()

@@ -1,4 +1,5 @@
-"""What holds for all profilers: the list, missing tools, the line that a dry run prints, light imports."""
+"""What holds for all profilers: the list, missing tools, the line that a dry run prints,
+light imports."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
 def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
     arguments = ("a b", "$HOME", "it's", "", "*", "--metrics=x;y")
     show = "import os, sys; print(sys.argv[1:], os.environ['LC_ALL'])"
-    line = printable(Command((sys.executable, "-c", show, *arguments), "profile", {"LC_ALL": "C; ls", "A": "$B"}))
+    line = printable(
+        Command((sys.executable, "-c", show, *arguments), "profile", {"LC_ALL": "C; ls", "A": "$B"})
+    )
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout == f"{list(arguments)} C; ls\n"
     assert shlex.split(line)[:2] == ["A=$B", "LC_ALL=C; ls"]
@@ -53,9 +56,10 @@ def test_a_printed_command_does_in_a_shell_what_the_argument_list_says():
 
 def test_starting_perfctl_imports_nothing_heavy():
     code = (
-        "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch.machine import doctor as found; "
-        "found.examine(); found.host_facts(); "
-        "print([name for name in ('torch', 'numpy', 'pandas', 'perfctl.parsers') if name in sys.modules])"
+        "import sys, perfctl.orchestrator.launch; from perfctl.orchestrator.launch.machine import "
+        "doctor as found; found.examine(); found.host_facts(); "
+        "print([name for name in ('torch', 'numpy', 'pandas', 'perfctl.parsers') if name in "
+        "sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -93,7 +97,16 @@ def test_on_a_bare_machine_replay_works_and_the_rest_says_what_it_needs(bare_mac
     found = findings()
     assert found["perfctl replay"].state == "ok"
     assert all(finding.state == "ok" or finding.detail for finding in found.values())
-    for name in ("GPU", "nsys", "ncu", "torch", "perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
+    for name in (
+        "GPU",
+        "nsys",
+        "ncu",
+        "torch",
+        "perfctl torch",
+        "perfctl nsys",
+        "perfctl ncu",
+        "perfctl dlprof",
+    ):
         assert found[name].state == "missing"
         assert found[name].detail
 
@@ -102,7 +115,9 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     row = "0, NVIDIA A100-SXM4-40GB, 8.0, 40960 MiB, 535.104.05\n"
     nsys_said = "NVIDIA Nsight Systems version 2022.4.2.1-df9881f\n"
     answers = {"nvidia-smi": row, "nsys": nsys_said, "ncu": "Version 2022.3.0.0\n"}
-    monkeypatch.setattr(tools, "find", lambda program: str(tmp_path / program) if program in answers else None)
+    monkeypatch.setattr(
+        tools, "find", lambda program: str(tmp_path / program) if program in answers else None
+    )
     monkeypatch.setattr(tools, "output", lambda path, *rest: answers[Path(path).name])
     monkeypatch.setattr(doctor, "_package_version", lambda name: "2.15.0")
     monkeypatch.setattr(doctor, "_torch_has_cuda", lambda: True)

@@ -1,4 +1,5 @@
-"""Whole argument lists, counters and ranges, and verdicts from what ncu 2022.3 says and leaves behind."""
+"""Whole argument lists, counters and ranges, and verdicts from what ncu 2022.3 says and
+leaves behind."""
 
 from __future__ import annotations
 
@@ -25,21 +26,57 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
     part = request.paths.part
     profile, table = Ncu(metrics="fadd").commands(request)
     assert profile.argv == (
-        "ncu", "--force-overwrite", "--export", f"{part}/report.ncu-rep", "--nvtx", "--target-processes", "all",
-        "--profile-from-start", "off", "--clock-control", "base", "--cache-control", "all",
-        "--metrics", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "--kernel-name", ncu.kernel_filter(None),
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "nvtx", "--window", "cuda", "--steps", "2",
-    )  # fmt: skip
+        "ncu",
+        "--force-overwrite",
+        "--export",
+        f"{part}/report.ncu-rep",
+        "--nvtx",
+        "--target-processes",
+        "all",
+        "--profile-from-start",
+        "off",
+        "--clock-control",
+        "base",
+        "--cache-control",
+        "all",
+        "--metrics",
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+        "--kernel-name",
+        ncu.kernel_filter(None),
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "nvtx",
+        "--window",
+        "cuda",
+        "--steps",
+        "2",
+    )
     assert table.argv == (
-        "ncu", "--import", f"{part}/report.ncu-rep", "--csv", "--page", "raw", "--print-units", "base",
-        "--log-file", f"{part}/report.csv",
-    )  # fmt: skip
+        "ncu",
+        "--import",
+        f"{part}/report.ncu-rep",
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--log-file",
+        f"{part}/report.csv",
+    )
     assert (dict(table.environment), table.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
 
 
 def ranks(make_request):
-    program = Program("/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None)
+    program = Program(
+        "/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
+    )
     return replace(make_request("cuda"), program=program)
 
 
@@ -53,9 +90,21 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
     assert inner[-2:] == ["--kernel-name", ncu.kernel_filter(None)]
     assert "/opt/python" not in inner
     assert profile.argv[:3] == ("/opt/python", "-m", "perfctl.workloads")
-    assert profile.argv[at + 2 :] == ("--under-rank", "0", "--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
+    assert profile.argv[at + 2 :] == (
+        "--under-rank",
+        "0",
+        "--",
+        "torchrun",
+        "--nproc-per-node",
+        "2",
+        "t.py",
+        "16",
+    )
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
-    assert (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"]) == ("0", ncu.COMMUNICATION)
+    assert (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"]) == (
+        "0",
+        ncu.COMMUNICATION,
+    )
 
 
 def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
@@ -70,10 +119,13 @@ def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
     assert (dict(others.environment), others.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
 
 
-def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_none(tmp_path, make_program, monkeypatch):
+def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_none(
+    tmp_path, make_program, monkeypatch
+):
     """A stand-in for ncu that prints what it was asked, and fails on rank 2."""
     program = make_program(
-        'case "$2" in *rank2*) exit 1;; esac; while [ "$1" != --log-file ]; do shift; done; echo "$@" > "$2"'
+        'case "$2" in *rank2*) exit 1;; esac; while [ "$1" != --log-file ]; do shift; done; echo '
+        '"$@" > "$2"'
     )
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -87,45 +139,93 @@ def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_no
 
 def test_filters_and_controls_reach_ncu(make_request):
     asked = Ncu(
-        metrics="a.sum,b.avg", clock_control="none", cache_control="none", kernel_name="regex:gemm", launch_skip=2,
-        launch_count=5, replay_mode="application", graph_profiling="graph", section=("SpeedOfLight", "Occupancy"),
-        section_set="full", extra=("--import-source", "yes"),
-    )  # fmt: skip
+        metrics="a.sum,b.avg",
+        clock_control="none",
+        cache_control="none",
+        kernel_name="regex:gemm",
+        launch_skip=2,
+        launch_count=5,
+        replay_mode="application",
+        graph_profiling="graph",
+        section=("SpeedOfLight", "Occupancy"),
+        section_set="full",
+        extra=("--import-source", "yes"),
+    )
     argv = asked.commands(make_request("cuda"))[0].argv
     options = argv[argv.index("--clock-control") : argv.index("/opt/python")]
     assert options == (
-        "--clock-control", "none", "--cache-control", "none", "--replay-mode", "application", "--metrics", "a.sum,b.avg",
-        "--kernel-name", ncu.kernel_filter("regex:gemm"), "--launch-skip", "2", "--launch-count", "5",
-        "--graph-profiling", "graph", "--set", "full", "--section", "SpeedOfLight", "--section", "Occupancy",
-        "--import-source", "yes",
-    )  # fmt: skip
+        "--clock-control",
+        "none",
+        "--cache-control",
+        "none",
+        "--replay-mode",
+        "application",
+        "--metrics",
+        "a.sum,b.avg",
+        "--kernel-name",
+        ncu.kernel_filter("regex:gemm"),
+        "--launch-skip",
+        "2",
+        "--launch-count",
+        "5",
+        "--graph-profiling",
+        "graph",
+        "--set",
+        "full",
+        "--section",
+        "SpeedOfLight",
+        "--section",
+        "Occupancy",
+        "--import-source",
+        "yes",
+    )
 
 
 @pytest.mark.parametrize("mode", ["range", "app-range"])
 def test_a_window_that_is_measured_as_one_is_not_filtered_by_kernel(make_request, mode):
-    argv = Ncu(metrics="dram__bytes_read.sum", replay_mode=mode).commands(make_request("cuda"))[0].argv
+    argv = (
+        Ncu(metrics="dram__bytes_read.sum", replay_mode=mode).commands(make_request("cuda"))[0].argv
+    )
     assert argv[argv.index("--replay-mode") + 1] == mode
     assert not {"--kernel-name", "--profile-from-start"} & set(argv)
 
 
 def test_what_the_user_passes_on_takes_the_place_of_what_perfctl_would_say(make_request):
-    extra = ("--clock-control=none", "--target-processes", "application-only", "-c", "3", "--nvtx-exclude", "loss/")
+    extra = (
+        "--clock-control=none",
+        "--target-processes",
+        "application-only",
+        "-c",
+        "3",
+        "--nvtx-exclude",
+        "loss/",
+    )
     argv = Ncu(metrics="fadd", launch_count=9, extra=extra).commands(make_request("cuda"))[0].argv
     own = argv[: argv.index("/opt/python")]
     assert own[-7:] == extra
     assert [word for word in own if word.startswith(("--clock", "--target", "--launch-count"))] == [
-        "--clock-control=none", "--target-processes",
-    ]  # fmt: skip
+        "--clock-control=none",
+        "--target-processes",
+    ]
     assert own[4:9] == ("--nvtx", "--profile-from-start", "off", "--cache-control", "all")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        *(({"metrics": text}, "is not a list of metric names") for text in ("", "a,,b", "a;rm", "a b", "$(x)", "a,")),
-        *(({option: "sometimes"}, f"`{option}` must be") for option in ("clock_control", "cache_control")),
+        *(
+            ({"metrics": text}, "is not a list of metric names")
+            for text in ("", "a,,b", "a;rm", "a b", "$(x)", "a,")
+        ),
+        *(
+            ({option: "sometimes"}, f"`{option}` must be")
+            for option in ("clock_control", "cache_control")
+        ),
         *(({"layers": (layer,)}, "is not a layer name") for layer in ("", " ", "regex:x")),
-        ({"replay_mode": "none"}, "`replay_mode` must be kernel or application or range or app-range, got none"),
+        (
+            {"replay_mode": "none"},
+            "`replay_mode` must be kernel or application or range or app-range, got none",
+        ),
         (
             {"replay_mode": "range", "metrics": "dram__bytes_read.sum", "layers": ("conv2",)},
             "no kernel or layer can be chosen",
@@ -160,14 +260,32 @@ RETURNED = "==ERROR== The application returned an error code (3).\n"
     ("table", "first", "export", "status", "reason"),
     [
         (TABLE, {}, {}, "ok", None),
-        ("==ERROR== Failed to load report file\n", {}, {"exit_code": 1, "stderr": "required fields are missing\n"}, "partial",
-         "the report is complete, but this ncu could not export it as CSV: required fields are missing. "),
-        (TABLE, {"exit_code": 3, "stdout": RETURNED, "stderr": "KeyError: 'x'\n"}, {}, "partial",
-         "the program ended with exit code 3: KeyError: 'x'"),
-        (TABLE, {"stdout": '==PROF== Connected\n==ERROR== Failed to profile "gemm" in process 7\n'}, {}, "partial",
-         'ncu reported an error and continued: Failed to profile "gemm" in process 7'),
+        (
+            "==ERROR== Failed to load report file\n",
+            {},
+            {"exit_code": 1, "stderr": "required fields are missing\n"},
+            "partial",
+            (
+                "the report is complete, but this ncu could not export it as CSV: required fields "
+                "are missing. "
+            ),
+        ),
+        (
+            TABLE,
+            {"exit_code": 3, "stdout": RETURNED, "stderr": "KeyError: 'x'\n"},
+            {},
+            "partial",
+            "the program ended with exit code 3: KeyError: 'x'",
+        ),
+        (
+            TABLE,
+            {"stdout": '==PROF== Connected\n==ERROR== Failed to profile "gemm" in process 7\n'},
+            {},
+            "partial",
+            'ncu reported an error and continued: Failed to profile "gemm" in process 7',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     make_request, make_outcome, table, first, export, status, reason
 ):
@@ -178,25 +296,49 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     assert verdict.status == status
     assert verdict.reason is None if reason is None else verdict.reason.startswith(reason)
     best = ".csv" if table == TABLE else ".ncu-rep"
-    assert Ncu().artifact(request.paths) == request.paths.report(best), "without a table the report itself"
+    assert Ncu().artifact(request.paths) == request.paths.report(best), (
+        "without a table the report itself"
+    )
 
 
 @pytest.mark.parametrize(
     ("exit_code", "said", "reason", "remedy"),
     [
-        (1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "the driver lets only administrators",
-         "NVreg_Restrict"),
-        (1, "==ERROR== Profiling failed because a driver resource was unavailable.", "another program holds the GPU's "
-         "counters, usually DCGM", "dcgmi profile --pause"),
-        (9, "==ERROR== Failed to open lock file /tmp/nsight-compute-lock", "ncu's lock file", "Set TMPDIR"),
+        (
+            1,
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission",
+            "the driver lets only administrators",
+            "NVreg_Restrict",
+        ),
+        (
+            1,
+            "==ERROR== Profiling failed because a driver resource was unavailable.",
+            "another program holds the GPU's counters, usually DCGM",
+            "dcgmi profile --pause",
+        ),
+        (
+            9,
+            "==ERROR== Failed to open lock file /tmp/nsight-compute-lock",
+            "ncu's lock file",
+            "Set TMPDIR",
+        ),
         (0, NO_KERNELS, "ncu profiled no kernels: ", "perfctl doctor"),
-        (1, "==ERROR== Failed to find metric foo__bar.sum", "ncu said: Failed to find metric foo__bar.sum", ""),
+        (
+            1,
+            "==ERROR== Failed to find metric foo__bar.sum",
+            "ncu said: Failed to find metric foo__bar.sum",
+            "",
+        ),
         (11, NO_KERNELS, "the program crashed (segmentation fault)", ""),
         (9, NO_KERNELS, "the program was killed (SIGKILL)", ""),
     ],
-)  # fmt: skip
-def test_its_failures_read_as_cause_and_remedy(make_request, make_outcome, exit_code, said, reason, remedy):
-    verdict = Ncu().judge(make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),))
+)
+def test_its_failures_read_as_cause_and_remedy(
+    make_request, make_outcome, exit_code, said, reason, remedy
+):
+    verdict = Ncu().judge(
+        make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),)
+    )
     assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True), verdict.reason
     assert remedy in verdict.reason
 
@@ -205,11 +347,16 @@ def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
     request = make_request("cuda")
     request.paths.report(".ncu-rep").write_bytes(b"junk")
     verdict = Ncu().judge(request, (make_outcome(0, stdout="bye\n"),))
-    assert (verdict.status, verdict.reason.startswith("report.ncu-rep is damaged")) == ("failed", True)
+    assert (verdict.status, verdict.reason.startswith("report.ncu-rep is damaged")) == (
+        "failed",
+        True,
+    )
 
 
 def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):
-    verdict = Ncu(layers=("convX",)).judge(make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),))
+    verdict = Ncu(layers=("convX",)).judge(
+        make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),)
+    )
     assert (verdict.status, "(convX)" in verdict.reason) == ("failed", True)
 
 
@@ -227,10 +374,13 @@ def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_i
 @pytest.mark.parametrize(
     ("name", "literal"),
     [
-        ("layer1.0.conv1", "layer1.0.conv1"), ("a[0]", r"a\[0\]"), ("x@y,z", r"x\@y\,z"), ("m/n*+", r"m\/n\*\+"),
+        ("layer1.0.conv1", "layer1.0.conv1"),
+        ("a[0]", r"a\[0\]"),
+        ("x@y,z", r"x\@y\,z"),
+        ("m/n*+", r"m\/n\*\+"),
         ("b\\c", r"b\\c"),
     ],
-)  # fmt: skip
+)
 def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
     assert ncu.includes(name)[0] == f"{literal}:forward/"
 
@@ -238,13 +388,19 @@ def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
 @pytest.mark.parametrize(
     ("layer", "range_name", "matches"),
     [
-        ("conv2", "conv2:grad_weight", True), ("conv2", "model.conv2:forward", True),
-        ("conv2", "conv20:forward", False), ("conv2", "conv2:optimizer", False),
-        ("layer1", "model.layer1.0.bn1:backward", True), ("layer1.0", "layer1.10.conv:forward", False),
-        ("a[0]", "a[0].conv:forward", True), ("é.x", "é.x.y:forward", True),
+        ("conv2", "conv2:grad_weight", True),
+        ("conv2", "model.conv2:forward", True),
+        ("conv2", "conv20:forward", False),
+        ("conv2", "conv2:optimizer", False),
+        ("layer1", "model.layer1.0.bn1:backward", True),
+        ("layer1.0", "layer1.10.conv:forward", False),
+        ("a[0]", "a[0].conv:forward", True),
+        ("é.x", "é.x.y:forward", True),
     ],
-)  # fmt: skip
-def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(layer, range_name, matches):
+)
+def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(
+    layer, range_name, matches
+):
     expression = ncu.includes(layer)[-1].removeprefix("regex:").removesuffix("/")
     assert (re.fullmatch(expression, range_name) is not None) is matches
 
@@ -255,7 +411,11 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     options = [word for layer in layers for word in ncu.range_options((layer,))]
     argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
     said = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+        argv,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
     )
     assert "Invalid configuration" not in said.stdout + said.stderr
     assert "No kernels were profiled" in said.stdout + said.stderr

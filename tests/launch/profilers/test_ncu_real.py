@@ -25,7 +25,9 @@ pytestmark = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not in
         (None, None, "ncu said: '/no/such/python' does not exist"),
     ],
 )
-def test_no_report_means_failed_whatever_the_exit_code(make_request, make_program, processes, lines, exit_code, reason):
+def test_no_report_means_failed_whatever_the_exit_code(
+    make_request, make_program, processes, lines, exit_code, reason
+):
     request = make_request("cuda", python=make_program(lines) if lines else "/no/such/python")
     outcome = processes.run(Ncu(metrics="fadd").commands(request)[0], request)
     assert exit_code in (None, outcome.exit_code)
@@ -34,7 +36,9 @@ def test_no_report_means_failed_whatever_the_exit_code(make_request, make_progra
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_whatever_ends_perfctl_ends_ncu_below_its_shell_script(make_request, make_program, processes, number):
+def test_whatever_ends_perfctl_ends_ncu_below_its_shell_script(
+    make_request, make_program, processes, number
+):
     request = make_request("cuda", python=make_program("sleep 600"))
     profile = Ncu(metrics="fadd").commands(request)[0]
     driver = processes.start_perfctl(request.paths.part, *profile.argv)
@@ -47,7 +51,9 @@ def test_whatever_ends_perfctl_ends_ncu_below_its_shell_script(make_request, mak
 def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes, reports):
     request = make_request("cuda")
     (request.paths.scratch / run.STARTED).touch()
-    shutil.copyfile(reports / "ncu" / "rep" / "montecarlo_profile.ncu-rep", request.paths.report(".ncu-rep"))
+    shutil.copyfile(
+        reports / "ncu" / "rep" / "montecarlo_profile.ncu-rep", request.paths.report(".ncu-rep")
+    )
     table = Ncu(metrics="fadd").commands(request)[1]
     verdict = Ncu().judge(request, (processes.run(table, request), processes.run(table, request)))
     assert verdict == Verdict("ok", None)
@@ -58,7 +64,9 @@ def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes,
     assert Ncu().artifact(request.paths) == request.paths.report(".csv")
 
 
-def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(make_request, make_outcome, processes, reports):
+def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(
+    make_request, make_outcome, processes, reports
+):
     request = make_request("cuda")
     source = reports / "ncu" / "rep" / "cs599k_h100_silu_2025-04-21.ncu-rep"
     (request.paths.scratch / run.STARTED).touch()

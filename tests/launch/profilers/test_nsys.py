@@ -31,18 +31,43 @@ def test_on_a_gpu_it_records_the_profiler_window(make_request):
     part = request.paths.part
     profile, export = Nsys(graph_nodes=True).commands(request)
     assert profile.argv == (
-        "nsys", "profile", "--trace=cuda,nvtx,cudnn,cublas", "--sample=none", "--cpuctxsw=none",
-        "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi", "--capture-range-end=stop",
-        "--wait=primary", "--force-overwrite=true", "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
+        "nsys",
+        "profile",
+        "--trace=cuda,nvtx,cudnn,cublas",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--wait=primary",
+        "--force-overwrite=true",
+        "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "nvtx", "--window", "cuda", "--steps", "2",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "nvtx",
+        "--window",
+        "cuda",
+        "--steps",
+        "2",
+    )
     assert (profile.stage, dict(profile.environment), profile.needs) == ("profile", {}, None)
     assert export.argv == (
-        "nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
-        f"--output={part}/report.sqlite", f"{part}/report.nsys-rep",
-    )  # fmt: skip
+        "nsys",
+        "export",
+        "--type=sqlite",
+        "--force-overwrite=true",
+        "--quiet=true",
+        f"--output={part}/report.sqlite",
+        f"{part}/report.nsys-rep",
+    )
     assert (export.stage, export.needs) == ("export", part / "report.nsys-rep")
 
 
@@ -51,32 +76,81 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
     part = request.paths.part
     profile, _ = Nsys().commands(request)
     assert profile.argv == (
-        "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none",
-        "--capture-range=nvtx", "--nvtx-capture=perfctl:window", "--capture-range-end=stop",
-        "--wait=primary", "--force-overwrite=true", "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
+        "nsys",
+        "profile",
+        "--trace=nvtx,osrt",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--capture-range=nvtx",
+        "--nvtx-capture=perfctl:window",
+        "--capture-range-end=stop",
+        "--wait=primary",
+        "--force-overwrite=true",
+        "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "nvtx", "--window", "none", "--steps", "2",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "nvtx",
+        "--window",
+        "none",
+        "--steps",
+        "2",
+    )
     assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
 
 def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
-    program = Program("/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None)
+    program = Program(
+        "/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
+    )
     request = replace(make_request("cpu"), program=program)
     part = request.paths.part
     profile, export = Nsys().commands(request)
     inner = [
-        "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none",
-        "--capture-range=nvtx", "--nvtx-capture=perfctl:window", "--capture-range-end=stop",
-        "--wait=primary", "--force-overwrite=true", "--session-new=perfctl-%q{PERFCTL_RUN_ID}{rank}",
-        f"--output={part}/report{{rank}}", "--export=sqlite",
-    ]  # fmt: skip
+        "nsys",
+        "profile",
+        "--trace=nvtx,osrt",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--capture-range=nvtx",
+        "--nvtx-capture=perfctl:window",
+        "--capture-range-end=stop",
+        "--wait=primary",
+        "--force-overwrite=true",
+        "--session-new=perfctl-%q{PERFCTL_RUN_ID}{rank}",
+        f"--output={part}/report{{rank}}",
+        "--export=sqlite",
+    ]
     assert profile.argv == (
-        "/opt/python", "-m", "perfctl.workloads", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "nvtx", "--window", "none", "--steps", "2", "--under", json.dumps(inner),
-        "--", "torchrun", "--nproc-per-node", "2", "t.py", "16",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "nvtx",
+        "--window",
+        "none",
+        "--steps",
+        "2",
+        "--under",
+        json.dumps(inner),
+        "--",
+        "torchrun",
+        "--nproc-per-node",
+        "2",
+        "t.py",
+        "16",
+    )
     assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
     assert export.needs == part / "report.nsys-rep"
 
@@ -84,7 +158,9 @@ def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
 def test_the_whole_program_needs_no_window(make_request):
     asked = Nsys(whole=True, graph_nodes=False, trace="cuda", extra=("--stats=true",))
     profile, _ = asked.commands(make_request("cuda"))
-    assert [argument for argument in profile.argv if "capture" in argument or "graph" in argument] == []
+    assert [
+        argument for argument in profile.argv if "capture" in argument or "graph" in argument
+    ] == []
     assert "--trace=cuda" in profile.argv
     assert profile.argv.index("--stats=true") < profile.argv.index("/opt/python")
 
@@ -98,7 +174,9 @@ def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, m
 
 
 def test_a_percent_sign_in_a_path_is_not_a_pattern(tmp_path, make_request):
-    profile, _ = Nsys().commands(replace(make_request("cpu"), paths=RunPaths(tmp_path / "100%q{HOME}", 16)))
+    profile, _ = Nsys().commands(
+        replace(make_request("cpu"), paths=RunPaths(tmp_path / "100%q{HOME}", 16))
+    )
     assert f"--output={tmp_path}/100%%q{{HOME}}/b16.part/report" in profile.argv
 
 
@@ -117,7 +195,10 @@ Error {
 }
 """
 """The words are those of nsys 2023.4 where no /sys is mounted, paths and classes left out."""
-DROPPED = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n    /tmp/nsys-report-1a2b.nsys-rep\n"
+DROPPED = (
+    "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n"
+    "    /tmp/nsys-report-1a2b.nsys-rep\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +207,40 @@ DROPPED = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n
         ("cuda", ("NVTX_EVENTS", KERNELS), {}, {}, "ok", ()),
         ("cuda", ("NVTX_EVENTS",), {}, {}, "partial", ("nsys recorded no GPU kernels",)),
         ("cpu", ("OSRT_API",), {}, {}, "partial", ("nsys recorded no NVTX ranges",)),
-        ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 3, "stderr": "Traceback\nValueError: no such layer\n\n"}, {},
-         "partial", ("the program ended with exit code 3: ValueError: no such layer. See err",)),
-        ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 1, "stderr": "torch.OutOfMemoryError: CUDA out of memory.\n"}, {},
-         "partial", ("out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). Use a smaller batch",)),
-        ("cuda", (), {}, {"exit_code": 1, "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n"},
-         "failed", ("the export failed", "holds no data", "newer nsys")),
+        (
+            "cuda",
+            ("NVTX_EVENTS", KERNELS),
+            {"exit_code": 3, "stderr": "Traceback\nValueError: no such layer\n\n"},
+            {},
+            "partial",
+            ("the program ended with exit code 3: ValueError: no such layer. See err",),
+        ),
+        (
+            "cuda",
+            ("NVTX_EVENTS", KERNELS),
+            {"exit_code": 1, "stderr": "torch.OutOfMemoryError: CUDA out of memory.\n"},
+            {},
+            "partial",
+            (
+                (
+                    "out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). "
+                    "Use a smaller batch"
+                ),
+            ),
+        ),
+        (
+            "cuda",
+            (),
+            {},
+            {
+                "exit_code": 1,
+                "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n",
+            },
+            "failed",
+            ("the export failed", "holds no data", "newer nsys"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
     make_request, make_outcome, device, tables, first, export, status, says
 ):
@@ -144,7 +251,8 @@ def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
 
 
 def assert_judged(request, outcomes, status: str, *says: str) -> None:
-    """The verdict has this status, and a reason that begins with the first of ``says`` and holds the others."""
+    """The verdict has this status, and a reason that begins with the first of ``says`` and holds
+    the others."""
     verdict = Nsys().judge(request, outcomes)
     assert verdict.status == status, verdict.reason
     if not says:
@@ -155,7 +263,9 @@ def assert_judged(request, outcomes, status: str, *says: str) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"ERROR: no such report", b"SQLite format 3\0"])
-def test_a_database_that_is_cut_off_or_something_else_is_no_report(make_request, make_outcome, content):
+def test_a_database_that_is_cut_off_or_something_else_is_no_report(
+    make_request, make_outcome, content
+):
     request = make_request("cuda")
     database = request.paths.report(".sqlite")
     make_database(database, "NVTX_EVENTS", KERNELS)
@@ -167,19 +277,52 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(make_request,
 @pytest.mark.parametrize(
     ("device", "left", "said", "says"),
     [
-        ("cuda", "report.qdstrm", {}, ("nsys recorded, but left only a .qdstrm because its importer is missing",
-                                       "install_nsight_debian.sh")),
-        ("cuda", "report.qdstrm", {"stderr": IMPORT}, ("nsys recorded, but its importer failed",
-                                                       ": Failed to get number of the device CPUs. ")),
-        ("cuda", None, {"stdout": DROPPED}, ("nsys could not write", "left its report in /tmp/nsys-report-1a2b.nsys-rep")),
+        (
+            "cuda",
+            "report.qdstrm",
+            {},
+            (
+                "nsys recorded, but left only a .qdstrm because its importer is missing",
+                "install_nsight_debian.sh",
+            ),
+        ),
+        (
+            "cuda",
+            "report.qdstrm",
+            {"stderr": IMPORT},
+            (
+                "nsys recorded, but its importer failed",
+                ": Failed to get number of the device CPUs. ",
+            ),
+        ),
+        (
+            "cuda",
+            None,
+            {"stdout": DROPPED},
+            ("nsys could not write", "left its report in /tmp/nsys-report-1a2b.nsys-rep"),
+        ),
         ("cpu", None, {}, ("nsys recorded nothing",)),
-        *(("cuda", None, {"exit_code": code, "stderr": "Agent launcher failed.\n"},
-           ("nsys could not start its agent. Run again; nsys sessions list shows",)) for code in (0, 1)),
-        ("cuda", None, {"exit_code": 3, "stderr": "It broke.\n"}, ("the program ended with exit code 3: It broke. See ",)),
+        *(
+            (
+                "cuda",
+                None,
+                {"exit_code": code, "stderr": "Agent launcher failed.\n"},
+                ("nsys could not start its agent. Run again; nsys sessions list shows",),
+            )
+            for code in (0, 1)
+        ),
+        (
+            "cuda",
+            None,
+            {"exit_code": 3, "stderr": "It broke.\n"},
+            ("the program ended with exit code 3: It broke. See ",),
+        ),
         ("cuda", None, {"exit_code": 139}, ("the program crashed (segmentation fault)",)),
     ],
-)  # fmt: skip
-def test_no_report_is_failed_with_the_cause_that_was_left_or_said(make_request, make_outcome, device, left, said, says):
+)
+def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
+    make_request, make_outcome, device, left, said, says
+):
     request = make_request(device)
     if left:
         (request.paths.part / left).write_bytes(b"x")
@@ -215,8 +358,12 @@ def machine(folder: Path, name: str, state: str = "S", does: str = "profile") ->
 
 
 @pytest.mark.parametrize(("name", "state"), [("bash", "S"), ("nsys", "Z"), ("nsys", "S")])
-def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_records(tmp_path, name, state):
-    shared, processes = machine(tmp_path, name, state, "stats" if (name, state) == ("nsys", "S") else "profile")
+def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_records(
+    tmp_path, name, state
+):
+    shared, processes = machine(
+        tmp_path, name, state, "stats" if (name, state) == ("nsys", "S") else "profile"
+    )
     assert nsys.clear(shared, processes).startswith(f"removed {shared}/NSys-2022.4.2.1, ")
     assert [path.name for path in shared.iterdir()] == ["sem.other"]
     assert nsys.clear(shared, processes) is None

@@ -1,4 +1,5 @@
-"""nsys itself, over tiny programs: what it leaves behind when all goes well, and when it does not."""
+"""nsys itself, over tiny programs: what it leaves behind when all goes well, and when it
+does not."""
 
 from __future__ import annotations
 
@@ -62,7 +63,13 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     ("lines", "whole", "exit_code", "status", "reason"),
     [
         ("exit 0", False, 0, "failed", "nsys recorded nothing"),  # the window never opens
-        ("echo 'ValueError: no' >&2; exit 3", True, 3, "partial", "the program ended with exit code 3: ValueError: no"),
+        (
+            "echo 'ValueError: no' >&2; exit 3",
+            True,
+            3,
+            "partial",
+            "the program ended with exit code 3: ValueError: no",
+        ),
         ("kill -SEGV $$", True, 139, "partial", "the program crashed (segmentation fault)"),
         ("kill -KILL $$", True, 137, "partial", "the program was killed (SIGKILL)"),
     ],
@@ -103,7 +110,9 @@ def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_
     assert verdict.status == "failed"
 
 
-def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(make_request, make_program, processes):
+def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
+    make_request, make_program, processes
+):
     request = make_request(python=make_program("sleep 600"))
     outcomes = run(Nsys(whole=True), request, processes, timeout_s=3.0)
     assert outcomes[0].timed_out
@@ -115,7 +124,9 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(make_request, m
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(make_request, make_program, processes, number):
+def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(
+    make_request, make_program, processes, number
+):
     request = make_request(python=make_program("sleep 600 & sleep 600"))
     profile, _ = Nsys(whole=True).commands(request)
     for _ in range(3):  # nsys 2022.4 may not start beside another that is starting
@@ -130,5 +141,8 @@ def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(make_request,
     said, _ = driver.communicate(timeout=600.0)
     assert said.startswith("" if number == signal.SIGKILL else f"interrupted by {int(number)}")
     # Nothing stays in the way of the next run; an nsys of another test may be, for a moment.
-    again = (run(Nsys(whole=True), make_request(python=make_program("/bin/true")), processes)[0] for _ in range(3))
+    again = (
+        run(Nsys(whole=True), make_request(python=make_program("/bin/true")), processes)[0]
+        for _ in range(3)
+    )
     assert any(outcome.exit_code == 0 for outcome in again)

@@ -25,7 +25,13 @@ def recording(tmp_path: Path) -> Path:
         run.mkdir(parents=True)
         (run / "report.pt.trace.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
         (run / "workload.json").write_text(json.dumps({"status": "ok", "batch_size": batch}))
-        record = {"profiler": "torch", "workload": "mnist_cnn", "device": "cpu", "status": "ok", "reason": None}
+        record = {
+            "profiler": "torch",
+            "workload": "mnist_cnn",
+            "device": "cpu",
+            "status": "ok",
+            "reason": None,
+        }
         (run / "run.json").write_text(json.dumps(record))
         (run / "stdout.log").write_text(f"trained at {batch}\n")
         (run / "stderr.log").write_text("a warning\n")
@@ -38,7 +44,9 @@ def run(recording: Path, request: RunRequest) -> Verdict:
     (command,) = Replay(recording).commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
-    return Replay(recording).judge(request, (process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs),))
+    return Replay(recording).judge(
+        request, (process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs),)
+    )
 
 
 def edit(recording: Path, **facts: object) -> Path:
@@ -50,7 +58,12 @@ def edit(recording: Path, **facts: object) -> Path:
 
 def test_it_stands_for_the_recorded_profiler(recording):
     replay = Replay(recording)
-    assert (replay.name, replay.batches(), replay.workload(), replay.device()) == ("torch", (8, 16), "mnist_cnn", "cpu")
+    assert (replay.name, replay.batches(), replay.workload(), replay.device()) == (
+        "torch",
+        (8, 16),
+        "mnist_cnn",
+        "cpu",
+    )
     assert replay.missing() == ()
     (recording / "sweep.json").unlink()
     assert Replay(recording).name == "torch", "the runs say it, too"
@@ -60,7 +73,13 @@ def test_the_command_is_a_small_process(recording, make_request):
     request = make_request()
     (command,) = Replay(recording).commands(request)
     module = "perfctl.orchestrator.launch.profilers.replay_copy"
-    assert command.argv == (sys.executable, "-m", module, str(recording / "b16"), str(request.paths.part))
+    assert command.argv == (
+        sys.executable,
+        "-m",
+        module,
+        str(recording / "b16"),
+        str(request.paths.part),
+    )
     assert command.stage == "replay"
 
 
@@ -74,13 +93,18 @@ def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_reque
     assert Replay(recording).artifact(paths) == paths.part / trace
     assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
     assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
-    assert (paths.stdout.read_text(), paths.stderr.read_text()) == ("trained at 16\n", "a warning\n")
+    assert (paths.stdout.read_text(), paths.stderr.read_text()) == (
+        "trained at 16\n",
+        "a warning\n",
+    )
     assert not (paths.part / "run.json").exists()
 
 
 def test_a_recorded_failure_stays_one(recording, make_request):
     edit(recording, status="partial", reason="out of memory at batch size 16")
-    assert run(recording, make_request()) == Verdict("partial", "as recorded: out of memory at batch size 16")
+    assert run(recording, make_request()) == Verdict(
+        "partial", "as recorded: out of memory at batch size 16"
+    )
 
 
 def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording, make_request):
@@ -89,7 +113,9 @@ def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording,
     request.paths.part.mkdir()
     verdict = run(recording, request)
     assert verdict.status == "failed"
-    assert verdict.reason.endswith("b99 does not exist: this batch size was not recorded. Recorded: 8, 16")
+    assert verdict.reason.endswith(
+        "b99 does not exist: this batch size was not recorded. Recorded: 8, 16"
+    )
 
 
 def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
@@ -97,7 +123,9 @@ def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
         Replay(tmp_path).commands(make_request())
 
 
-def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(recording, make_request):
+def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(
+    recording, make_request
+):
     folder = edit(recording, artifact="trace.json.gz")
     (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
     request = make_request()

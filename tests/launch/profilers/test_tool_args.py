@@ -1,4 +1,5 @@
-"""Options that a user passes on to a profiler: taken as a shell would, refused only where perfctl needs them itself."""
+"""Options that a user passes on to a profiler: taken as a shell would, refused only where perfctl
+needs them itself."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 
 
 def test_words_are_split_as_a_shell_splits_them():
-    assert base.split_tool_args("--env-var 'A=b c' -x \"$HOME\"") == ("--env-var", "A=b c", "-x", "$HOME")
+    assert base.split_tool_args("--env-var 'A=b c' -x \"$HOME\"") == (
+        "--env-var",
+        "A=b c",
+        "-x",
+        "$HOME",
+    )
     assert base.split_tool_args(None) == ()
     with pytest.raises(UsageError, match=r"`tool_args`.*No closing quotation"):
         base.split_tool_args("--env-var 'A")
@@ -54,9 +60,24 @@ def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
     [
         (Ncu, "--import-source yes --kernel-id ::gemm:2 --call-stack --pm-sampling-interval 1000"),
         (Ncu, "--filter-mode per-launch-config --launch-count 1"),
-        (Ncu, "--nvtx-include conv2:forward/ --nvtx-exclude loss/ --cache-control none --target-processes all"),
-        (Nsys, "--sample=process-tree --cpuctxsw=process-tree --backtrace=dwarf --cuda-memory-usage=true"),
-        (Nsys, "--gpuctxsw=true --nic-metrics=true --python-sampling=true --wait=all --env-var=A=1"),
+        (
+            Ncu,
+            (
+                "--nvtx-include conv2:forward/ --nvtx-exclude loss/ --cache-control none "
+                "--target-processes all"
+            ),
+        ),
+        (
+            Nsys,
+            (
+                "--sample=process-tree --cpuctxsw=process-tree --backtrace=dwarf "
+                "--cuda-memory-usage=true"
+            ),
+        ),
+        (
+            Nsys,
+            "--gpuctxsw=true --nic-metrics=true --python-sampling=true --wait=all --env-var=A=1",
+        ),
         (DLProf, "--iter_start=5 --key_op=conv2 --delay=1"),
     ],
 )
@@ -65,41 +86,72 @@ def test_everything_else_passes(make, words):
 
 
 def test_nsys_gets_the_users_trace_once(make_request):
-    asked = Nsys(trace="cuda", gpu_metrics_devices="0", stats=True, cuda_graph_trace="graph", extra=("-t", "cuda,osrt"))
+    asked = Nsys(
+        trace="cuda",
+        gpu_metrics_devices="0",
+        stats=True,
+        cuda_graph_trace="graph",
+        extra=("-t", "cuda,osrt"),
+    )
     argv = asked.commands(make_request("cuda"))[0].argv
     own = argv[: argv.index("/opt/python")]
     assert own[:4] == ("nsys", "profile", "--sample=none", "--cpuctxsw=none")
     assert own[-2:] == ("-t", "cuda,osrt")
-    assert [word for word in own if word.startswith(("--trace", "--cuda-graph", "--stats", "--gpu-metrics-device"))][:1] == [
+    assert [
+        word
+        for word in own
+        if word.startswith(("--trace", "--cuda-graph", "--stats", "--gpu-metrics-device"))
+    ][:1] == [
         "--cuda-graph-trace=graph",
-    ]  # fmt: skip
+    ]
     assert "--stats=true" in own
 
 
 @pytest.mark.parametrize(
     ("help_text", "option"),
     [
-        ("\t--gpu-metrics-device=\n\t   by '--gpu-metrics-device=help' switch\n", "--gpu-metrics-device=0,1"),
+        (
+            "\t--gpu-metrics-device=\n\t   by '--gpu-metrics-device=help' switch\n",
+            "--gpu-metrics-device=0,1",
+        ),
         ("\t--gpu-metrics-devices=\n", "--gpu-metrics-devices=0,1"),
     ],
 )
-def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(make_request, monkeypatch, help_text, option):
+def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(
+    make_request, monkeypatch, help_text, option
+):
     monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(tools, "output", lambda *argv: help_text)
     assert option in Nsys(gpu_metrics_devices="0,1").commands(make_request("cuda"))[0].argv
 
 
 WAITS = (
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllGather_RING_LL_Sum_int8_t", "ncclSymkDevKernel_AllReduce",
-    "nvshmemi_proxy_quiet_kernel", "mscclKernel_Sum_float_Simple", "cross_device_reduce_1stage",
-    "void vllm::cross_device_reduce_2stage<__half, 8>", "oneShotAllReduceKernel", "allreduce_fusion_kernel_oneshot_lamport",
-    "userbuffers_fp16_sum_inplace_gpu_rr_rs", "multimem_one_shot_all_reduce_kernel", "two_shot_all_reduce_kernel",
-)  # fmt: skip
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+    "ncclSymkDevKernel_AllReduce",
+    "nvshmemi_proxy_quiet_kernel",
+    "mscclKernel_Sum_float_Simple",
+    "cross_device_reduce_1stage",
+    "void vllm::cross_device_reduce_2stage<__half, 8>",
+    "oneShotAllReduceKernel",
+    "allreduce_fusion_kernel_oneshot_lamport",
+    "userbuffers_fp16_sum_inplace_gpu_rr_rs",
+    "multimem_one_shot_all_reduce_kernel",
+    "two_shot_all_reduce_kernel",
+)
 WORKS = (
-    "ampere_sgemm_128x64_nn", "volta_scudnn_128x64_relu_interior_nn_v1", "vectorized_elementwise_kernel", "reduce_kernel",
-    "indexSelectLargeIndex", "vectorized_gather_kernel", "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT",
-    "triton_red_fused_native_layer_norm_0", "flash_fwd_kernel", "splitKreduce_kernel", "multi_tensor_apply_kernel",
-)  # fmt: skip
+    "ampere_sgemm_128x64_nn",
+    "volta_scudnn_128x64_relu_interior_nn_v1",
+    "vectorized_elementwise_kernel",
+    "reduce_kernel",
+    "indexSelectLargeIndex",
+    "vectorized_gather_kernel",
+    "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT",
+    "triton_red_fused_native_layer_norm_0",
+    "flash_fwd_kernel",
+    "splitKreduce_kernel",
+    "multi_tensor_apply_kernel",
+)
 
 
 def matches(value: str, name: str) -> bool:
@@ -140,10 +192,26 @@ def said_by_ncu(tmp_path, request, asked: Ncu) -> str:
     "asked",
     [
         Ncu(metrics="fadd"),
-        Ncu(metrics="fadd", kernel_name="regex:gemm|conv", launch_skip=1, launch_count=2, section=("SpeedOfLight",)),
-        Ncu(metrics="fadd", replay_mode="application", section_set="full", clock_control="none", cache_control="none"),
+        Ncu(
+            metrics="fadd",
+            kernel_name="regex:gemm|conv",
+            launch_skip=1,
+            launch_count=2,
+            section=("SpeedOfLight",),
+        ),
+        Ncu(
+            metrics="fadd",
+            replay_mode="application",
+            section_set="full",
+            clock_control="none",
+            cache_control="none",
+        ),
         Ncu(metrics="dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum", replay_mode="range"),
-        Ncu(metrics="fadd", layers=("conv2",), extra=("--kernel-id", "::gemm:2", "--nvtx-exclude", "loss/")),
+        Ncu(
+            metrics="fadd",
+            layers=("conv2",),
+            extra=("--kernel-id", "::gemm:2", "--nvtx-exclude", "loss/"),
+        ),
     ],
 )
 def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, asked):
@@ -177,4 +245,7 @@ def test_the_installed_nsys_knows_every_option_that_perfctl_gives_it(make_reques
     argv = asked.commands(make_request("cuda"))[0].argv
     names = [word.partition("=")[0] for word in argv[2 : argv.index("/opt/python")]]
     assert [name for name in names if f"{name}=" not in listed] == []
-    assert {option for option in nsys_profiler._NEEDED if option.startswith("--")} >= {"--output", "--capture-range"}
+    assert {option for option in nsys_profiler._NEEDED if option.startswith("--")} >= {
+        "--output",
+        "--capture-range",
+    }

@@ -1,4 +1,5 @@
-"""torch.profiler and no profiler: the workload's own command line, and what a trace or a record must be."""
+"""torch.profiler and no profiler: the workload's own command line, and what a trace or a record
+must be."""
 
 from __future__ import annotations
 
@@ -19,10 +20,23 @@ def test_the_workload_profiles_itself(make_request):
     part = request.paths.part
     (profile,) = TorchProfiler().commands(request)
     assert profile.argv == (
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
-        "--annotate", "record_function", "--window", "torch", "--steps", "2",
-        "--trace", f"{part}/report.pt.trace.json.gz",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{part}/workload.json",
+        "--annotate",
+        "record_function",
+        "--window",
+        "torch",
+        "--steps",
+        "2",
+        "--trace",
+        f"{part}/report.pt.trace.json.gz",
+    )
     assert (profile.stage, profile.needs) == ("profile", None)
 
 
@@ -32,10 +46,14 @@ WHOLE = gzip.compress(json.dumps([str(number) for number in range(1000)]).encode
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (WHOLE, None), (WHOLE[:-20], "is cut off"), (WHOLE[5:], "is damaged"), (b"", "is empty"), (None, "wrote no trace"),
+        (WHOLE, None),
+        (WHOLE[:-20], "is cut off"),
+        (WHOLE[5:], "is damaged"),
+        (b"", "is empty"),
+        (None, "wrote no trace"),
         ("old", "older than this run"),
     ],
-)  # fmt: skip
+)
 def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, content, reason):
     request = make_request()
     trace = request.paths.report(".pt.trace.json.gz")
@@ -54,24 +72,35 @@ def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, conte
     [
         *((text, 0, Verdict("ok", None)) for text in ("", "{", "[]", '{"status": "ok"}')),
         ('{"status": "partial", "reason": "3 of 10 steps ran"}', 0, "partial"),
-        ('{"status": "failed", "reason": "CUDA out of memory: 2.00 GiB wanted, 1.10 GiB free"}', 1, Verdict(
-            "partial", "out of memory at batch size 16 (CUDA out of memory: 2.00 GiB wanted, 1.10 GiB free). Use a smaller "
-            "batch size. The trace covers the run up to then")),
+        (
+            '{"status": "failed", "reason": "CUDA out of memory: 2.00 GiB wanted, 1.10 GiB free"}',
+            1,
+            Verdict(
+                "partial",
+                "out of memory at batch size 16 (CUDA out of memory: 2.00 GiB wanted, 1.10 GiB "
+                "free). Use a smaller batch size. The trace covers the run up to then",
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_workloads_own_record_comes_before_exit_code_and_last_line(
     make_request, make_outcome, record, code, verdict
 ):
     request = make_request()
     request.paths.report(".pt.trace.json.gz").write_bytes(gzip.compress(b"{}"))
     request.paths.workload_record.write_text(record)
-    found = TorchProfiler().judge(request, (make_outcome(code, stderr="some last line\n" if code else ""),))
+    found = TorchProfiler().judge(
+        request, (make_outcome(code, stderr="some last line\n" if code else ""),)
+    )
     assert found == verdict or (found.status == verdict and "3 of 10 steps ran" in found.reason)
 
 
 def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_outcome):
     verdict = TorchProfiler().judge(make_request(), (make_outcome(None, timed_out=True),))
-    assert verdict.reason == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
+    assert (
+        verdict.reason
+        == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
+    )
 
 
 def test_it_needs_torch_alone(monkeypatch):
@@ -83,20 +112,40 @@ def test_the_workload_runs_alone(make_request):
     request = make_request("cpu")
     (only,) = NoProfiler().commands(request)
     assert only.argv == (
-        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16",
-        "--record", f"{request.paths.part}/workload.json", "--annotate", "none", "--window", "none", "--steps", "2",
-    )  # fmt: skip
+        "/opt/python",
+        "-m",
+        "perfctl.workloads",
+        "mnist_cnn",
+        "--batch",
+        "16",
+        "--record",
+        f"{request.paths.part}/workload.json",
+        "--annotate",
+        "none",
+        "--window",
+        "none",
+        "--steps",
+        "2",
+    )
     assert NoProfiler().artifact(request.paths) == request.paths.workload_record
 
 
 @pytest.mark.parametrize(
     ("record", "code", "status"),
-    [("ok", 0, "ok"), ("partial", 1, "partial"), ("failed", 1, "failed"), (None, 0, "failed"), (None, 139, "failed")],
+    [
+        ("ok", 0, "ok"),
+        ("partial", 1, "partial"),
+        ("failed", 1, "failed"),
+        (None, 0, "failed"),
+        (None, 139, "failed"),
+    ],
 )
 def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record, code, status):
     request = make_request()
     if record is not None:
-        request.paths.workload_record.write_text(json.dumps({"status": record, "reason": "out of images"}))
+        request.paths.workload_record.write_text(
+            json.dumps({"status": record, "reason": "out of images"})
+        )
     verdict = NoProfiler().judge(request, (make_outcome(code),))
     assert verdict.status == status
     assert (verdict.reason is None) == (status == "ok")

@@ -1,4 +1,5 @@
-"""Readings beside a run: what NVML says, what processes take, and that all of it ends with the run."""
+"""Readings beside a run: what NVML says, what processes take, and that all of it ends with
+the run."""
 
 from __future__ import annotations
 
@@ -17,16 +18,34 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Nvml, NvmlMissing, Sampling, SmiLog, command, words
+from perfctl.orchestrator.launch.sampling.sampler import (
+    HostLoad,
+    Nvml,
+    NvmlMissing,
+    Sampling,
+    SmiLog,
+    command,
+    words,
+)
 from tests.launch.fake_nvml import FakeNvml
 from tests.launch.programs import wait_until
 
 MIB = 2**20
 FULL = {
-    "percent": 25, "used": 3 * MIB, "total": 8 * MIB, "milliwatt": 70_500, "millijoule": 1_234_500, "celsius": 41,
-    "sm_mhz": 1410, "memory_mhz": 1215, "reasons": 0x4 | 0x20,
-}  # fmt: skip
-SPIN = "import time; end = time.monotonic() + {}; x = bytearray(40_000_000)\nwhile time.monotonic() < end: pass"
+    "percent": 25,
+    "used": 3 * MIB,
+    "total": 8 * MIB,
+    "milliwatt": 70_500,
+    "millijoule": 1_234_500,
+    "celsius": 41,
+    "sm_mhz": 1410,
+    "memory_mhz": 1215,
+    "reasons": 0x4 | 0x20,
+}
+SPIN = (
+    "import time; end = time.monotonic() + {}; x = bytearray(40_000_000)\n"
+    "while time.monotonic() < end: pass"
+)
 UNTIL_SEEN = """
 import sys, time
 x, end = bytearray(90_000_000), time.monotonic() + 60
@@ -46,11 +65,17 @@ while not os.path.exists(log) or open(log).read().count("\\n") < 4:  # it may be
 """
 
 
-def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:
+def start(
+    folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None
+) -> None:
     outcome = run.run(
-        Command((sys.executable, "-c", code), "run"), cwd=folder, stdout=folder / "out.log", stderr=folder / "err.log",
-        scratch=folder / "tmp", sampling=Sampling(every_s, folder, gpu, visible),
-    )  # fmt: skip
+        Command((sys.executable, "-c", code), "run"),
+        cwd=folder,
+        stdout=folder / "out.log",
+        stderr=folder / "err.log",
+        scratch=folder / "tmp",
+        sampling=Sampling(every_s, folder, gpu, visible),
+    )
     assert outcome.exit_code == 0, outcome.stderr.read_text()
 
 
@@ -58,8 +83,19 @@ def test_nvml_gives_every_quantity_in_base_units() -> None:
     library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
     (reading,) = Nvml(None, library).read({7, 9})
     assert reading == (
-        0, 0.25, 3 * MIB, 8 * MIB, 70.5, 41, 1_410_000_000, 1_215_000_000, 1234.5, "sw_power_cap+sw_thermal", 3 * MIB, 0.8,
-    )  # fmt: skip
+        0,
+        0.25,
+        3 * MIB,
+        8 * MIB,
+        70.5,
+        41,
+        1_410_000_000,
+        1_215_000_000,
+        1234.5,
+        "sw_power_cap+sw_thermal",
+        3 * MIB,
+        0.8,
+    )
     assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
 
 
@@ -81,30 +117,42 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 
 
 @pytest.mark.parametrize(
-    ("visible", "percents"), [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])]
+    ("visible", "percents"),
+    [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])],
 )
-def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible: str | None, percents: list[int]) -> None:
+def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
+    visible: str | None, percents: list[int]
+) -> None:
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = Nvml(visible, library).read(())
-    assert [(one.device_index, one.gpu_utilisation) for one in found] == [(n, p / 100) for n, p in enumerate(percents)]
+    assert [(one.device_index, one.gpu_utilisation) for one in found] == [
+        (n, p / 100) for n, p in enumerate(percents)
+    ]
 
 
-def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(reports: Path) -> None:
+def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
+    reports: Path,
+) -> None:
     path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, skipinitialspace=True))
     series: list[list[dict[str, Any]]] = [[], []]
     for row in rows:
         number = {name.split(" ")[0]: cell.split(" ")[0] for name, cell in row.items()}
-        series[int(number["index"])].append({
-            "percent": int(number["utilization.gpu"]), "used": int(number["memory.used"]) * MIB,
-            "total": int(number["memory.total"]) * MIB,
-        })  # fmt: skip
+        series[int(number["index"])].append(
+            {
+                "percent": int(number["utilization.gpu"]),
+                "used": int(number["memory.used"]) * MIB,
+                "total": int(number["memory.total"]) * MIB,
+            }
+        )
     length = min(map(len, series))
     nvml = Nvml(None, FakeNvml(series))
     read = [one[:4] for _ in range(length) for one in nvml.read(())]
-    parsed = [(s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
-              for s in parsers.parse(path).samples][: 2 * length]  # fmt: skip
+    parsed = [
+        (s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
+        for s in parsers.parse(path).samples
+    ][: 2 * length]
     assert read == parsed and length > 400
 
 
@@ -115,7 +163,9 @@ def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) ->
     report = parsers.parse(tmp_path / sampler.FILE)
     samples = list(report.samples)
     assert len(samples) >= 5
-    assert before < samples[0].at_ns < samples[-1].at_ns < after, "on the monotonic clock, as steps are"
+    assert before < samples[0].at_ns < samples[-1].at_ns < after, (
+        "on the monotonic clock, as steps are"
+    )
     busy = [sample.host_cpu for sample in samples if sample.host_cpu is not None]
     assert len(busy) == len(samples) and 0.01 < max(busy) < 2.5, "one process that never waits"
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 40_000_000
@@ -136,19 +186,25 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() ->
 
 
 def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
-    child = ("-c", UNTIL_SEEN, str(tmp_path / sampler.FILE))  # many processes are looked through less often
+    # many processes are looked through less often
+    child = ("-c", UNTIL_SEEN, str(tmp_path / sampler.FILE))
     start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
     samples = list(parsers.parse(tmp_path / sampler.FILE).samples)
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
 
 
-def test_readings_of_gpus_stand_beside_those_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_of_gpus_stand_beside_those_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library = FakeNvml([[FULL], [FULL | {"percent": 50}]])
     monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.device_index is not None]
-    assert {(sample.device_index, sample.gpu_utilisation) for sample in gpu} == {(0, 0.25), (1, 0.5)}
+    assert {(sample.device_index, sample.gpu_utilisation) for sample in gpu} == {
+        (0, 0.25),
+        (1, 0.5),
+    }
     assert gpu[0].energy_j == 1234.5 and gpu[0].throttle_reasons == "sw_power_cap+sw_thermal"
     assert all(sample.host_cpu is None for sample in gpu)
     assert library.closed == 1
@@ -161,10 +217,11 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     program = tmp_path / "nvidia-smi"
     program.write_text(
         "#!/bin/bash\n"
-        'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw [W], '
-        'temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
+        'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], '
+        'power.draw [W], temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
         "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
-        'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 MHz, 7250 MHz"\n'
+        'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 '
+        'MHz, 7250 MHz"\n'
         "sleep 0.1; done; exec sleep 60\n"
     )
     program.chmod(0o755)
@@ -181,12 +238,21 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     monkeypatch.setattr(SmiLog, "_copy", late)
     monkeypatch.setattr(sampler, "Nvml", missing)
     before = time.monotonic_ns()
-    start(tmp_path, f"log = {str(tmp_path / sampler.SMI_FILE)!r}\n{UNTIL_LOGGED}", gpu=True, visible="3")
+    start(
+        tmp_path,
+        f"log = {str(tmp_path / sampler.SMI_FILE)!r}\n{UNTIL_LOGGED}",
+        gpu=True,
+        visible="3",
+    )
     assert time.monotonic_ns() - before < 40e9, "nvidia-smi was ended with the run"
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.gpu_utilisation is not None]
     assert gpu[0].at_ns > before
-    assert (gpu[0].device_index, gpu[0].gpu_utilisation, gpu[0].memory_used_bytes) == (0, 0.8, 100 * MIB)
+    assert (gpu[0].device_index, gpu[0].gpu_utilisation, gpu[0].memory_used_bytes) == (
+        0,
+        0.8,
+        100 * MIB,
+    )
     assert gpu[1].at_ns - gpu[0].at_ns == 10**9, "as nvidia-smi's own stamps have it"
     assert {gap.quantity for gap in report.gaps} >= {"sample.energy_j", "sample.throttle_reasons"}
 
@@ -194,10 +260,15 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
 def test_the_command_of_nvidia_smi() -> None:
     assert command("/usr/bin/nvidia-smi", 0.05, "2") == (
         "/usr/bin/nvidia-smi",
-        "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu,clocks.sm,"
-        "clocks.mem",
-        "--format=csv", "--loop-ms=50", "-i", "2",
-    )  # fmt: skip
+        (
+            "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,"
+            "temperature.gpu,clocks.sm,clocks.mem"
+        ),
+        "--format=csv",
+        "--loop-ms=50",
+        "-i",
+        "2",
+    )
 
 
 def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
@@ -225,9 +296,23 @@ def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None
 
 
 def test_intervals_are_read_and_others_refused() -> None:
-    for text, seconds in (("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)):
+    for text, seconds in (
+        ("50ms", 0.05),
+        ("0.1s", 0.1),
+        ("1s", 1.0),
+        ("off", None),
+        (" OFF ", None),
+    ):
         assert sampler.interval(text) == seconds
-    for text, said in (("", "expected"), ("50", "expected"), ("fast", "expected"), ("ms", "expected"), ("0ms", "between"),
-                       ("-1s", "between"), ("nans", "between"), ("1e9s", "between")):  # fmt: skip
+    for text, said in (
+        ("", "expected"),
+        ("50", "expected"),
+        ("fast", "expected"),
+        ("ms", "expected"),
+        ("0ms", "between"),
+        ("-1s", "between"),
+        ("nans", "between"),
+        ("1e9s", "between"),
+    ):
         with pytest.raises(UsageError, match=f"`sample`.* {said}|`sample`: {said}"):
             sampler.interval(text)

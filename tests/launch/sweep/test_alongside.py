@@ -1,4 +1,5 @@
-"""A sweep whose batch sizes run at the same time in processes that know nothing of each other, and may be stopped."""
+"""A sweep whose batch sizes run at the same time in processes that know nothing of each other, and
+may be stopped."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ from tests.launch.small_profiler import Small
 WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('first half')"
 SLEEPS = WRITES + "; import time; time.sleep(600)"
 SLOW_TO_STOP = (
-    "import signal, sys, time, pathlib; stop = lambda *a: (time.sleep(1.5), pathlib.Path(sys.argv[1]).write_text('all'),"
-    "sys.exit(0)); signal.signal(signal.SIGTERM, stop); pathlib.Path(sys.argv[1]).write_text('half'); time.sleep(600)"
+    "import signal, sys, time, pathlib; stop = lambda *a: (time.sleep(1.5), "
+    "pathlib.Path(sys.argv[1]).write_text('all'),sys.exit(0)); signal.signal(signal.SIGTERM, "
+    "stop); pathlib.Path(sys.argv[1]).write_text('half'); time.sleep(600)"
 )
 EXPORTS = (
-    "import sys, pathlib; pathlib.Path(sys.argv[2]).write_text('exported ' + pathlib.Path(sys.argv[1]).read_text())"
+    "import sys, pathlib; pathlib.Path(sys.argv[2]).write_text('exported ' + "
+    "pathlib.Path(sys.argv[1]).read_text())"
 )
 
 
@@ -42,15 +45,23 @@ class Exporting(Small):
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         raw, report = request.paths.report(".raw"), self.artifact(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
-        return profile, Command((sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw)
+        return profile, Command(
+            (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
+        )
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         if not self.artifact(request.paths).exists():
             return Verdict("failed", "there is no report")
-        return Verdict("ok", None) if outcomes[0].exit_code == 0 else Verdict("partial", "it did not end by itself")
+        return (
+            Verdict("ok", None)
+            if outcomes[0].exit_code == 0
+            else Verdict("partial", "it did not end by itself")
+        )
 
 
-def asked(tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any) -> SweepRequest:
+def asked(
+    tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any
+) -> SweepRequest:
     named = {"alongside": True, "given_name": "named-elsewhere", **fields}
     return small_profiler.asked(tmp_path, Exporting(program), batches, **named)
 
@@ -96,7 +107,9 @@ def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Pa
     assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
 
 
-def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
+    tmp_path: Path,
+) -> None:
     request = asked(tmp_path, "import sys, time; print('on', flush=True); time.sleep(600)")
     stopped(request, "stdout.log")
     said = record(request.folder / "b16")

@@ -58,9 +58,17 @@ def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...]
 
     def request(point: Point) -> SweepRequest:
         return SweepRequest(
-            NoProfiler(), "families", (), (point.batch,), "cpu", folder, "perfctl", "here", given_name="b",
+            NoProfiler(),
+            "families",
+            (),
+            (point.batch,),
+            "cpu",
+            folder,
+            "perfctl",
+            "here",
+            given_name="b",
             python="/bin/false",
-        )  # fmt: skip
+        )
 
     return points, bench.run(points, request, budget, Listener())
 

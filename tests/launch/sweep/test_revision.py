@@ -16,7 +16,11 @@ MOMENT = "2026-01-02T03:04:05+00:00"
 
 
 def git(folder: Path, *words: str) -> str:
-    who = {f"GIT_{one}_{what}": "a@b.example" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    who = {
+        f"GIT_{one}_{what}": "a@b.example"
+        for one in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
     environment = os.environ | who | {"GIT_COMMITTER_DATE": MOMENT, "GIT_CONFIG_GLOBAL": os.devnull}
     return subprocess.run(
         ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
@@ -34,7 +38,11 @@ def code(tmp_path: Path) -> Path:
 
 def test_a_clean_commit_is_named_with_its_time(code: Path) -> None:
     said = revision(code, code / "train.py")
-    assert said == {"commit": git(code, "rev-parse", "HEAD"), "commit_time": MOMENT, "uncommitted_changes": "no"}
+    assert said == {
+        "commit": git(code, "rev-parse", "HEAD"),
+        "commit_time": MOMENT,
+        "uncommitted_changes": "no",
+    }
 
 
 def test_a_changed_file_is_said(code: Path) -> None:

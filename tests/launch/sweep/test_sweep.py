@@ -1,4 +1,5 @@
-"""A sweep: a process per batch size; repeats (--repeat); a profiler that could not start just then."""
+"""A sweep: a process per batch size; repeats (--repeat); a profiler that could not start
+just then."""
 
 from __future__ import annotations
 
@@ -25,18 +26,30 @@ def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
 
 
 def reports(request: SweepRequest) -> dict[str, str]:
-    return {file.parent.name: file.read_text() for file in sorted(request.folder.glob("*/report.txt"))}
+    return {
+        file.parent.name: file.read_text() for file in sorted(request.folder.glob("*/report.txt"))
+    }
 
 
 def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path: Path) -> None:
     request = asked(tmp_path, SAYS)
     results = sweep.run(request, Listener())
-    assert [(result.batch_size, result.status) for result in results] == [(16, "ok"), (32, "ok"), (64, "ok")]
+    assert [(result.batch_size, result.status) for result in results] == [
+        (16, "ok"),
+        (32, "ok"),
+        (64, "ok"),
+    ]
     assert reports(request) == {f"b{batch}": f"a report of {batch}" for batch in (16, 32, 64)}
     assert (request.folder / "b32" / "stdout.log").read_text() == "ran 32\n"
     record = json.loads((request.folder / "b32" / "run.json").read_text())
     assert (record["batch_size"], record["status"], record["artifact"]) == (32, "ok", "report.txt")
-    assert sorted(path.name for path in request.folder.iterdir()) == [".lock", "b16", "b32", "b64", "sweep.json"]
+    assert sorted(path.name for path in request.folder.iterdir()) == [
+        ".lock",
+        "b16",
+        "b32",
+        "b64",
+        "sweep.json",
+    ]
 
 
 def test_one_batch_size_failing_is_recorded_and_the_rest_go_on(tmp_path: Path) -> None:
@@ -66,7 +79,9 @@ def test_again_repeats_everything_and_keeps_what_the_store_refers_to(tmp_path: P
 
 def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path: Path) -> None:
     switch = tmp_path / "fail"
-    request = asked(tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,))
+    request = asked(
+        tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,)
+    )
     sweep.run(request, Listener())
     switch.touch()
     (failed,) = sweep.run(replace(request, again=True), Listener())
@@ -102,7 +117,9 @@ def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
 
 
-@pytest.mark.parametrize(("batches", "said"), [((), "is empty"), ((0,), "at least 1"), ((8, 8), "repeats a size")])
+@pytest.mark.parametrize(
+    ("batches", "said"), [((), "is empty"), ((0,), "at least 1"), ((8, 8), "repeats a size")]
+)
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     tmp_path: Path, batches: tuple[int, ...], said: str
 ) -> None:
@@ -118,9 +135,21 @@ def test_batch_sizes_take_turns_so_that_a_drift_touches_each_alike(tmp_path: Pat
     started, results = run(asked(tmp_path, batches=TWO, repeat=3))
     assert started == [16, 32, 16, 32, 16, 32]
     assert [(result.batch_size, result.repeat) for result in results] == [
-        (16, 1), (32, 1), (16, 2), (32, 2), (16, 3), (32, 3),
-    ]  # fmt: skip
-    assert [result.folder.name for result in results] == ["b16", "b32", "b16.2", "b32.2", "b16.3", "b32.3"]
+        (16, 1),
+        (32, 1),
+        (16, 2),
+        (32, 2),
+        (16, 3),
+        (32, 3),
+    ]
+    assert [result.folder.name for result in results] == [
+        "b16",
+        "b32",
+        "b16.2",
+        "b32.2",
+        "b16.3",
+        "b32.3",
+    ]
 
 
 def test_more_repeats_add_to_those_that_are_there_and_fewer_run_nothing(tmp_path: Path) -> None:
@@ -128,24 +157,46 @@ def test_more_repeats_add_to_those_that_are_there_and_fewer_run_nothing(tmp_path
     started, results = run(asked(tmp_path, batches=TWO, repeat=3))
     assert started == [16, 32]
     assert [result.skipped for result in results] == [True] * 4 + [False] * 2
-    assert [result.folder.name for result in results] == ["b16", "b32", "b16.2", "b32.2", "b16.3", "b32.3"]
+    assert [result.folder.name for result in results] == [
+        "b16",
+        "b32",
+        "b16.2",
+        "b32.2",
+        "b16.3",
+        "b32.3",
+    ]
     assert run(asked(tmp_path, batches=TWO, repeat=1))[0] == []
 
 
 def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path: Path) -> None:
     switch = tmp_path / "fail"
     switch.touch()
-    fails = WRITES + f"; sys.exit(3 if sys.argv[2] == '32' and pathlib.Path({str(switch)!r}).exists() else 0)"
+    fails = (
+        WRITES
+        + f"; sys.exit(3 if sys.argv[2] == '32' and pathlib.Path({str(switch)!r}).exists() else 0)"
+    )
     started, results = run(asked(tmp_path, fails, TWO, repeat=3))
     assert started == [16, 32, 16, 16]
-    assert [(r.batch_size, r.status) for r in results] == [(16, "ok"), (32, "failed"), (16, "ok"), (16, "ok")]
+    assert [(r.batch_size, r.status) for r in results] == [
+        (16, "ok"),
+        (32, "failed"),
+        (16, "ok"),
+        (16, "ok"),
+    ]
     switch.unlink()
     started, results = run(asked(tmp_path, fails, TWO, repeat=3))
     assert started == [32, 32, 32]
     assert all(result.status == "ok" for result in results)
-    assert sorted(path.name for path in asked(tmp_path, fails, TWO, repeat=3).folder.glob("b*")) == [
-        "b16", "b16.2", "b16.3", "b32", "b32.2", "b32.3",
-    ]  # fmt: skip
+    assert sorted(
+        path.name for path in asked(tmp_path, fails, TWO, repeat=3).folder.glob("b*")
+    ) == [
+        "b16",
+        "b16.2",
+        "b16.3",
+        "b32",
+        "b32.2",
+        "b32.3",
+    ]
 
 
 def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
@@ -156,7 +207,10 @@ def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_shows_every_process(tmp_path: Path) -> None:
-    assert [batch for batch, _ in sweep.commands(asked(tmp_path, batches=TWO, repeat=3))] == [16, 32] * 3
+    assert [batch for batch, _ in sweep.commands(asked(tmp_path, batches=TWO, repeat=3))] == [
+        16,
+        32,
+    ] * 3
 
 
 BUSY = """
@@ -172,11 +226,13 @@ pathlib.Path(sys.argv[1]).write_text("a report")
 @pytest.mark.parametrize(
     ("fails", "said", "status", "tries"),
     [
-        (1, "sem_open: File exists", "ok", 2), (2, "sem_open: File exists", "failed", 2),
+        (1, "sem_open: File exists", "ok", 2),
+        (2, "sem_open: File exists", "failed", 2),
         (1, "Connection reset by peer", "ok", 2),
-        (1, "Connection reset by peer: the user's own server", "failed", 1), (1, "another reason", "failed", 1),
+        (1, "Connection reset by peer: the user's own server", "failed", 1),
+        (1, "another reason", "failed", 1),
     ],
-)  # fmt: skip
+)
 def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, said: str, status: str, tries: int
 ) -> None:

@@ -40,7 +40,9 @@ def test_launches_that_a_csv_of_ncu_leaves_out_are_named(tmp_path: Path) -> None
     rows = ncu_rows(6)
     assert ncu(tmp_path, rows) == ""
     per = len(METRICS)
-    assert "launches with the IDs 2 to 3 are missing" in ncu(tmp_path, rows[: 2 * per] + rows[4 * per :])
+    assert "launches with the IDs 2 to 3 are missing" in ncu(
+        tmp_path, rows[: 2 * per] + rows[4 * per :]
+    )
     assert "launches with the IDs 0 is missing" in ncu(tmp_path, rows[per:])
 
 
@@ -52,7 +54,9 @@ def test_a_launch_that_lacks_a_metric_of_the_others_is_named(tmp_path: Path) -> 
 
 def test_a_metric_that_stands_twice_in_one_section_is_said(tmp_path: Path) -> None:
     rows = ncu_rows(4)
-    assert "launch 1 of gemm states a metric twice" in ncu(tmp_path, [*rows[:4], rows[3], *rows[4:]])
+    assert "launch 1 of gemm states a metric twice" in ncu(
+        tmp_path, [*rows[:4], rows[3], *rows[4:]]
+    )
 
 
 def test_a_grid_that_is_not_that_of_the_metric_is_said(tmp_path: Path) -> None:
@@ -70,18 +74,33 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs
     ("rows", "said"),
     [
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
-        (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
+        (
+            ["a(),3,300,150,75.0", "b(),4,100,25,25.0"],
+            "a(): 3 calls of 150.0 ns each, but 300.0 ns in all",
+        ),
         (["a(),4,303,75,75.0", "b(),1,101,101,25.0"], ""),
-        (["a(),4,300,75,75.0", "b(),1,100,101,25.0"], "b(): 1 calls of 101.0 ns each, but 100.0 ns in all"),
+        (
+            ["a(),4,300,75,75.0", "b(),1,100,101,25.0"],
+            "b(): 1 calls of 101.0 ns each, but 100.0 ns in all",
+        ),
         (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
         (["a(),2,300,15\x140,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
         (["a(),2,300,,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
-        (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
+        (
+            ["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"],
+            "b(): the row stands 2 times",
+        ),
         ([f"a(),1,{LASTS},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], ""),
         ([f"a(),1,{LASTS},{LASTS},{LARGE!r}"], "the percentages add up to 99.999999"),
-        ([f"a(),1,{LASTS + 90},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], "percentages are not those of the times"),
-        (["a(),2,300,150,75.0", "b(),4,100,25,2<.0"], "1 of 2 percentages are no numbers, as '2<.0'"),
+        (
+            [f"a(),1,{LASTS + 90},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"],
+            "percentages are not those of the times",
+        ),
+        (
+            ["a(),2,300,150,75.0", "b(),4,100,25,2<.0"],
+            "1 of 2 percentages are no numbers, as '2<.0'",
+        ),
         (["a(),2,300,150,75.0", "b(),4,100,25,-25.0"], "the percentages add up to 50"),
         (["a(),2,300,150,75.0", "b(),4,100,25,0e999999"], "the percentages add up to 75"),
     ],
@@ -89,7 +108,9 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs
 def test_sums_of_rocprofv3_agree(tmp_path: Path, rows: list[str], said: str) -> None:
     path = tmp_path / "1_kernel_stats.csv"
     means = [int(total) / int(calls) for _, calls, total, *_ in (row.split(",") for row in rows)]
-    path.write_text(SUMS + "".join(f"{row},{mean},{mean}\n" for row, mean in zip(rows, means, strict=True)))
+    path.write_text(
+        SUMS + "".join(f"{row},{mean},{mean}\n" for row, mean in zip(rows, means, strict=True))
+    )
     found = warnings(parsers.parse(path))
     assert said in found if said else found == ""
 
@@ -101,12 +122,17 @@ def test_a_header_that_stands_again_is_no_row(tmp_path: Path) -> None:
         parsers.parse(path)
 
 
-V3 = "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Kernel_Id,Kernel_Name,Counter_Name,Counter_Value\n"
+V3 = (
+    "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Kernel_Id,Kernel_Name,Counter_Name,"
+    "Counter_Value\n"
+)
 
 
 def test_launches_of_rocprofv3_have_the_same_counters_and_one_name_a_number(tmp_path: Path) -> None:
     rows = [
-        f"{launch},{launch},Agent 1,1,7,5,mul,{name},1\n" for launch in range(1, 5) for name in ("SQ_WAVES", "SQ_BUSY")
+        f"{launch},{launch},Agent 1,1,7,5,mul,{name},1\n"
+        for launch in range(1, 5)
+        for name in ("SQ_WAVES", "SQ_BUSY")
     ]
     path = tmp_path / "a_counter_collection.csv"
 
@@ -117,7 +143,9 @@ def test_launches_of_rocprofv3_have_the_same_counters_and_one_name_a_number(tmp_
     assert said(*rows) == ""
     assert "dispatch IDs 2 is missing" in said(*rows[:2], *rows[4:])
     assert "launch 2 has 1 values of counters, the others 2" in said(*rows[:4], *rows[5:])
-    assert "kernel 5 is called mul, and mal" in said(rows[0], rows[1], rows[2].replace("mul", "mal"), *rows[3:])
+    assert "kernel 5 is called mul, and mal" in said(
+        rows[0], rows[1], rows[2].replace("mul", "mal"), *rows[3:]
+    )
 
 
 SUMMARY = """System Config
@@ -167,19 +195,38 @@ All other kernels,30,300,3
         ("Time (ns),100", "Time (ns),200", "3 iterations of 33.3 ns each, but 200 ns in all"),
         ("Name(s),A GPU", "Name(s),A GPU, A GPU", "1 GPUs, but 2 names of GPUs"),
         ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
-        ("Total Iterations,9", "Total Iterations,1e400", "the line 'total iterations' states no number"),
-        ("IO Duration %,5.0", "IO Duration %,-5.0", "the line 'io duration %' states -5, less than 0"),
+        (
+            "Total Iterations,9",
+            "Total Iterations,1e400",
+            "the line 'total iterations' states no number",
+        ),
+        (
+            "IO Duration %,5.0",
+            "IO Duration %,-5.0",
+            "the line 'io duration %' states -5, less than 0",
+        ),
         ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
         (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
         (SUMMARY[SUMMARY.index("Tensor Core") :], "", "the line 'total iterations' is missing"),
         (SUMMARY[SUMMARY.index("Wall Clock") :], "", "the line 'wall clock time (ns)' is missing"),
         (
-            "Ops using TC,10,100,1\nOps eligible for TC but not using,20,200,2\nAll other ops,30,300,3\n",
+            (
+                "Ops using TC,10,100,1\nOps eligible for TC but not using,20,200,2\n"
+                "All other ops,30,300,3\n"
+            ),
             "",
             "'ops using tc' is missing, and 2 more",
         ),
-        ("Memory,20", "Memory,26", f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}"),
-        ("Memory,20,200", "Memory,20,2x00", "All kernels: CPU Time (ns) is no number in every line"),
+        (
+            "Memory,20",
+            "Memory,26",
+            f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}",
+        ),
+        (
+            "Memory,20,200",
+            "Memory,20,2x00",
+            "All kernels: CPU Time (ns) is no number in every line",
+        ),
         (
             SUMMARY[SUMMARY.index("Summary Report") : SUMMARY.index("Ops using TC")],
             "",
@@ -187,7 +234,11 @@ All other kernels,30,300,3
         ),
         ("Memory,20,200,2\n", "", "its parts add up to"),
         ("Stop Iteration,4", "Stop Iteration,5", "3 aggregated iterations, but from 2 to 5"),
-        ("Total Iterations,9", "Total Iterations,9\nTotal Iterations,9", "the line 'total iterations' stands 2 times"),
+        (
+            "Total Iterations,9",
+            "Total Iterations,9\nTotal Iterations,9",
+            "the line 'total iterations' stands 2 times",
+        ),
         ("GPU Count,1\n", "", "the line 'gpu count' is missing"),
     ],
 )
@@ -234,7 +285,10 @@ def test_a_short_summary_of_dlprof_says_which_line_states_no_number(
 
 
 def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
-    head = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
+    head = (
+        "Op Type Summary Report\nOp Type,# Ops,# Calls,Total CPU Time (ns),Avg. CPU Time "
+        "(ns),Total GPU Time (ns)\n"
+    )
     path = tmp_path / "dlprof_op_type.csv"
     path.write_text(f"{head}conv,1,3,9000,3000.0,1\n")
     assert warnings(parsers.parse(path)) == ""
@@ -245,7 +299,10 @@ def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
 
 
 def test_ops_of_dlprof_are_numbered_by_their_type(tmp_path: Path) -> None:
-    head = "All Iterations\nOp ID,Op Name,Direction,Op Type,No. Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
+    head = (
+        "All Iterations\nOp ID,Op Name,Direction,Op Type,No. Calls,Total CPU Time (ns),Avg. CPU "
+        "Time (ns),Total GPU Time (ns)\n"
+    )
     rows = [
         f'"CONV2D_{number}",a,{way},"conv2d",1,{number},{number}.0,1\n'
         for number in (1, 2, 3)
@@ -263,7 +320,10 @@ def test_kernels_of_tensor_cores_and_others_are_all_kernels(tmp_path: Path) -> N
         "Total GPU Time (ns),TC GPU Time (ns),Non-TC GPU Time (ns)",
         "Total Kernel Count,TC Kernel Count,Non-TC Kernel Count",
     )
-    head = f"Tensor Core Report\nOp ID,Op Name,Direction,Op Type,Uses TC,{times},TC Utilization (%),{counts}\n"
+    head = (
+        f"Tensor Core Report\nOp ID,Op Name,Direction,Op Type,Uses TC,{times},TC Utilization "
+        f"(%),{counts}\n"
+    )
     path = tmp_path / "dlprof_tensor_core.csv"
     path.write_text(f'{head}"CONV2D_1",a,fprop,conv2d,yes,50,30,20,60.0,3,1,2\n')
     assert warnings(parsers.parse(path)) == ""
@@ -280,7 +340,9 @@ def operations(*numbers: int, **more: object) -> list[trace.Event]:
 
 def test_operations_that_are_missing_from_a_trace_are_counted(tmp_path: Path) -> None:
     assert warnings(trace.read(tmp_path, *operations(1, 2, 3, 4, 5))) == ""
-    assert "2 operations or ranges are missing" in warnings(trace.read(tmp_path, *operations(1, 2, 5)))
+    assert "2 operations or ranges are missing" in warnings(
+        trace.read(tmp_path, *operations(1, 2, 5))
+    )
 
 
 def test_an_allocation_that_is_missing_from_a_trace_breaks_the_totals(tmp_path: Path) -> None:
@@ -290,11 +352,27 @@ def test_an_allocation_that_is_missing_from_a_trace_breaks_the_totals(tmp_path: 
     events: list[trace.Event] = []
     for number, (change, total) in enumerate(zip(changes, totals, strict=True)):
         for device in (0, 1):
-            args = {"Bytes": change, "Total Allocated": total, "Device Type": 1, "Device Id": device}
-            events.append({"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 10 * number + device, "args": args})
+            args = {
+                "Bytes": change,
+                "Total Allocated": total,
+                "Device Type": 1,
+                "Device Id": device,
+            }
+            events.append(
+                {
+                    "ph": "i",
+                    "name": "[memory]",
+                    "pid": 1,
+                    "tid": 1,
+                    "ts": 10 * number + device,
+                    "args": args,
+                }
+            )
     assert warnings(trace.read(tmp_path, *operations(1, 2), *events)) == ""
     one_less = [*events[:14], *events[15:]]
-    assert "at 1 allocations the total is not" in warnings(trace.read(tmp_path, *operations(1, 2), *one_less))
+    assert "at 1 allocations the total is not" in warnings(
+        trace.read(tmp_path, *operations(1, 2), *one_less)
+    )
     for number, event in enumerate(events):
         event["args"]["Total Allocated"] = number * number
     assert warnings(trace.read(tmp_path, *operations(1, 2), *events)) == "", "another way to count"
@@ -304,10 +382,14 @@ def test_a_launch_that_lacks_what_all_others_state_is_counted(tmp_path: Path) ->
     launches = [trace.kernel("gemm", 10 * at, 5, at, block=[64, 1, 1]) for at in range(20)]
     assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps)
     del launches[7]["args"]["block"]
-    assert "1 of 20 launches state no block, which all others do" in str(trace.read(tmp_path, *launches).gaps)
+    assert "1 of 20 launches state no block, which all others do" in str(
+        trace.read(tmp_path, *launches).gaps
+    )
     for one in launches:
         one["args"].pop("block", None)
-    assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps), "this profiler states none"
+    assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps), (
+        "this profiler states none"
+    )
 
 
 def test_numbers_left_out_of_one_sequence_alone_are_usual(tmp_path: Path) -> None:
@@ -325,10 +407,16 @@ def test_launch_calls_without_a_kernel_are_counted(tmp_path: Path) -> None:
     assert said.startswith("1 of 3 launch calls have no kernel in the trace")
 
 
-def test_few_kernels_without_their_launch_call_are_counted_but_not_where_most_have_none(tmp_path: Path) -> None:
+def test_few_kernels_without_their_launch_call_are_counted_but_not_where_most_have_none(
+    tmp_path: Path,
+) -> None:
     calls = [trace.launch(10 * number, number) for number in range(1, 21)]
-    kernels = [trace.kernel("gemm", 10 * number + 2, 5, correlation=number) for number in range(1, 21)]
-    whole, less, none = (trace.read(tmp_path, *some, *kernels) for some in (calls, calls[1:], calls[:2]))
+    kernels = [
+        trace.kernel("gemm", 10 * number + 2, 5, correlation=number) for number in range(1, 21)
+    ]
+    whole, less, none = (
+        trace.read(tmp_path, *some, *kernels) for some in (calls, calls[1:], calls[:2])
+    )
     assert "kernel.call" not in str(whole.gaps) + str(none.gaps)
     (said,) = [gap.reason for gap in less.gaps if gap.quantity == "kernel.call"]
     assert said.startswith("the launch calls of 1 of 20 kernels are not in the trace")
@@ -342,8 +430,10 @@ def test_few_kernels_without_their_launch_call_are_counted_but_not_where_most_ha
         (-100, 200, "a(): a time is less than 0"),
         ("x", 200, "a(): MinNs is no number"),
     ],
-)  # fmt: skip
-def test_the_mean_of_two_calls_is_in_the_middle(tmp_path: Path, least: object, largest: int, said: str) -> None:
+)
+def test_the_mean_of_two_calls_is_in_the_middle(
+    tmp_path: Path, least: object, largest: int, said: str
+) -> None:
     path = tmp_path / "1_kernel_stats.csv"
     columns = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n'
     path.write_text(f'{columns}"a()",2,300,150.000000,100.00,{least},{largest},70.7\n')
@@ -359,4 +449,6 @@ def test_a_call_without_the_correlation_that_all_others_have_is_counted(tmp_path
     assert said in str(trace.read(tmp_path, *calls).gaps)
     for one in calls:
         one["args"].pop("correlation", None)
-    assert "correlation, which" not in str(trace.read(tmp_path, *calls).gaps), "this profiler states none"
+    assert "correlation, which" not in str(trace.read(tmp_path, *calls).gaps), (
+        "this profiler states none"
+    )

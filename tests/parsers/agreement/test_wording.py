@@ -14,12 +14,19 @@ def texts(found: object) -> str:
 def test_numbers_that_are_left_out_are_named_as_stretches() -> None:
     numbers = [*range(17), *range(20, 25), 26]
     said = texts(numbering("launches with the IDs", numbers, first=0))
-    assert said.startswith("launches with the IDs 17 to 19, 25 are missing (4 in all): left out when it was exported")
+    assert said.startswith(
+        "launches with the IDs 17 to 19, 25 are missing (4 in all): left out when it was exported"
+    )
 
 
 def test_the_first_numbers_count_as_missing_only_where_a_report_begins_with_a_known_one() -> None:
     assert texts(numbering("IDs", [2, 3], first=0)).startswith("IDs 0 to 1 are missing")
-    assert numbering("IDs", [2, 3]) == numbering("IDs", []) == numbering("IDs", range(9), first=0, ordered=True) == ()
+    assert (
+        numbering("IDs", [2, 3])
+        == numbering("IDs", [])
+        == numbering("IDs", range(9), first=0, ordered=True)
+        == ()
+    )
 
 
 def test_a_number_that_stands_twice_or_goes_back_is_said() -> None:
@@ -58,8 +65,12 @@ def test_a_shorter_pause_stands_out_where_nearly_all_intervals_are_the_same() ->
 
 def test_readings_that_go_back_or_stand_twice_are_said() -> None:
     even = [second * SECOND for second in range(10)]
-    assert "go back 1 times, first at reading 4 of 10" in texts(interrupted([*even[:2], even[3], even[2], *even[4:]]))
-    assert "1 readings have the time of the one before" in texts(interrupted([*even[:4], *even[3:]]))
+    assert "go back 1 times, first at reading 4 of 10" in texts(
+        interrupted([*even[:2], even[3], even[2], *even[4:]])
+    )
+    assert "1 readings have the time of the one before" in texts(
+        interrupted([*even[:4], *even[3:]])
+    )
 
 
 def test_contradictions_are_one_warning_with_some_examples() -> None:

@@ -1,4 +1,5 @@
-"""The DLProf CSV parser on tests/data/dlprof-synthetic (written by hand) and on the real reports."""
+"""The DLProf CSV parser on tests/data/dlprof-synthetic (written by hand) and on the
+real reports."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def copied(tmp_path: Path, *names: str) -> Path:
 
 def test_a_folder_of_dlprof_files_is_one_report(report: Report) -> None:
     assert find(FOLDER) == [FOLDER]
-    assert find(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [FOLDER / "dlprof_summary.csv"]
+    assert find(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [
+        FOLDER / "dlprof_summary.csv"
+    ]
     assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
 
 
@@ -64,25 +67,37 @@ def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
 def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None:
     conv, gemm, second = report.kernels
     assert (conv.name, conv.short_name) == ("void conv<float, (int)3>(T1 *, int)", "conv")
-    assert (conv.grid_x, conv.grid_y, conv.grid_z, conv.block_x, conv.device_index) == (8, 2, 1, 128, 0)
+    assert (conv.grid_x, conv.grid_y, conv.grid_z, conv.block_x, conv.device_index) == (
+        8,
+        2,
+        1,
+        128,
+        0,
+    )
     assert (conv.start_ns, conv.duration_ns) == (5000, 100)
     assert (gemm.step, gemm.direction) == (1, "backward")
     assert (second.name, second.device_index, second.launch) == ("conv", 1, 2)
 
 
-def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(report: Report) -> None:
+def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(
+    report: Report,
+) -> None:
     placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
     assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
     assert placed == [
-        ("conv1", "forward", "range"), ("features.0", "backward", "operation"), ("net", "forward", "operation"),
-    ]  # fmt: skip
+        ("conv1", "forward", "range"),
+        ("features.0", "backward", "operation"),
+        ("net", "forward", "operation"),
+    ]
     assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
 
 
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
     copied(tmp_path, "dlprof_summary.csv")
     (tmp_path / "dlprof_iteration.csv").touch()
-    assert ("dlprof_iteration.csv", "unreadable") in {(gap.quantity, gap.state) for gap in parse(tmp_path).gaps}
+    assert ("dlprof_iteration.csv", "unreadable") in {
+        (gap.quantity, gap.state) for gap in parse(tmp_path).gaps
+    }
 
 
 def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Report) -> None:
@@ -92,17 +107,22 @@ def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Repo
 
 
 def test_tables_of_other_tools_are_not_dlprofs(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","m","1"\n')
+    (tmp_path / "a.csv").write_text(
+        '"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","m","1"\n'
+    )
     (tmp_path / "b.csv").write_text("Summary Report\nfoo,1\n")
     assert find(tmp_path) == []
 
 
 def test_the_1_8_0_folder_has_the_launches_that_its_database_has(reports: Path) -> None:
-    """The database was made by the same run: 51 launches, whose sum the summary gives as "All other kernels"."""
+    """The database was made by the same run: 51 launches, whose sum the summary gives as "All
+    other kernels"."""
     found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
     database = reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite"
     with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as db, db:
-        rows = db.execute("select gpu_start, gpu_stop - gpu_start from read_only_kernels").fetchall()
+        rows = db.execute(
+            "select gpu_start, gpu_stop - gpu_start from read_only_kernels"
+        ).fetchall()
     assert sorted((kernel.start_ns, kernel.duration_ns) for kernel in found.kernels) == sorted(rows)
     assert len(rows) == 51
     total = figures(found)["All Kernels: All other kernels: GPU Time"].value
@@ -114,11 +134,28 @@ def test_the_1_8_0_folder_has_the_launches_that_its_database_has(reports: Path) 
 def test_the_1_8_0_folder_has_its_operations_once(reports: Path) -> None:
     found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
     assert len(list(found.operations)) == figures(found)["All Ops: All ops: # Ops"].value == 32
-    assert sum(op.cpu_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: CPU Time"].value
-    assert sum(op.device_ns or 0 for op in found.operations) == figures(found)["All Ops: All ops: GPU Time"].value
-    launches = Counter((kernel.layer, kernel.direction, kernel.layer_source) for kernel in found.kernels)
-    forward = {"Conv2d_1": 24, "Conv2d_2": 22, "dummy_network": 2, "Linear_3": 1, "Linear_4": 1, "Linear_5": 1}
-    assert launches == {(layer, "forward", "operation"): number for layer, number in forward.items()}
+    assert (
+        sum(op.cpu_ns or 0 for op in found.operations)
+        == figures(found)["All Ops: All ops: CPU Time"].value
+    )
+    assert (
+        sum(op.device_ns or 0 for op in found.operations)
+        == figures(found)["All Ops: All ops: GPU Time"].value
+    )
+    launches = Counter(
+        (kernel.layer, kernel.direction, kernel.layer_source) for kernel in found.kernels
+    )
+    forward = {
+        "Conv2d_1": 24,
+        "Conv2d_2": 22,
+        "dummy_network": 2,
+        "Linear_3": 1,
+        "Linear_4": 1,
+        "Linear_5": 1,
+    }
+    assert launches == {
+        (layer, "forward", "operation"): number for layer, number in forward.items()
+    }
 
 
 def test_the_1_7_0_summary_has_the_right_utilisation(reports: Path) -> None:
@@ -127,7 +164,9 @@ def test_the_1_7_0_summary_has_the_right_utilisation(reports: Path) -> None:
     assert figures(found)["Tensor Core Kernel Utilization"].value == 35.4
     assert found.environment["cudnn"] == "8.3.0"
     assert found.tool_version == "1.7.0"
-    assert [device.name for device in found.devices if device.kind == "gpu"] == ["NVIDIA A100-SXM4-40GB"] * 4
+    assert [device.name for device in found.devices if device.kind == "gpu"] == [
+        "NVIDIA A100-SXM4-40GB"
+    ] * 4
 
 
 def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None:
@@ -135,18 +174,26 @@ def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file.readlines()[1:]))
     found = list(parse(path).operations)
-    assert [(op.name, op.calls) for op in found] == [(row["Op Name"], int(row["No. Calls"])) for row in rows]
-    assert sum(op.device_ns or 0 for op in found) == sum(int(row["Total GPU Time (ns)"]) for row in rows)
+    assert [(op.name, op.calls) for op in found] == [
+        (row["Op Name"], int(row["No. Calls"])) for row in rows
+    ]
+    assert sum(op.device_ns or 0 for op in found) == sum(
+        int(row["Total GPU Time (ns)"]) for row in rows
+    )
     assert [path.name for path in find(reports / "dlprof" / "tf1_v100")] == ["tf1_v100"]
 
 
-def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dlprof_tables, "ROWS", 1)
     with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
         parse(FOLDER)
 
 
-def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ReportError, match="no DLProf CSV report"):
         dlprof_csv.parse(tmp_path)
     copied(tmp_path, "dlprof_op_type.csv")
@@ -156,4 +203,6 @@ def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_no
         (tmp_path / f"n{number:02}.txt").touch()
     (said,) = parse(tmp_path).diagnostics
     shown = ", ".join(f"n{number:02}.txt" for number in range(10))
-    assert said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
+    assert (
+        said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
+    )

@@ -1,4 +1,5 @@
-"""dlprof_dldb.sqlite: a small database made here, and the real one beside the CSV reports of the same run."""
+"""dlprof_dldb.sqlite: a small database made here, and the real one beside the CSV reports of the
+same run."""
 
 from __future__ import annotations
 
@@ -53,35 +54,69 @@ def both(reports: Path) -> tuple[Report, Report]:
 def test_launches_carry_names_sizes_and_the_last_aggregations_step(tmp_path: Path) -> None:
     first, second = parse(made(tmp_path / "d.sqlite")).kernels
     assert first == Kernel(
-        launch=0, name="void conv<float>(float*)", short_name="conv", layer="conv1", direction="forward", step=9,
-        layer_source="range", device_index=0, grid_x=8, grid_y=2, grid_z=1, block_x=128, block_y=1, block_z=1,
-        start_ns=5000, duration_ns=100,
-    )  # fmt: skip
+        launch=0,
+        name="void conv<float>(float*)",
+        short_name="conv",
+        layer="conv1",
+        direction="forward",
+        step=9,
+        layer_source="range",
+        device_index=0,
+        grid_x=8,
+        grid_y=2,
+        grid_z=1,
+        block_x=128,
+        block_y=1,
+        block_z=1,
+        start_ns=5000,
+        duration_ns=100,
+    )
     assert (second.name, second.grid_x, second.duration_ns, second.step, second.layer) == (
-        "conv", None, None, None, None,
-    )  # fmt: skip
+        "conv",
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_copies_and_memory_settings_come_along(tmp_path: Path) -> None:
     copies = list(parse(made(tmp_path / "d.sqlite")).copies)
-    assert [(copy.kind, copy.bytes, copy.duration_ns) for copy in copies] == [("HtoD", 4096, 20), ("memset", 64, 5)]
+    assert [(copy.kind, copy.bytes, copy.duration_ns) for copy in copies] == [
+        ("HtoD", 4096, 20),
+        ("memset", 64, 5),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("table", "columns"), [("read_only_kernels", ""), ("read_only_ops", ""), ("dictionary", "string")]
+    ("table", "columns"),
+    [("read_only_kernels", ""), ("read_only_ops", ""), ("dictionary", "string")],
 )
-def test_a_row_that_was_copied_under_a_number_of_its_own_is_said(table: str, columns: str, tmp_path: Path) -> None:
+def test_a_row_that_was_copied_under_a_number_of_its_own_is_said(
+    table: str, columns: str, tmp_path: Path
+) -> None:
     path = made(tmp_path / "d.sqlite")
     assert "repeat" not in " ".join(gap.reason or "" for gap in parse(path).gaps)
     with closing(sqlite3.connect(path)) as database, database:
-        listed = columns or ", ".join(row[1] for row in database.execute(f"PRAGMA table_info({table})") if not row[5])
+        listed = columns or ", ".join(
+            row[1] for row in database.execute(f"PRAGMA table_info({table})") if not row[5]
+        )
         database.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {table} LIMIT 1")
     assert f"{table}: 1 of " in " ".join(gap.reason or "" for gap in parse(path).gaps)
 
 
 def test_a_database_without_the_later_tables_says_what_is_missing(tmp_path: Path) -> None:
-    report = parse(made(tmp_path / "d.sqlite", "DROP TABLE read_only_memcpys; DROP TABLE read_only_grid_block;"))
-    assert {gap.quantity for gap in report.gaps} >= {"copy", "operation", "kernel.step", "device.memory_bytes"}
+    report = parse(
+        made(
+            tmp_path / "d.sqlite", "DROP TABLE read_only_memcpys; DROP TABLE read_only_grid_block;"
+        )
+    )
+    assert {gap.quantity for gap in report.gaps} >= {
+        "copy",
+        "operation",
+        "kernel.step",
+        "device.memory_bytes",
+    }
     assert [kernel.grid_x for kernel in report.kernels] == [None, None]
 
 
@@ -95,7 +130,10 @@ def test_reading_leaves_nothing_beside_the_file_and_does_not_change_it(tmp_path:
 
 def test_a_view_in_place_of_a_table_is_not_run(tmp_path: Path) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
-    path = made(tmp_path / "d.sqlite", f"DROP TABLE read_only_kernels; CREATE VIEW read_only_kernels AS {endless};")
+    path = made(
+        tmp_path / "d.sqlite",
+        f"DROP TABLE read_only_kernels; CREATE VIEW read_only_kernels AS {endless};",
+    )
     assert sniff(path) is None or sniff(path).name != "DLProf database"  # type: ignore[union-attr]
 
 
@@ -126,7 +164,9 @@ def test_damage_inside_is_an_error_or_leaves_the_rows_as_they_are(tmp_path: Path
 def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "d.sqlite")
     path.write_bytes(
-        path.read_bytes().replace(b"CREATE TABLE read_only_memsets", b"CREATE \xd1\xff\xfe\xfd\xfc read_only_memsets")
+        path.read_bytes().replace(
+            b"CREATE TABLE read_only_memsets", b"CREATE \xd1\xff\xfe\xfd\xfc read_only_memsets"
+        )
     )
     assert dlprof_database.sniff(path, path.read_bytes()[:65536]) in (True, False)
     with pytest.raises(ReportError, match="damaged"):
@@ -135,39 +175,58 @@ def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_texts_where_numbers_belong_stay_unknown(tmp_path: Path) -> None:
     more = (
-        "UPDATE read_only_kernels SET gpu_start = 'x', device_id = 'y'; UPDATE dictionary SET string = 5 WHERE id = 2;"
+        "UPDATE read_only_kernels SET gpu_start = 'x', device_id = 'y'; UPDATE dictionary SET "
+        "string = 5 WHERE id = 2;"
     )
     kernel = next(iter(parse(made(tmp_path / "d.sqlite", more)).kernels))
     assert (kernel.start_ns, kernel.duration_ns, kernel.device_index) == (None, None, None)
 
 
-def test_the_real_database_and_its_csv_folder_have_the_same_launches(both: tuple[Report, Report]) -> None:
-    folder, database = (sorted(report.kernels, key=lambda kernel: kernel.start_ns or 0) for report in both)
+def test_the_real_database_and_its_csv_folder_have_the_same_launches(
+    both: tuple[Report, Report],
+) -> None:
+    folder, database = (
+        sorted(report.kernels, key=lambda kernel: kernel.start_ns or 0) for report in both
+    )
     assert len(folder) == 51
-    assert [one._replace(launch=0) for one in folder] == [one._replace(launch=0) for one in database]
+    assert [one._replace(launch=0) for one in folder] == [
+        one._replace(launch=0) for one in database
+    ]
 
 
-def test_the_real_database_and_its_csv_folder_have_the_same_operations(both: tuple[Report, Report]) -> None:
+def test_the_real_database_and_its_csv_folder_have_the_same_operations(
+    both: tuple[Report, Report],
+) -> None:
     folder, database = (sorted(report.operations) for report in both)
     assert len(folder) == 32
     assert folder == database
 
 
-def test_figures_of_the_real_database_round_to_those_of_its_summary(both: tuple[Report, Report]) -> None:
+def test_figures_of_the_real_database_round_to_those_of_its_summary(
+    both: tuple[Report, Report],
+) -> None:
     known = {figure.name: figure for figure in both[1].summaries}
     checked = 0
     for figure in both[0].summaries:
         if figure.value is not None and figure.name != "GPU Count":
-            assert (round(known[figure.name].value or 0.0, 1), known[figure.name].unit) == (figure.value, figure.unit)
+            assert (round(known[figure.name].value or 0.0, 1), known[figure.name].unit) == (
+                figure.value,
+                figure.unit,
+            )
             checked += 1
-    assert checked == 45  # 16 of the run, 4 x 3 of ops, 4 x 3 of kernels, 5 ops in the tensor core report
+    # 16 of the run, 4 x 3 of ops, 4 x 3 of kernels, 5 ops in the tensor core report
+    assert checked == 45
     assert known["GPU Utilization"].value == 0.010363
     assert both[0].duration_ns == both[1].duration_ns == 2864091540
 
 
-def test_the_real_database_says_more_than_the_csv(both: tuple[Report, Report], reports: Path) -> None:
+def test_the_real_database_says_more_than_the_csv(
+    both: tuple[Report, Report], reports: Path
+) -> None:
     report = both[1]
-    with (reports / "dlprof/odema_pytorch/no_relu/dlprof_expert_systems.csv").open(newline="") as file:
+    with (reports / "dlprof/odema_pytorch/no_relu/dlprof_expert_systems.csv").open(
+        newline=""
+    ) as file:
         advice = {f"{row[0]}. {row[1]}" for row in list(csv.reader(file))[2:]}
     assert advice <= {entry.text for entry in report.diagnostics}
     (gpu,) = [device for device in report.devices if device.kind == "gpu"]
@@ -194,7 +253,9 @@ def test_a_database_without_iterations_or_ids_of_ops_leaves_them_unknown(tmp_pat
     assert [kernel.step for kernel in report.kernels] == [None, None]
     reason = "2 of 2 launches are outside the iterations that DLProf aggregated"
     assert Gap("kernel.step", "not_collected", reason) in report.gaps
-    without = parse(made(tmp_path / "e.sqlite", "ALTER TABLE read_only_ops RENAME COLUMN op_id TO other;"))
+    without = parse(
+        made(tmp_path / "e.sqlite", "ALTER TABLE read_only_ops RENAME COLUMN op_id TO other;")
+    )
     assert without.summaries == ()
 
 
@@ -204,8 +265,16 @@ def test_what_is_no_database_of_dlprof_is_refused(tmp_path: Path) -> None:
     again = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
     for file, reason, remedy in (
         (path, "DLProf's tables are missing", again),
-        (tmp_path / "absent.sqlite", "it cannot be read (No such file or directory)", "Check its permissions"),
+        (
+            tmp_path / "absent.sqlite",
+            "it cannot be read (No such file or directory)",
+            "Check its permissions",
+        ),
     ):
         with pytest.raises(ReportError) as caught:
             dlprof_database.parse(file)
-        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == ("dlprof", reason, remedy)
+        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == (
+            "dlprof",
+            reason,
+            remedy,
+        )

@@ -1,4 +1,5 @@
-"""DLProf's JSON: tests/data/dlprof-json-synthetic is made up (no real file is known), and the CSV's data turned to JSON."""
+"""DLProf's JSON: tests/data/dlprof-json-synthetic is made up (no real file is known), and the CSV's
+data turned to JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from perfctl.parsers.dlprof import json as dlprof_json
 DATA = Path(__file__).resolve().parents[2] / "data"
 FILE = DATA / "dlprof-json-synthetic" / "dlprof_all.json"
 CSV = DATA / "dlprof-synthetic"
-KINDS = {"iteration": "dlprof_iteration.csv", "detail": "dlprof_detailed.csv", "kernel": "dlprof_kernel.csv"}
+KINDS = {
+    "iteration": "dlprof_iteration.csv",
+    "detail": "dlprof_detailed.csv",
+    "kernel": "dlprof_kernel.csv",
+}
 
 
 def rows(name: str) -> tuple[list[str], list[list[str]]]:
@@ -27,7 +32,12 @@ def test_reports_are_found_by_their_keys_wherever_they_stand() -> None:
     report = parse(FILE)
     assert report.form == "DLProf JSON: detail, expert_systems, iteration, summary"
     (kernel,) = report.kernels
-    assert (kernel.name, kernel.layer, kernel.step, kernel.grid_x) == ("void conv<float>(float *)", "conv1", 1, 8)
+    assert (kernel.name, kernel.layer, kernel.step, kernel.grid_x) == (
+        "void conv<float>(float *)",
+        "conv1",
+        1,
+        8,
+    )
     (operation,) = report.operations
     assert (operation.calls, operation.cpu_ns, operation.device_ns) == (3, 9000, 300)
     figures = {figure.name: figure.value for figure in report.summaries}
@@ -92,7 +102,11 @@ def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, content: ob
 def test_nesting_too_deep_and_a_row_without_a_column_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, '{"System Config": 1, "Summary Report": ' + "[" * 100000, "not complete JSON")
     columns, found = rows(KINDS["kernel"])
-    refused(tmp_path, [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}], "row 1 of a table has no")
+    refused(
+        tmp_path,
+        [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}],
+        "row 1 of a table has no",
+    )
 
 
 def split(folder: Path) -> Path:
@@ -129,13 +143,18 @@ def test_a_folder_with_a_report_twice_or_with_foreign_json_is_none(tmp_path: Pat
 
 
 LAUNCHES = {"Kernel Name": "k", "Op Name": "o", "Total GPU Time (ns)": 5}
-SUMMARY = {"System Config": {"DLProf Version": "v1.8.0", "Flag": True, "Off": False, "None": None}, "Summary Report": 1}
+SUMMARY = {
+    "System Config": {"DLProf Version": "v1.8.0", "Flag": True, "Off": False, "None": None},
+    "Summary Report": 1,
+}
 
 
 def figures_of(tmp_path: Path, content: object) -> dict[str, tuple[float | None, str | None]]:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(content))
-    return {figure.name: (figure.value, figure.text) for figure in dlprof_json.parse(path).summaries}
+    return {
+        figure.name: (figure.value, figure.text) for figure in dlprof_json.parse(path).summaries
+    }
 
 
 def test_keys_may_be_spelt_with_underscores_and_values_be_of_any_type(tmp_path: Path) -> None:
@@ -145,21 +164,32 @@ def test_keys_may_be_spelt_with_underscores_and_values_be_of_any_type(tmp_path: 
         "kernel: k in o: GPU Time": (5.0, None),
     }
     found = figures_of(tmp_path, SUMMARY)
-    assert [found[name] for name in ("Flag", "Off", "None")] == [(None, "yes"), (None, "no"), (None, None)]
+    assert [found[name] for name in ("Flag", "Off", "None")] == [
+        (None, "yes"),
+        (None, "no"),
+        (None, None),
+    ]
     odd = figures_of(tmp_path, [LAUNCHES | {"Kernel Name": ["a", 1]}])
     assert odd == {'kernel: ["a", 1] in o: GPU Time': (5.0, None)}
 
 
 @pytest.mark.parametrize("names", ["columns", "Headers", "header"])
 @pytest.mark.parametrize("below", ["rows", "Data"])
-def test_a_table_may_be_columns_and_rows_under_several_names(tmp_path: Path, names: str, below: str) -> None:
+def test_a_table_may_be_columns_and_rows_under_several_names(
+    tmp_path: Path, names: str, below: str
+) -> None:
     table = {names: list(LAUNCHES), below: [list(LAUNCHES.values())]}
     assert figures_of(tmp_path, table) == {"kernel: k in o: GPU Time": (5.0, None)}
     refused(tmp_path, {names: list(LAUNCHES), below: [["k"]]}, "no DLProf report")
 
 
-def test_labels_that_share_their_columns_are_a_block_and_others_are_looked_into(tmp_path: Path) -> None:
-    kernels = {"All kernels": {"GPU Time (ns)": 7, "# Kernels": 2}, "Memory": {"GPU Time (ns)": 3, "# Kernels": 1}}
+def test_labels_that_share_their_columns_are_a_block_and_others_are_looked_into(
+    tmp_path: Path,
+) -> None:
+    kernels = {
+        "All kernels": {"GPU Time (ns)": 7, "# Kernels": 2},
+        "Memory": {"GPU Time (ns)": 3, "# Kernels": 1},
+    }
     found = figures_of(tmp_path, SUMMARY | {"All Kernels": kernels})
     assert found["All Kernels: Memory: GPU Time"] == (3.0, None)
     assert found["All Kernels: All kernels: # Kernels"] == (2.0, None)
@@ -172,13 +202,16 @@ def test_two_words_of_the_summary_make_one_and_further_rows_are_joined(tmp_path:
     content = {"System Config": {"DLProf Version": "1.8"}, "n": 1}
     assert figures_of(tmp_path, content)["DLProf Version"] == (None, "1.8")
     refused(tmp_path, {"a": [LAUNCHES], "b": [LAUNCHES]}, "the kernel report appears twice")
-    refused(tmp_path, [LAUNCHES, 5], "no DLProf report")  # a list with something else in it is no table
+    # a list with something else in it is no table
+    refused(tmp_path, [LAUNCHES, 5], "no DLProf report")
     found = figures_of(tmp_path, {"a": [LAUNCHES], "b": [LAUNCHES | {"Kernel Name": "m"}]})
     assert list(found) == ["kernel: k in o: GPU Time", "kernel: m in o: GPU Time"]
 
 
 @pytest.mark.parametrize(("files", "is_looked_into"), [(50, True), (51, False)])
-def test_a_folder_of_fifty_files_at_most_is_looked_into(tmp_path: Path, files: int, is_looked_into: bool) -> None:
+def test_a_folder_of_fifty_files_at_most_is_looked_into(
+    tmp_path: Path, files: int, is_looked_into: bool
+) -> None:
     split(tmp_path)
     for number in range(files - len(KINDS)):
         (tmp_path / f"other{number}.json").write_text("{}")
@@ -190,18 +223,26 @@ def test_one_json_report_alone_makes_no_folder_of_them(tmp_path: Path) -> None:
     (tmp_path / "dir.json").mkdir()
     assert dlprof_json.members(tmp_path) == []
     (tmp_path / "dlprof_summary.json").write_text(json.dumps(SUMMARY))
-    assert [path.name for path in dlprof_json.members(tmp_path)] == ["dlprof_kernel.json", "dlprof_summary.json"]
+    assert [path.name for path in dlprof_json.members(tmp_path)] == [
+        "dlprof_kernel.json",
+        "dlprof_summary.json",
+    ]
 
 
 @pytest.mark.parametrize(
     ("head", "is_ours"),
     [
-        (json.dumps(LAUNCHES), True), ("  \n" + json.dumps([LAUNCHES]), True), (json.dumps("x" + json.dumps(LAUNCHES)), False),
-        ('{"Kernel Name": 1, "Op Name": 2}', False), (json.dumps(LAUNCHES) + "\0", False),
-        ('{"System Config": 1, "All kernels": 2}', True), ('{"System Config": 1, "All others": 2}', False),
-        ('{"problem": 1, "recommendation": 2}', True), ("", False),
+        (json.dumps(LAUNCHES), True),
+        ("  \n" + json.dumps([LAUNCHES]), True),
+        (json.dumps("x" + json.dumps(LAUNCHES)), False),
+        ('{"Kernel Name": 1, "Op Name": 2}', False),
+        (json.dumps(LAUNCHES) + "\0", False),
+        ('{"System Config": 1, "All kernels": 2}', True),
+        ('{"System Config": 1, "All others": 2}', False),
+        ('{"problem": 1, "recommendation": 2}', True),
+        ("", False),
     ],
-)  # fmt: skip
+)
 def test_json_is_dlprof_s_by_its_keys(tmp_path: Path, head: str, is_ours: bool) -> None:
     path = tmp_path / "a.json"
     path.write_text(head)

@@ -40,21 +40,29 @@ def test_columns_are_spelt_in_small_letters_without_points() -> None:
         ("Iteration,Op Name,Kernel Name,GPU Start Time (ns)\n", "iteration"),
         ("title\nOp Name,Op Type,No. Calls,Total CPU Time (ns)\n", "detail"),
         ("title\nName,Num Calls Aggregated,Total GPU Time (ns)\n", "group_op"),
-        (OPS, "op_type"), ("x\nOp Name,TC Utilization (%)\n", "tensor_core"),
+        (OPS, "op_type"),
+        ("x\nOp Name,TC Utilization (%)\n", "tensor_core"),
         ("x\nKernel Name,Op Name,Total GPU Time (ns)\n", "kernel"),
         ('"Expert Systems Feedback",,\nProblem,Recommendation\n', "expert_systems"),
-        ("one\ntwo\nKernel Name,Op Name,Total GPU Time (ns)\n", None),  # a header stands in the first two lines
-        (SUMMARY, "summary"), ('"System Config"\n"DLProf Version",1\n', "summary"), ("System Config\nx,1\n", None),
-        ("All kernels,1\nSummary Report,2\n", "summary"), ("", None), ("Problem,Recommendation\n", None),
+        # a header stands in the first two lines
+        ("one\ntwo\nKernel Name,Op Name,Total GPU Time (ns)\n", None),
+        (SUMMARY, "summary"),
+        ('"System Config"\n"DLProf Version",1\n', "summary"),
+        ("System Config\nx,1\n", None),
+        ("All kernels,1\nSummary Report,2\n", "summary"),
+        ("", None),
+        ("Problem,Recommendation\n", None),
         (SUMMARY + "\0", None),
     ],
-)  # fmt: skip
+)
 def test_a_report_is_told_by_its_columns_or_two_of_its_labels(text: str, kind: str | None) -> None:
     assert kind_of(text.encode()) == kind
     assert kind_of(text.encode("utf-8-sig")) == kind
 
 
-def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_dlprof_s_names(tmp_path: Path) -> None:
+def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_dlprof_s_names(
+    tmp_path: Path,
+) -> None:
     ops = put(tmp_path, OPS, "a.csv")
     (tmp_path / "b.csv").mkdir()
     assert members(tmp_path) == {"op_type": ops}
@@ -83,19 +91,29 @@ def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
     ("below", "said"),
     [
         ("conv,1,2\n", "row at line 3 has 3 of 4 cells"),
-        ("conv,1,2,3\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n", "the op_type report appears twice.*line 4"),
+        (
+            "conv,1,2,3\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n",
+            "the op_type report appears twice.*line 4",
+        ),
         ("conv,1,2,3\nOp Type Summary Report\n", "the op_type report appears twice.*line 4"),
-        ("conv,1,2,3\nKernel Report,,,\n", "another report of DLProf, 'Kernel Report', begins at line 4"),
+        (
+            "conv,1,2,3\nKernel Report,,,\n",
+            "another report of DLProf, 'Kernel Report', begins at line 4",
+        ),
         ('conv,1,2,"3', r"the file ends inside a quoted cell \(line 3\)"),
         ('conv,1,2,"3"x\n', "line 3 is not CSV"),
     ],
 )
-def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path: Path, below: str, said: str) -> None:
+def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(
+    tmp_path: Path, below: str, said: str
+) -> None:
     with pytest.raises(ReportError, match=said):
         read_table(put(tmp_path, OPS + below), "op_type")
 
 
-def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
+def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(
+    tmp_path: Path,
+) -> None:
     assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
     with pytest.raises(ReportError, match="it has no header line of a kernel report"):
         read_table(put(tmp_path, OPS), "kernel")
@@ -108,7 +126,9 @@ def test_as_many_rows_as_may_be_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\nc,1,1,1\n"), "op_type")
 
 
-def test_a_line_longer_than_a_cell_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_longer_than_a_cell_may_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dlprof_tables, "_FIELD_LIMIT", 60)
     read_table(put(tmp_path, OPS + "x" * 53 + ",1,2,3\n"), "op_type")  # 60 with its end
     with pytest.raises(ReportError, match="a line is longer than 60 characters"):
@@ -116,13 +136,22 @@ def test_a_line_longer_than_a_cell_may_be_is_refused(tmp_path: Path, monkeypatch
 
 
 def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path: Path) -> None:
-    text = "loose,1\nSystem Config\nGPU Name(s),A, B\n\nAll Kernels\n,GPU Time (ns),# Kernels\nMemory,5,6\n Rest ,7\n"
+    text = (
+        "loose,1\nSystem Config\nGPU Name(s),A, B\n\nAll Kernels\n,GPU Time (ns),# Kernels\n"
+        "Memory,5,6\n Rest ,7\n"
+    )
     assert read_blocks(put(tmp_path, text)) == [
         Block("", (), [("loose", ("1",))]),
         Block("System Config", (), [("GPU Name(s)", ("A, B",))]),
-        Block("All Kernels", ("GPU Time (ns)", "# Kernels"), [("Memory", ("5", "6")), ("Rest", ("7",))]),
+        Block(
+            "All Kernels",
+            ("GPU Time (ns)", "# Kernels"),
+            [("Memory", ("5", "6")), ("Rest", ("7",))],
+        ),
     ]
-    with pytest.raises(ReportError, match=r"the block 'System Config' of the summary appears twice.*line 3"):
+    with pytest.raises(
+        ReportError, match=r"the block 'System Config' of the summary appears twice.*line 3"
+    ):
         read_blocks(put(tmp_path, "System Config\nx,1\nSystem Config\n"))
 
 
@@ -134,29 +163,63 @@ def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path:
     reason = "the last line is incomplete: the last cell of 'Wall Clock Time (ns)' was left out"
     assert cut.gaps[1:] == (Gap("summary", "unreadable", reason),)
     assert (cut.duration_ns, cut.summaries[-1]) == (None, Summary("Wall Clock Time", None, "ns"))
-    wide = read_summary(put(tmp_path, SUMMARY + "\nAll Kernels\n,GPU Time (ns),# Kernels\nMemory,5,6"))
+    wide = read_summary(
+        put(tmp_path, SUMMARY + "\nAll Kernels\n,GPU Time (ns),# Kernels\nMemory,5,6")
+    )
     assert [figure.value for figure in wide.summaries[-2:]] == [5, None]
     with pytest.raises(ReportError, match="no lines with a label and a value"):
         read_summary(put(tmp_path, "System Config\n"))
 
 
 def config(**values: str) -> Block:
-    return Block("System Config", (), [(name.replace("_", " "), (value,)) for name, value in values.items()])
+    return Block(
+        "System Config", (), [(name.replace("_", " "), (value,)) for name, value in values.items()]
+    )
 
 
 def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
-    found = summary_of(Path("a.csv"), [
-        config(GPU_Count="2", CPU_Model="C", GPU_Driver_Version="515.43", Framework="PyTorch 1.10", CUDA_Version="11.6",
-               cuDNN_Version="8.3", Nsys_Version="2021", DLProf_Version="v1.8.0", DLProf_Build="b", Other="7",
-               **{"GPU Name(s)": "A, B"}),
-        Block("Iterations", (), [("A (us)", ("2.5",)), ("B %", ("x",)), ("Count", ("inf",)), ("E (ms)", ("1",)),
-                                 ("Iteration Time Standard Deviation", ("3",)), ("Wall Clock Time (ns)", ("1e6",))]),
-        Block("Ops", ("GPU Time (ns)", "# Ops"), [("All", ("8", "9"))]),
-    ])  # fmt: skip
+    found = summary_of(
+        Path("a.csv"),
+        [
+            config(
+                GPU_Count="2",
+                CPU_Model="C",
+                GPU_Driver_Version="515.43",
+                Framework="PyTorch 1.10",
+                CUDA_Version="11.6",
+                cuDNN_Version="8.3",
+                Nsys_Version="2021",
+                DLProf_Version="v1.8.0",
+                DLProf_Build="b",
+                Other="7",
+                **{"GPU Name(s)": "A, B"},
+            ),
+            Block(
+                "Iterations",
+                (),
+                [
+                    ("A (us)", ("2.5",)),
+                    ("B %", ("x",)),
+                    ("Count", ("inf",)),
+                    ("E (ms)", ("1",)),
+                    ("Iteration Time Standard Deviation", ("3",)),
+                    ("Wall Clock Time (ns)", ("1e6",)),
+                ],
+            ),
+            Block("Ops", ("GPU Time (ns)", "# Ops"), [("All", ("8", "9"))]),
+        ],
+    )
     assert found.environment == {
-        "framework": "PyTorch 1.10", "cuda": "11.6", "cudnn": "8.3", "nsys": "2021", "dlprof": "v1.8.0",
-        "dlprof_build": "b", "cpu_model": "C", "driver_version": "515.43", "torch": "1.10",
-    }  # fmt: skip
+        "framework": "PyTorch 1.10",
+        "cuda": "11.6",
+        "cudnn": "8.3",
+        "nsys": "2021",
+        "dlprof": "v1.8.0",
+        "dlprof_build": "b",
+        "cpu_model": "C",
+        "driver_version": "515.43",
+        "torch": "1.10",
+    }
     gpus = tuple(Device(name, "gpu", n, driver_version="515.43") for n, name in enumerate("AB"))
     assert found.devices == (*gpus, Device("C", "cpu"))
     assert (found.tool_version, found.duration_ns, found.gaps) == ("1.8.0", 1_000_000, ())
@@ -165,14 +228,20 @@ def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
     assert by_name["CUDA Version"] == Summary("CUDA Version", None, None, "11.6")
     assert by_name["GPU Driver Version"] == Summary("GPU Driver Version", None, None, "515.43")
     assert found.summaries[-8:] == (
-        Summary("A", 2.5, "us"), Summary("B", None, "%", "x"), Summary("Count", None, None, "inf"),
-        Summary("E", 1.0, "ms"), Summary("Iteration Time Standard Deviation", 3.0, "ns"),
-        Summary("Wall Clock Time", 1e6, "ns"), Summary("Ops: All: GPU Time", 8.0, "ns"),
+        Summary("A", 2.5, "us"),
+        Summary("B", None, "%", "x"),
+        Summary("Count", None, None, "inf"),
+        Summary("E", 1.0, "ms"),
+        Summary("Iteration Time Standard Deviation", 3.0, "ns"),
+        Summary("Wall Clock Time", 1e6, "ns"),
+        Summary("Ops: All: GPU Time", 8.0, "ns"),
         Summary("Ops: All: # Ops", 9.0, None),
-    )  # fmt: skip
+    )
 
 
-@pytest.mark.parametrize(("count", "fits"), [("2", True), ("1", False), ("3", False), ("", True), ("some", True)])
+@pytest.mark.parametrize(
+    ("count", "fits"), [("2", True), ("1", False), ("3", False), ("", True), ("some", True)]
+)
 def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, fits: bool) -> None:
     found = summary_of(Path("a.csv"), [config(GPU_Count=count, **{"GPU Name(s)": "A,, B "})])
     assert [device.name for device in found.devices] == (["A", "B"] if fits else [])
@@ -184,7 +253,13 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, 
 
 @pytest.mark.parametrize(
     ("wall", "ns"),
-    [("5", 5), ("4611686018427387904", 2**62), ("4611686018427389000", None), ("x", None), ("nan", None)],
+    [
+        ("5", 5),
+        ("4611686018427387904", 2**62),
+        ("4611686018427389000", None),
+        ("x", None),
+        ("nan", None),
+    ],
 )
 def test_a_wall_clock_beyond_62_bits_is_none(wall: str, ns: int | None) -> None:
     found = summary_of(Path("a.csv"), [Block("", (), [("Wall Clock Time (ns)", (wall,))])])
@@ -192,7 +267,10 @@ def test_a_wall_clock_beyond_62_bits_is_none(wall: str, ns: int | None) -> None:
 
 
 def test_a_version_that_is_none_is_shown_as_it_is_and_other_frameworks_are_no_torch() -> None:
-    found = summary_of(Path("a.csv"), [config(DLProf_Version="nightly", Framework="TensorFlow 1.15", cuDNN_Version="")])
+    found = summary_of(
+        Path("a.csv"),
+        [config(DLProf_Version="nightly", Framework="TensorFlow 1.15", cuDNN_Version="")],
+    )
     assert found.tool_version == "nightly"
     assert found.environment == {"framework": "TensorFlow 1.15", "dlprof": "nightly"}
     assert "torch" not in summary_of(Path("a.csv"), [config(Framework="PyTorch")]).environment

@@ -25,10 +25,22 @@ def place(entry: Operation) -> tuple[str | None, str | None]:
     return entry.layer, entry.direction
 
 
-def run_workload(forks: Forks, folder: Path, *arguments: str, before: tuple[str, ...] = (), batch: int = 8) -> Path:
-    """A trace of three steps on one thread of the CPU: with more, waiting for one another would count as work."""
+def run_workload(
+    forks: Forks, folder: Path, *arguments: str, before: tuple[str, ...] = (), batch: int = 8
+) -> Path:
+    """A trace of three steps on one thread of the CPU: with more, waiting for one another would
+    count as work."""
     out = folder / "trace.json"
-    options = ["--annotate", "record_function", "--window", "torch", "--trace", str(out), "--batch", str(batch)]
+    options = [
+        "--annotate",
+        "record_function",
+        "--window",
+        "torch",
+        "--trace",
+        str(out),
+        "--batch",
+        str(batch),
+    ]
     options += ["--steps", "3", "--warmup", "2", "--record", str(folder / "record.json")]
     made = forks.run(folder, *PERFCTL, *before, *options, *arguments)
     assert made.returncode == 0, made.stderr[-2000:]
@@ -44,13 +56,23 @@ LOSS = re.compile(r".*(log_?softmax|nll_?loss|cross_?entropy)", re.IGNORECASE)
 
 
 def loading(path: Path) -> float:
-    """Nanoseconds of operators inside the ranges of a torch DataLoader: it builds batches, and is no layer."""
-    events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"]
-    loaders = [(e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if "enumerate(DataLoader)" in e["name"]]
+    """Nanoseconds of operators inside the ranges of a torch DataLoader: it builds batches, and is
+    no layer."""
+    events = [
+        event for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"
+    ]
+    loaders = [
+        (e["tid"], e["ts"], e["ts"] + e["dur"])
+        for e in events
+        if "enumerate(DataLoader)" in e["name"]
+    ]
     total, end = 0.0, 0.0
-    for event in sorted((e for e in events if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])):
+    for event in sorted(
+        (e for e in events if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])
+    ):
         inside = any(thread == event["tid"] and a <= event["ts"] < b for thread, a, b in loaders)
-        if inside and event["ts"] >= end:  # an operator inside another is part of the outer one's time
+        # an operator inside another is part of the outer one's time
+        if inside and event["ts"] >= end:
             total, end = total + event["dur"], event["ts"] + event["dur"]
     return total * 1000
 
@@ -58,8 +80,8 @@ def loading(path: Path) -> float:
 def attributed(path: Path) -> tuple[float, dict[str, int]]:
     """(share of the operators' own time that has a layer or is the optimizer's, the rest by name).
 
-    What the DataLoader runs is in no layer, nor is a loss computed by a function after the model has returned.
-    Both are left out of the sum.
+    What the DataLoader runs is in no layer, nor is a loss computed by a function after the model
+    has returned. Both are left out of the sum.
     """
     known, rest = 0, defaultdict(int)
     for entry in parse(path).operations:
@@ -83,7 +105,9 @@ def test_operator_time_of_an_unedited_script_goes_to_layers_and_optimizers(
 ) -> None:
     shares = []
     for _ in range(4):  # again where another process took the core in the middle of an operation
-        path = run_workload(forks, tmp_path, "--", str(SCRIPTS / f"{name}.py"), "--batch-size", "16", batch=16)
+        path = run_workload(
+            forks, tmp_path, "--", str(SCRIPTS / f"{name}.py"), "--batch-size", "16", batch=16
+        )
         share, rest = attributed(path)
         if share >= 0.95:
             return
@@ -99,14 +123,21 @@ def test_sequence_numbers_alone_tell_the_layers_that_backward_ranges_tell(mnist:
         found = collect(some)
         nesting = Nesting(found, [])
         assign_layers(found, nesting)
-        spans = [(s, c.layer) for s, c in zip(found.spans, nesting.contexts, strict=True) if not s.is_range]
+        spans = [
+            (s, c.layer)
+            for s, c in zip(found.spans, nesting.contexts, strict=True)
+            if not s.is_range
+        ]
         return {(span.name, span.thread, span.external): layer for span, layer in spans}
 
     for event in events:
-        event.update({key: str(event[key]) for key in ("ts", "dur") if key in event})  # as the parser gets them
+        # as the parser gets them
+        event.update({key: str(event[key]) for key in ("ts", "dur") if key in event})
     told = layers(events)
     derived = layers([event for event in events if ":backward" not in event.get("name", "")])
-    nodes = [key for key in told if key[0].endswith(("Backward0", "Backward1")) and told[key] is not None]
+    nodes = [
+        key for key in told if key[0].endswith(("Backward0", "Backward1")) and told[key] is not None
+    ]
     assert len({told[key] for key in nodes}) >= 8
     assert {key: derived[key] for key in nodes} == {key: told[key] for key in nodes}
 
@@ -118,7 +149,9 @@ def test_a_training_step_traced_with_stacks_by_somebody_else_is_attributed(tmp_p
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch speaks of drivers where there is no GPU
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True
+        ) as profiler:
             model(torch.randn(8, 1, 8, 8)).sum().backward()
             optimizer.step()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))

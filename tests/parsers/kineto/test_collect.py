@@ -1,4 +1,5 @@
-"""What one pass over the events of a trace leaves: spans, calls, device work, memory, and what is counted."""
+"""What one pass over the events of a trace leaves: spans, calls, device work, memory, and what
+is counted."""
 
 from __future__ import annotations
 
@@ -11,17 +12,36 @@ from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch,
 
 def allocation(at: object, size: object, **args: object) -> Event:
     named = {key.replace("_", " ").title(): value for key, value in args.items()}
-    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": {"Bytes": size, **named}}
+    return {
+        "ph": "i",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+        "args": {"Bytes": size, **named},
+    }
 
 
 def test_events_that_are_used_are_counted_as_known_and_those_in_no_list_by_name() -> None:
-    found = collect([
-        operation("op", 1, 1), kernel("k", 1, 1), event("python_function", "train.py(3): step", 1, 1),
-        {**kernel("k", 1, 1), "ph": "B"}, {**operation("op", 1, 1), "ph": "Z"}, event("overhead", "x", 1, 1),
-        event("gpu_dma", "x", 1, 1), event("gpu_dma", "y", 1, 1), event(["kernel"], "x", 1, 1),
-        {"name": "x", "ph": "Q"}, {**allocation(1, 8), "cat": "gpu_dma"}, "no event", None,
-        event("cuda_profiler_range", "sm", 1, 1), event("cuda_profiler_range", "sm", 2, 1),
-    ])  # fmt: skip
+    found = collect(
+        [
+            operation("op", 1, 1),
+            kernel("k", 1, 1),
+            event("python_function", "train.py(3): step", 1, 1),
+            {**kernel("k", 1, 1), "ph": "B"},
+            {**operation("op", 1, 1), "ph": "Z"},
+            event("overhead", "x", 1, 1),
+            event("gpu_dma", "x", 1, 1),
+            event("gpu_dma", "y", 1, 1),
+            event(["kernel"], "x", 1, 1),
+            {"name": "x", "ph": "Q"},
+            {**allocation(1, 8), "cat": "gpu_dma"},
+            "no event",
+            None,
+            event("cuda_profiler_range", "sm", 1, 1),
+            event("cuda_profiler_range", "sm", 2, 1),
+        ]
+    )
     assert found.known == 5
     assert found.unknown == {"ph Z": 1, "gpu_dma": 2, "['kernel']": 1, "ph Q": 1}
     assert (found.counter_ranges, found.timeless, found.repeated) == (2, 0, 0)
@@ -30,11 +50,22 @@ def test_events_that_are_used_are_counted_as_known_and_those_in_no_list_by_name(
 
 def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
     twice, last = operation("twice", 50, 4, 9), operation("c", 60, 1, 7)
-    found = collect([
-        operation("first", 0, 5, 0), operation("a", 10, 5, 7), operation("b", 20, 5, 7), operation("none", 30, 5),
-        operation("none", 30, 5), operation("none", 40, 5, -7), twice, twice, last, operation("first", 0, 5, 0),
-        operation("late", 80, 5, 11), operation("early", 70, 5, 11),
-    ])  # fmt: skip
+    found = collect(
+        [
+            operation("first", 0, 5, 0),
+            operation("a", 10, 5, 7),
+            operation("b", 20, 5, 7),
+            operation("none", 30, 5),
+            operation("none", 30, 5),
+            operation("none", 40, 5, -7),
+            twice,
+            twice,
+            last,
+            operation("first", 0, 5, 0),
+            operation("late", 80, 5, 11),
+            operation("early", 70, 5, 11),
+        ]
+    )
     assert found.by_external == {0: 0, 7: -1, 9: 6, 11: -1}
     assert [span.external for span in found.spans] == [0, 7, 7, -1, -1, -1, 9, 7, 11, 11]
     assert found.repeated == 2
@@ -42,14 +73,20 @@ def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
 
 def test_a_span_keeps_its_times_to_the_nanosecond_and_has_no_end_where_none_is_given() -> None:
     events = [
-        operation("op", "5.001", "0.999", 1), operation("at once", 7, 0, 2), operation("open", 8, None, 3),
-        operation("never ended", 9, "-0.001", 4), operation("lost", None, 1, 5), annotation("lost", "soon", 1, 6),
-    ]  # fmt: skip
+        operation("op", "5.001", "0.999", 1),
+        operation("at once", 7, 0, 2),
+        operation("open", 8, None, 3),
+        operation("never ended", 9, "-0.001", 4),
+        operation("lost", None, 1, 5),
+        annotation("lost", "soon", 1, 6),
+    ]
     found = collect(events)
     assert found.spans == [
-        Span(0, 5001, 6000, 1, "op", False), Span(0, 7000, 7000, 2, "at once", False),
-        Span(0, 8000, None, 3, "open", False), Span(0, 9000, None, 4, "never ended", False),
-    ]  # fmt: skip
+        Span(0, 5001, 6000, 1, "op", False),
+        Span(0, 7000, 7000, 2, "at once", False),
+        Span(0, 8000, None, 3, "open", False),
+        Span(0, 9000, None, 4, "never ended", False),
+    ]
     assert (found.timeless, found.whole_microseconds) == (2, False)
     assert collect(events[1:3]).whole_microseconds
     assert not collect([kernel("k", "1.5", 1)]).whole_microseconds
@@ -58,13 +95,20 @@ def test_a_span_keeps_its_times_to_the_nanosecond_and_has_no_end_where_none_is_g
 @pytest.mark.parametrize(
     ("category", "name", "is_range"),
     [
-        ("user_annotation", "anything", True), ("cpu_op", "conv1:forward", False), ("cpu_op", "ProfilerStep#5", False),
-        ("Operator", "aten::mm", False), ("Operator", "ProfilerStep#5", True), ("Operator", "conv1:forward", True),
-        ("Operator", "perfctl:step:3", True), ("Operator", "perfctl:phase:data", True), ("Operator", "perfctl:x", False),
-        ("Operator", "enumerate(DataLoader)#_Iter.__next__", True), ("Operator", "Optimizer.step#SGD.step", True),
+        ("user_annotation", "anything", True),
+        ("cpu_op", "conv1:forward", False),
+        ("cpu_op", "ProfilerStep#5", False),
+        ("Operator", "aten::mm", False),
+        ("Operator", "ProfilerStep#5", True),
+        ("Operator", "conv1:forward", True),
+        ("Operator", "perfctl:step:3", True),
+        ("Operator", "perfctl:phase:data", True),
+        ("Operator", "perfctl:x", False),
+        ("Operator", "enumerate(DataLoader)#_Iter.__next__", True),
+        ("Operator", "Optimizer.step#SGD.step", True),
         ("Operator", "aten::Optimizer.", False),
     ],
-)  # fmt: skip
+)
 def test_ranges_are_annotations_and_until_2021_operations_with_a_range_s_name(
     category: str, name: str, is_range: bool
 ) -> None:
@@ -72,44 +116,88 @@ def test_ranges_are_annotations_and_until_2021_operations_with_a_range_s_name(
 
 
 def test_sequence_numbers_are_kept_with_their_span_and_side() -> None:
-    found = collect([
-        operation("a", 0, 1, number=0), operation("b", 1, 1, number=5, forward=0), annotation("range", 1, 9),
-        operation("c", 2, 1, number="6", forward="3"), operation("d", 3, 1, number=-1, forward=2),
-        operation("e", 4, 1, number="x"), operation("f", 5, 1), operation("g", 6, 1, number=8, forward=1),
-    ])  # fmt: skip
+    found = collect(
+        [
+            operation("a", 0, 1, number=0),
+            operation("b", 1, 1, number=5, forward=0),
+            annotation("range", 1, 9),
+            operation("c", 2, 1, number="6", forward="3"),
+            operation("d", 3, 1, number=-1, forward=2),
+            operation("e", 4, 1, number="x"),
+            operation("f", 5, 1),
+            operation("g", 6, 1, number=8, forward=1),
+        ]
+    )
     assert found.sequences == [(0, 0, False), (1, 5, False), (3, 6, True), (7, 8, True)]
 
 
 def test_calls_of_modules_are_ranges_without_an_id_where_they_have_an_end() -> None:
-    events = [module("Net_0", 1, 5), module("Act_0", 2, 0), module("Open_0", 3, None), module("Lost_0", None, 3)]
-    found = collect([*events, event("python_function", "net.py(5): forward", 1, 5), event("python_function", 5, 1, 5)])
+    events = [
+        module("Net_0", 1, 5),
+        module("Act_0", 2, 0),
+        module("Open_0", 3, None),
+        module("Lost_0", None, 3),
+    ]
+    found = collect(
+        [
+            *events,
+            event("python_function", "net.py(5): forward", 1, 5),
+            event("python_function", 5, 1, 5),
+        ]
+    )
     assert found.spans == [
-        Span(0, 1000, 6000, -1, "nn.Module: Net_0", True), Span(0, 2000, 2000, -1, "nn.Module: Act_0", True)
-    ]  # fmt: skip
+        Span(0, 1000, 6000, -1, "nn.Module: Net_0", True),
+        Span(0, 2000, 2000, -1, "nn.Module: Act_0", True),
+    ]
     assert (found.known, found.timeless, found.by_external) == (6, 0, {})
 
 
 def test_a_correlation_leads_to_where_its_call_began_unless_several_calls_share_it() -> None:
-    found = collect([
-        launch(5, 1), launch(6, 2), launch(8, 2), launch(6, 2), launch(7, 3, thread=2), launch(7, 3, thread=2),
-        launch(9, None), launch(None, 4), launch(10, 5), launch(10, 5, thread=2),
-        launch(12, 6), launch(11, 6),
-    ])  # fmt: skip
+    found = collect(
+        [
+            launch(5, 1),
+            launch(6, 2),
+            launch(8, 2),
+            launch(6, 2),
+            launch(7, 3, thread=2),
+            launch(7, 3, thread=2),
+            launch(9, None),
+            launch(None, 4),
+            launch(10, 5),
+            launch(10, 5, thread=2),
+            launch(12, 6),
+            launch(11, 6),
+        ]
+    )
     assert found.calls == {1: Place(0, 5000), 2: None, 3: Place(1, 7000), 5: None, 6: None}
 
 
-@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"])
+@pytest.mark.parametrize(
+    "category", ["cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"]
+)
 def test_calls_of_every_runtime_and_driver_are_launches(category: str) -> None:
     assert collect([launch(5, 1, category=category)]).calls == {1: Place(0, 5000)}
 
 
 def test_device_work_that_differs_in_anything_is_kept_and_the_very_same_is_not() -> None:
     def work(
-        name: str = "k", start: object = 1, dur: object = 2, correlation: object = 3, device: int = 0, stream: int = 7
+        name: str = "k",
+        start: object = 1,
+        dur: object = 2,
+        correlation: object = 3,
+        device: int = 0,
+        stream: int = 7,
     ) -> Event:
         return kernel(name, start, dur, None, correlation, device=device, stream=stream)
 
-    others = [work("l"), work(start=2), work(dur=3), work(correlation=4), work(device=1), work(stream=8)]
+    others = [
+        work("l"),
+        work(start=2),
+        work(dur=3),
+        work(correlation=4),
+        work(device=1),
+        work(stream=8),
+    ]
     found = collect([work(), *others, work(), work(device=1)])
     assert (len(found.kernels), found.repeated) == (7, 2)
     unsure = [work(correlation=None), work(start=None)]
@@ -118,14 +206,24 @@ def test_device_work_that_differs_in_anything_is_kept_and_the_very_same_is_not()
 
 
 def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
-    shape = {"grid": [2, 3, 4], "block": [5, 6, "7"], "registers_per_thread": 40, "shared_memory": "512"}
+    shape = {
+        "grid": [2, 3, 4],
+        "block": [5, 6, "7"],
+        "registers_per_thread": 40,
+        "shared_memory": "512",
+    }
     in_stream = {**event("gpu_memcpy", "Memcpy HtoD", 4, 1, bytes=16, device=1), "tid": "stream 9"}
     told = {**event("gpu_memset", "Memset", 5, 1, bytes=32, stream=3), "tid": "stream 9"}
     graph = {"context": 2, "graph_id": 11, "graph_node_id": 13, "est._achieved_occupancy_%": 25}
     outside = {"graph_id": 0, "graph_node_id": 0, "est._achieved_occupancy_%": 101}
-    found = collect([
-        kernel("k", 1, 2, 8, 6, device=1, stream=20, **shape, **graph), kernel("k", 9, 2, 8, 7, **outside), in_stream, told
-    ])  # fmt: skip
+    found = collect(
+        [
+            kernel("k", 1, 2, 8, 6, device=1, stream=20, **shape, **graph),
+            kernel("k", 9, 2, 8, 7, **outside),
+            in_stream,
+            told,
+        ]
+    )
     assert found.kernels == [
         DeviceEvent("k", 1000, 2000, 6, 8, (1, 20, 2, 3, 4, 5, 6, 7, 40, 512, 2, 11, 13, 0.25)),
         DeviceEvent("k", 9000, 2000, 7, 8, (None,) * 14),
@@ -139,35 +237,69 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        ([(5, 10)], (5000, 15_000)), ([(5, 0)], (5000, 5000)), ([(5, "-0.001")], None), ([(5, None)], None),
-        ([(None, 5)], None), ([(5, 10), (2, 4)], (2000, 15_000)), ([(5, 10), (6, 20)], (5000, 26_000)),
+        ([(5, 10)], (5000, 15_000)),
+        ([(5, 0)], (5000, 5000)),
+        ([(5, "-0.001")], None),
+        ([(5, None)], None),
+        ([(None, 5)], None),
+        ([(5, 10), (2, 4)], (2000, 15_000)),
+        ([(5, 10), (6, 20)], (5000, 26_000)),
         ([(5, 10), (6, 2)], (5000, 15_000)),
     ],
-)  # fmt: skip
+)
 def test_the_window_reaches_over_all_windows_of_the_trace(
     windows: list[tuple[object, object]], expected: tuple[int, int] | None
 ) -> None:
-    assert collect([event("Trace", "PyTorch Profiler (0)", *window) for window in windows]).window == expected
+    assert (
+        collect([event("Trace", "PyTorch Profiler (0)", *window) for window in windows]).window
+        == expected
+    )
 
 
 def test_allocations_are_kept_and_the_largest_totals_of_each_gpu() -> None:
     gpu = {"device_type": 1, "device_id": 0}
-    found = collect([
-        allocation(1, 64, **gpu, total_allocated=0, total_reserved=900), allocation("2.5", -64),
-        allocation(3, 8, **gpu, total_reserved=700), allocation(4, 16, device_type=1, device_id=1, total_allocated=50),
-        allocation(5, 1, device_type=1, total_allocated=99), allocation(6, 1, device_type=0, device_id=0, total_allocated=99),
-        allocation(7, 1, device_type=2, device_id=0, total_allocated=99),
-        allocation(8, None), allocation(None, 5), {"ph": "i", "name": "[memory]", "ts": 9, "args": [5]},
-    ])  # fmt: skip
+    found = collect(
+        [
+            allocation(1, 64, **gpu, total_allocated=0, total_reserved=900),
+            allocation("2.5", -64),
+            allocation(3, 8, **gpu, total_reserved=700),
+            allocation(4, 16, device_type=1, device_id=1, total_allocated=50),
+            allocation(5, 1, device_type=1, total_allocated=99),
+            allocation(6, 1, device_type=0, device_id=0, total_allocated=99),
+            allocation(7, 1, device_type=2, device_id=0, total_allocated=99),
+            allocation(8, None),
+            allocation(None, 5),
+            {"ph": "i", "name": "[memory]", "ts": 9, "args": [5]},
+        ]
+    )
     assert found.memory == [
-        (0, 1000, 64), (0, 2500, -64), (0, 3000, 8), (0, 4000, 16), (0, 5000, 1), (0, 6000, 1), (0, 7000, 1),
-    ]  # fmt: skip
+        (0, 1000, 64),
+        (0, 2500, -64),
+        (0, 3000, 8),
+        (0, 4000, 16),
+        (0, 5000, 1),
+        (0, 6000, 1),
+        (0, 7000, 1),
+    ]
     assert found.peaks == {(0, "allocated"): 0, (0, "reserved"): 900, (1, "allocated"): 50}
 
 
 def test_a_thread_is_one_of_a_process_however_its_number_is_written() -> None:
-    places = [(1, 1), ("1", 1), (1, "1"), (1, 2), (2, 1), (0, "stream 7"), (1, [5]), (1, [5]), (None, None), (1, 2)]
-    found = collect([operation("op", 1, 1, process=process, thread=thread) for process, thread in places])
+    places = [
+        (1, 1),
+        ("1", 1),
+        (1, "1"),
+        (1, 2),
+        (2, 1),
+        (0, "stream 7"),
+        (1, [5]),
+        (1, [5]),
+        (None, None),
+        (1, 2),
+    ]
+    found = collect(
+        [operation("op", 1, 1, process=process, thread=thread) for process, thread in places]
+    )
     assert [span.thread for span in found.spans] == [0, 0, 0, 1, 2, 3, 4, 4, 5, 1]
     assert found.threads == [(1, 1), (1, 2), (2, 1), (0, None), (1, None), (None, None)]
 

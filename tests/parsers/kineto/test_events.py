@@ -12,12 +12,23 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto.events import KINDS
-from tests.parsers.kineto_trace import annotation, event, kernel, operation, read, the_kernel, the_operation
+from tests.parsers.kineto_trace import (
+    annotation,
+    event,
+    kernel,
+    operation,
+    read,
+    the_kernel,
+    the_operation,
+)
 
 
-def test_a_cpu_only_trace_has_neither_device_time_nor_memory_and_operations_may_take_no_time(tmp_path: Path) -> None:
+def test_a_cpu_only_trace_has_neither_device_time_nor_memory_and_operations_may_take_no_time(
+    tmp_path: Path,
+) -> None:
     found = the_operation(
-        read(tmp_path, operation("op", 5, 0, 1), operation("op", 5, 0, 2), operation("op", 9, 3)), "op"
+        read(tmp_path, operation("op", 5, 0, 1), operation("op", 5, 0, 2), operation("op", 9, 3)),
+        "op",
     )
     assert (found.calls, found.cpu_ns, found.self_cpu_ns) == (3, 3000, 3000)
     assert (found.device_ns, found.memory_bytes) == (None, None)
@@ -27,11 +38,13 @@ def test_old_capitalised_categories_and_text_thread_ids_are_read(tmp_path: Path)
     args = {"external id": 2, "correlation": 7, "device": 0, "grid": [1, 2, 3], "block": [4, 5, 6]}
     on_gpu = {"ph": "X", "pid": 0, "tid": "stream 7"}
     found = read(
-        tmp_path, event("Operator", "ProfilerStep#5", 0, 100, thread="25", External_id=1),
-        event("Operator", "aten::mm", 10, 20, thread="25", External_id=2), event("Runtime", "x", 12, 1, correlation=7, thread="25"),
+        tmp_path,
+        event("Operator", "ProfilerStep#5", 0, 100, thread="25", External_id=1),
+        event("Operator", "aten::mm", 10, 20, thread="25", External_id=2),
+        event("Runtime", "x", 12, 1, correlation=7, thread="25"),
         {**on_gpu, "cat": "Kernel", "name": "k", "ts": 40, "dur": 2, "args": args},
         {**on_gpu, "cat": "Memset", "name": "Memset (Device)", "ts": 1, "dur": 1},
-    )  # fmt: skip
+    )
     k = the_kernel(found, "k")
     assert (k.stream, k.step, k.grid_z, k.block_z) == (7, 5, 3, 6)
     assert the_operation(found, "aten::mm").device_ns == 2000
@@ -42,7 +55,10 @@ def test_old_capitalised_categories_and_text_thread_ids_are_read(tmp_path: Path)
 def test_names_are_data(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>'); DROP TABLE kernel; -- \u202e\u0000"
     found = read(
-        tmp_path, kernel(hostile, 1, 1, 0, 1), operation("Conv2d::forward", 1, 1, 1), annotation(hostile, 0, 1)
+        tmp_path,
+        kernel(hostile, 1, 1, 0, 1),
+        operation("Conv2d::forward", 1, 1, 1),
+        annotation(hostile, 0, 1),
     )
     assert the_kernel(found, hostile).layer is None
     assert the_operation(found, "Conv2d::forward").layer is None
@@ -72,20 +88,36 @@ def test_odd_events_are_passed_over(tmp_path: Path) -> None:
 def test_an_overload_that_only_calls_its_namesake_is_one_call_with_it_and_two_where_it_calls_more(
     inner: list[tuple[str, int, int]], calls: int, cpu_ns: int, tmp_path: Path
 ) -> None:
-    found = the_operation(read(tmp_path, operation("sum", 0, 10, 1), *(operation(*one) for one in inner)), "sum")
+    found = the_operation(
+        read(tmp_path, operation("sum", 0, 10, 1), *(operation(*one) for one in inner)), "sum"
+    )
     assert (found.calls, found.cpu_ns, found.self_cpu_ns) == (calls, cpu_ns, 7000)
 
 
-VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([1, 2, 3]) | st.just({})
+VALUE = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.just([1, 2, 3])
+    | st.just({})
+)
 FIELD = st.fixed_dictionaries(
-    {"ph": st.just("X"), "cat": st.sampled_from([*KINDS, "cpu_instant_event"]), "name": VALUE | st.just("[memory]")},
+    {
+        "ph": st.just("X"),
+        "cat": st.sampled_from([*KINDS, "cpu_instant_event"]),
+        "name": VALUE | st.just("[memory]"),
+    },
     optional={
         "pid": VALUE,
         "tid": VALUE,
         "ts": VALUE | st.integers(0, 50),
         "dur": VALUE | st.integers(0, 50),
         "args": st.dictionaries(
-            st.sampled_from(["External id", "correlation", "grid", "device", "stream", "bytes", "Bytes"]),
+            st.sampled_from(
+                ["External id", "correlation", "grid", "device", "stream", "bytes", "Bytes"]
+            ),
             VALUE | st.integers(0, 5),
         ),
     },
@@ -100,7 +132,9 @@ def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbe
     path = tmp_path_factory.mktemp("any") / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = kineto_trace.parse(path)
-    repeated = sum(int(entry.text.split()[0]) for entry in found.diagnostics if "twice" in entry.text)
+    repeated = sum(
+        int(entry.text.split()[0]) for entry in found.diagnostics if "twice" in entry.text
+    )
     kernels = sum(event["cat"] in ("kernel", "Kernel") for event in events)
     assert kernels - repeated <= len(list(found.kernels)) <= kernels
     for entry in found.operations:

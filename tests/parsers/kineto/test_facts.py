@@ -1,4 +1,5 @@
-"""What a Kineto trace says as a whole, and its single copies and kernels, from traces made up here."""
+"""What a Kineto trace says as a whole, and its single copies and kernels, from traces made
+up here."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.parsers.kineto_trace import operation as cpu_operation
 YEAR_2000_NS = 946_684_800 * 10**9
 
 
-def gpu(name: str, ts: object, dur: object, correlation: int, device: int = 0, **args: Any) -> Event:
+def gpu(
+    name: str, ts: object, dur: object, correlation: int, device: int = 0, **args: Any
+) -> Event:
     return event("kernel", name, ts, dur, correlation=correlation, device=device, stream=7, **args)
 
 
@@ -35,9 +38,14 @@ def reasons(report: Report) -> dict[str, str]:
         ({"cuda_runtime_version": "11080"}, {"cuda_runtime_version": "11080", "cuda": "11.8"}),
         ({"cuda_runtime_version": 9020}, {"cuda_runtime_version": "9020", "cuda": "9.2"}),
         ({"cuda_runtime_version": 0}, {"cuda_runtime_version": "0"}),
-        ({"hip_runtime_version": 60_342_134}, {"hip_runtime_version": "60342134", "hip": "6.3.42134"}),
-        ({"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "host": "x"}},
-         {"distributed_backend": "nccl", "distributed_rank": "3", "distributed_world_size": "8"}),
+        (
+            {"hip_runtime_version": 60_342_134},
+            {"hip_runtime_version": "60342134", "hip": "6.3.42134"},
+        ),
+        (
+            {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "host": "x"}},
+            {"distributed_backend": "nccl", "distributed_rank": "3", "distributed_world_size": "8"},
+        ),
         ({"distributedInfo": {"rank": [1]}}, {}),
         ({"pytorch_version": "2.1.0"}, {"torch": "2.1.0"}),
         ({"baseTimeNanoseconds": 7}, {"clock_base_ns": "7"}),
@@ -47,24 +55,36 @@ def reasons(report: Report) -> dict[str, str]:
         ({"cuda_runtime_version": 11990}, {"cuda_runtime_version": "11990", "cuda": "11.99"}),
         ({"hip_runtime_version": 60_000_000}, {"hip_runtime_version": "60000000", "hip": "6.0.0"}),
         ({"hip_runtime_version": 60_300_000}, {"hip_runtime_version": "60300000", "hip": "6.3.0"}),
-        ({"hip_runtime_version": 69_999_999}, {"hip_runtime_version": "69999999", "hip": "6.99.99999"}),
-        ({"hip_driver_version": 60_342_134, "baseTimeNanoseconds": 1.5}, {"hip_driver_version": "60342134"}),
+        (
+            {"hip_runtime_version": 69_999_999},
+            {"hip_runtime_version": "69999999", "hip": "6.99.99999"},
+        ),
+        (
+            {"hip_driver_version": 60_342_134, "baseTimeNanoseconds": 1.5},
+            {"hip_driver_version": "60342134"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_versions_are_read_from_cuda_and_hip_numbers(
     metadata: dict[str, Any], expected: dict[str, str], tmp_path: Path
 ) -> None:
     """CUDA: 1000 x major + 10 x minor; HIP: 10,000,000 x major + 100,000 x minor + patch."""
-    assert read(tmp_path, operation(), **metadata).environment == {**expected, "schema_version": "1"}
+    assert read(tmp_path, operation(), **metadata).environment == {
+        **expected,
+        "schema_version": "1",
+    }
 
 
 @pytest.mark.parametrize(
     ("metadata", "version"),
     [
-        ({"torch_version": "2.5.1", "pytorch_version": "2.1.0"}, "2.5.1"), ({"torch_version": ""}, None),
-        ({"torch_version": "", "PyTorch version": "1.9"}, "1.9"), ({}, None), ({"pytorch_version": 2}, "2"),
+        ({"torch_version": "2.5.1", "pytorch_version": "2.1.0"}, "2.5.1"),
+        ({"torch_version": ""}, None),
+        ({"torch_version": "", "PyTorch version": "1.9"}, "1.9"),
+        ({}, None),
+        ({"pytorch_version": 2}, "2"),
     ],
-)  # fmt: skip
+)
 def test_the_version_is_that_of_torch_by_the_first_name_that_says_it(
     metadata: dict[str, Any], version: str | None, tmp_path: Path
 ) -> None:
@@ -75,21 +95,37 @@ def test_the_version_is_that_of_torch_by_the_first_name_that_says_it(
 @pytest.mark.parametrize(
     ("base", "started"),
     [
-        (1_700_000_000 * 10**9, "2023-11-14T22:13:21+00:00"), (YEAR_2000_NS - 10**9, None), (0, None), ("x", None),
-        (YEAR_2000_NS, "2000-01-01T00:00:01+00:00"), (4 * YEAR_2000_NS, None),
+        (1_700_000_000 * 10**9, "2023-11-14T22:13:21+00:00"),
+        (YEAR_2000_NS - 10**9, None),
+        (0, None),
+        ("x", None),
+        (YEAR_2000_NS, "2000-01-01T00:00:01+00:00"),
+        (4 * YEAR_2000_NS, None),
         (4 * YEAR_2000_NS - 2 * 10**9, "2089-12-29T23:59:59+00:00"),
     ],
-)  # fmt: skip
-def test_a_start_is_given_where_the_clock_counts_from_1970(base: object, started: str | None, tmp_path: Path) -> None:
+)
+def test_a_start_is_given_where_the_clock_counts_from_1970(
+    base: object, started: str | None, tmp_path: Path
+) -> None:
     """The first event begins one second after the base."""
     found = read(tmp_path, operation(ts=1_000_000, dur=5), baseTimeNanoseconds=base)
     assert (found.started_at, found.duration_ns) == (started, 5_000)
 
 
-def test_the_capture_lasts_from_the_first_begin_to_the_last_end_or_as_its_window_says(tmp_path: Path) -> None:
-    events = [operation(ts=10, dur=3), gpu("k", 5, 4, 1), gpu("late", 20, 6, 2), operation("open", 24, None, 2)]
+def test_the_capture_lasts_from_the_first_begin_to_the_last_end_or_as_its_window_says(
+    tmp_path: Path,
+) -> None:
+    events = [
+        operation(ts=10, dur=3),
+        gpu("k", 5, 4, 1),
+        gpu("late", 20, 6, 2),
+        operation("open", 24, None, 2),
+    ]
     assert read(tmp_path, *events).duration_ns == (26 - 5) * 1000
-    assert read(tmp_path, operation(ts=10, dur=3), operation("open", 24, None, 2)).duration_ns == 14_000
+    assert (
+        read(tmp_path, operation(ts=10, dur=3), operation("open", 24, None, 2)).duration_ns
+        == 14_000
+    )
     assert read(tmp_path, gpu("k", 5, None, 1), gpu("l", 8, None, 2)).duration_ns == 3_000
     copy = event("gpu_memcpy", "Memcpy HtoD", 2, 30, bytes=8)
     assert read(tmp_path, *events, copy, gpu("lost", None, 99, 3)).duration_ns == 30_000
@@ -109,12 +145,17 @@ def test_what_the_trace_holds_is_in_its_form(tmp_path: Path) -> None:
 
 def test_devices_that_ran_most_kernels_come_first_and_then_by_number(tmp_path: Path) -> None:
     listed = [
-        {"id": 2, "name": "C", "computeMajor": 8, "computeMinor": 6}, {"name": "B"}, "no entry", {"id": 0, "name": ""},
-    ]  # fmt: skip
+        {"id": 2, "name": "C", "computeMajor": 8, "computeMinor": 6},
+        {"name": "B"},
+        "no entry",
+        {"id": 0, "name": ""},
+    ]
     events = [gpu("k", 1, 1, 1, device=2), gpu("k", 3, 1, 2, device=2), gpu("k", 5, 1, 3, device=1)]
     assert read(tmp_path, *events, deviceProperties=listed).devices == (
-        Device("C", "gpu", 2, "8.6"), Device("B", "gpu", 1), Device(None, "gpu", 0),
-    )  # fmt: skip
+        Device("C", "gpu", 2, "8.6"),
+        Device("B", "gpu", 1),
+        Device(None, "gpu", 0),
+    )
     assert read(tmp_path, *events).devices == ()
     assert read(tmp_path, operation(), deviceProperties="none").devices == (Device(None, "cpu"),)
     assert read(tmp_path, operation(), gpu("k", 1, 1, 1)).devices == ()
@@ -125,12 +166,18 @@ def test_devices_that_ran_most_kernels_come_first_and_then_by_number(tmp_path: P
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ({"computeMajor": 8}, Device(None, "gpu", 0)), ({"computeMinor": 6}, Device(None, "gpu", 0)),
+        ({"computeMajor": 8}, Device(None, "gpu", 0)),
+        ({"computeMinor": 6}, Device(None, "gpu", 0)),
         ({"id": 3, "name": 7, "computeMajor": 0, "computeMinor": 0}, Device(None, "gpu", 3, "0.0")),
-        ({"name": "Q", "numSms": "84", "totalGlobalMem": 1 << 34}, Device("Q", "gpu", 0, None, 84, 16 * 1024**3)),
+        (
+            {"name": "Q", "numSms": "84", "totalGlobalMem": 1 << 34},
+            Device("Q", "gpu", 0, None, 84, 16 * 1024**3),
+        ),
     ],
-)  # fmt: skip
-def test_a_device_keeps_what_is_said_of_it(entry: dict[str, Any], expected: Device, tmp_path: Path) -> None:
+)
+def test_a_device_keeps_what_is_said_of_it(
+    entry: dict[str, Any], expected: Device, tmp_path: Path
+) -> None:
     assert read(tmp_path, operation(), deviceProperties=[entry]).devices == (expected,)
 
 
@@ -151,7 +198,12 @@ def test_peaks_are_the_largest_totals_of_one_gpu(tmp_path: Path) -> None:
         totals = {"Total Allocated": allocated, "Total Reserved": reserved}
         return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": args | totals}
 
-    seen = [allocation(1, 100, 900), allocation(2, 300, 800), allocation(3, 200, 850), allocation(4, 999, 999, kind=0)]
+    seen = [
+        allocation(1, 100, 900),
+        allocation(2, 300, 800),
+        allocation(3, 200, 850),
+        allocation(4, 999, 999, kind=0),
+    ]
     figures = (MemoryFigure("peak", "allocated", 300), MemoryFigure("peak", "reserved", 900))
     assert read(tmp_path, operation(), *seen).memory == figures
     assert read(tmp_path, operation(), *seen, allocation(5, 1, 1, device=1)).memory == ()
@@ -161,22 +213,43 @@ def test_gaps_count_what_is_missing(tmp_path: Path) -> None:
     found = reasons(read(tmp_path, operation(), gpu("a", 1, 2, 1)))
     assert found["kernel.registers"].startswith("not_available")
     assert "operation.flops" in found and "kernel" not in found and "operation" not in found
-    known = reasons(read(tmp_path, gpu("k", 1, 2, 1, **{"registers per thread": 40, "shared memory": 0})))
+    known = reasons(
+        read(tmp_path, gpu("k", 1, 2, 1, **{"registers per thread": 40, "shared memory": 0}))
+    )
     assert known.keys() == {"kernel.layer", "operation"}
     assert known["operation"].endswith("torch.profiler ran without ProfilerActivity.CPU")
 
 
-def test_gaps_count_the_launches_that_lack_something_and_say_nothing_of_figures_that_are_there(tmp_path: Path) -> None:
+def test_gaps_count_the_launches_that_lack_something_and_say_nothing_of_figures_that_are_there(
+    tmp_path: Path,
+) -> None:
     note = event("user_annotation", "fc:forward", 0, 10, **{"External id": 1})
-    inside, outside = gpu("a", 1, 2, 1, **{"External id": 1, "registers per thread": 40}), gpu("b", 5, 2, 2)
+    inside, outside = (
+        gpu("a", 1, 2, 1, **{"External id": 1, "registers per thread": 40}),
+        gpu("b", 5, 2, 2),
+    )
     found = reasons(read(tmp_path, note, inside, outside, gpu("c", None, 2, 3)))
-    assert found["kernel.layer"].startswith("not_collected: 2 of 3 launches are outside every range")
-    assert found["kernel.duration_ns"] == "unreadable: 1 launches have no start or duration in the trace"
+    assert found["kernel.layer"].startswith(
+        "not_collected: 2 of 3 launches are outside every range"
+    )
+    assert (
+        found["kernel.duration_ns"]
+        == "unreadable: 1 launches have no start or duration in the trace"
+    )
     assert found.keys() == {
-        "kernel.layer", "kernel.duration_ns", "kernel.static_shared_bytes", "kernel.dynamic_shared_bytes", "operation",
-    }  # fmt: skip
+        "kernel.layer",
+        "kernel.duration_ns",
+        "kernel.static_shared_bytes",
+        "kernel.dynamic_shared_bytes",
+        "operation",
+    }
     shared = reasons(
-        read(tmp_path, note, {**inside, "args": {**inside["args"], "shared memory": 0}}, operation(external=2))
+        read(
+            tmp_path,
+            note,
+            {**inside, "args": {**inside["args"], "shared memory": 0}},
+            operation(external=2),
+        )
     )
     assert shared.keys() == {"operation.flops", "operation.memory_bytes"}
 
@@ -191,14 +264,20 @@ def test_a_trace_with_copies_alone_says_that_no_kernel_is_in_it(tmp_path: Path) 
     assert bare["operation.cpu_ns"].startswith("unreadable")
     assert "operation.cpu_ns" not in found
     ranged = reasons(read(tmp_path, event("user_annotation", "open", 1, None), operation()))
-    assert ranged.keys() == {"kernel", "operation.device_ns", "operation.flops", "operation.memory_bytes"}
+    assert ranged.keys() == {
+        "kernel",
+        "operation.device_ns",
+        "operation.flops",
+        "operation.memory_bytes",
+    }
 
 
 def test_messages_of_the_trace_are_passed_on_shortened(tmp_path: Path) -> None:
     said = read(tmp_path, operation(), WARNING=["w" * 600, "", 7], ERROR="lost").diagnostics
     assert [(one.severity, one.source, one.text) for one in said] == [
-        ("error", "torch.profiler", "lost"), ("warning", "torch.profiler", "w" * 500),
-    ]  # fmt: skip
+        ("error", "torch.profiler", "lost"),
+        ("warning", "torch.profiler", "w" * 500),
+    ]
     many = read(tmp_path, operation(), WARNING=[str(number) for number in range(30)]).diagnostics
     assert [one.text for one in many] == [str(number) for number in range(20)]
 
@@ -216,9 +295,14 @@ def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None
         "2 CUPTI counter ranges (cuda_profiler_range) were not read"
     ]
     path = tmp_path / "old.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [operation(ts=77)]}).replace("77", "inf"))
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "traceEvents": [operation(ts=77)]}).replace("77", "inf")
+    )
     assert [(one.severity, one.text) for one in kineto_trace.parse(path).diagnostics] == [
-        ("warning", "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"),
+        (
+            "warning",
+            "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading",
+        ),
         ("warning", "1 operations or ranges have no start time and were left out"),
     ]
 
@@ -226,12 +310,17 @@ def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("category", "name", "kind"),
     [
-        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", "HtoD"), ("gpu_memcpy", "Memcpy PtoP", "PtoP"),
-        ("gpu_memset", "Memset (Device)", "memset"), ("gpu_memset", "memset", "memset"),
-        ("gpu_memcpy", "CopyHostToDevice", "HtoD"), ("gpu_memcpy", "CopyDeviceToHost", "DtoH"),
+        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", "HtoD"),
+        ("gpu_memcpy", "Memcpy PtoP", "PtoP"),
+        ("gpu_memset", "Memset (Device)", "memset"),
+        ("gpu_memset", "memset", "memset"),
+        ("gpu_memcpy", "CopyHostToDevice", "HtoD"),
+        ("gpu_memcpy", "CopyDeviceToHost", "DtoH"),
         ("gpu_memcpy", "something else", "something else"),
     ],
-)  # fmt: skip
-def test_copies_have_a_kind_a_size_and_a_place(category: str, name: str, kind: str, tmp_path: Path) -> None:
+)
+def test_copies_have_a_kind_a_size_and_a_place(
+    category: str, name: str, kind: str, tmp_path: Path
+) -> None:
     found = read(tmp_path, event(category, name, 5, 4, bytes=8, device=1, stream=20, correlation=3))
     assert list(found.copies) == [Copy(kind, 8, 5_000, 4_000, None, 1, 20)]

@@ -1,7 +1,7 @@
 """Work of the kernels that Inductor wrote, from the arguments of their calls.
 
-Events are made after torch 2.14's code (``get_profiler_kwargs`` and ``def_kernel``) and public traces; the traces of the last
-test are real.
+Events are made after torch 2.14's code (``get_profiler_kwargs`` and ``def_kernel``) and public
+traces; the traces of the last test are real.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from tests.parsers.kineto_trace import Event, kernel, launch, operation, read
 B, M, N, K = 3, 48, 40, 24
 
 
-def arguments(*shapes: tuple[int, ...], numbers: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
+def arguments(
+    *shapes: tuple[int, ...], numbers: tuple[int, ...] = (), **more: Any
+) -> dict[str, Any]:
     """Of a call with bfloat16 tensors, and numbers behind them."""
     return {
-        "kernel_file": "/a.py", "kernel_hash": "c0", "kernel_backend": "triton",
+        "kernel_file": "/a.py",
+        "kernel_hash": "c0",
+        "kernel_backend": "triton",
         "Input Dims": [*map(list, shapes), *([] for _ in numbers)],
         "Input type": [*["c10::BFloat16"] * len(shapes), *["Scalar"] * len(numbers)],
-        "Concrete Inputs": [*[""] * len(shapes), *map(str, numbers)], **more,
-    }  # fmt: skip
+        "Concrete Inputs": [*[""] * len(shapes), *map(str, numbers)],
+        **more,
+    }
 
 
 def call(name: str, ts: int, external: int, **args: Any) -> Event:
@@ -49,14 +54,22 @@ def only(tmp_path: Path, name: str, args: dict[str, Any], **more: Any) -> Compil
         ("mm", [(M, K), (K, N), (M, N)], 2 * M * N * K),
         ("mm", [(M, K), (N, K), (M, N)], 2 * M * N * K),  # a weight as it lies in memory
         ("addmm_gelu", [(N,), (M, K), (N, K), (M, N)], 2 * M * N * K),  # the bias comes first
-        ("add_addmm", [(N,), (M, K), (N, K), (M, N), (M, N)], 2 * M * N * K),  # a residual behind them
-        ("addmm", [(N,), (4, M // 4, K), (N, K), (4, M // 4, N)], 2 * M * N * K),  # rows in two dimensions
+        # a residual behind them
+        ("add_addmm", [(N,), (M, K), (N, K), (M, N), (M, N)], 2 * M * N * K),
+        # rows in two dimensions
+        ("addmm", [(N,), (4, M // 4, K), (N, K), (4, M // 4, N)], 2 * M * N * K),
         ("t_mm", [(M, 2, K // 2), (K, N), (M, N)], 2 * M * N * K),  # heads and their width
         ("bmm", [(B, M, K), (B, K, N), (B, M, N)], 2 * B * M * N * K),
-        ("convolution", [(2, 8, 9, 9), (16, 4, 3, 3), (2, 16, 7, 7)], 2 * (2 * 16 * 7 * 7) * (4 * 3 * 3)),
+        (
+            "convolution",
+            [(2, 8, 9, 9), (16, 4, 3, 3), (2, 16, 7, 7)],
+            2 * (2 * 16 * 7 * 7) * (4 * 3 * 3),
+        ),
     ],
 )
-def test_a_template_s_product_follows_from_its_tensors(name: str, shapes: list[tuple[int, ...]], flops: int) -> None:
+def test_a_template_s_product_follows_from_its_tensors(
+    name: str, shapes: list[tuple[int, ...]], flops: int
+) -> None:
     assert template_flops(f"triton_tem_fused_{name}_0", shapes) == (flops, None)
 
 
@@ -67,13 +80,16 @@ def test_a_template_s_product_follows_from_its_tensors(name: str, shapes: list[t
         ("mm", [(M, K), (M, N)], "fewer than three"),
         ("mm", [(0, K), (K, N), (0, N)], "no product"),
         ("mm", [(6, 6), (6, 6), (6, 6), (6, 6)], None),  # two pairs, one product
-        ("addmm", [(4,), (4, 16), (4, 16), (4, 4)], "more than one"),  # the bias could be a factor: 4 = 1 x 4
+        # the bias could be a factor: 4 = 1 x 4
+        ("addmm", [(4,), (4, 16), (4, 16), (4, 4)], "more than one"),
         ("flex_attention", [(B, M, K)] * 4, "flex_attention does not follow"),
         ("relu", [(M, K), (K, N), (M, N)], "no operator that multiplies"),
         ("convolution", [(2, 8, 9, 9), (16, 3, 3, 3), (2, 16, 7, 7)], "no product"),
     ],
 )
-def test_what_the_tensors_do_not_say_is_unknown(name: str, shapes: list[tuple[int, ...]], why: str | None) -> None:
+def test_what_the_tensors_do_not_say_is_unknown(
+    name: str, shapes: list[tuple[int, ...]], why: str | None
+) -> None:
     flops, reason = template_flops(f"triton_tem_fused_{name}_0", shapes)
     if why is None:
         assert flops == 2 * 6**3
@@ -86,21 +102,38 @@ def test_what_the_tensors_do_not_say_is_unknown(name: str, shapes: list[tuple[in
     ("name", "shapes", "numbers", "blocks", "found"),
     [
         ("triton_poi_fused_mul_silu_0", [(M, 2 * N), (M, N)], (M * N,), "XBLOCK=64", (M * N, None)),
-        ("triton_poi_fused_mul_silu_0", [(M, 2 * N), (M, N)], (M * N, 64), "XBLOCK=64", (M * N, None)),
+        (
+            "triton_poi_fused_mul_silu_0",
+            [(M, 2 * N), (M, N)],
+            (M * N, 64),
+            "XBLOCK=64",
+            (M * N, None),
+        ),
         ("triton_poi_fused_add_0", [(64,), (64,)], (64,), "XBLOCK=64", (64, None)),
-        ("triton_poi_fused_add_0", [(M, N), (M, N)], (7, M * N), "XBLOCK=64", (M * N, None)),  # a stride before it
+        # a stride before it
+        ("triton_poi_fused_add_0", [(M, N), (M, N)], (7, M * N), "XBLOCK=64", (M * N, None)),
         ("triton_poi_fused_add_0", [(M, N), (N, M)], (M, N), "XBLOCK=16,YBLOCK=16", (M * N, None)),
         ("triton_per_fused_mean_0", [(M, N), (M,)], (M, N), "XBLOCK=1", (M * N, N)),
-        ("triton_red_fused_mean_0", [(M, N), (N,), (M, N)], (M, N, 1, N), f"XBLOCK=1,R0_BLOCK={N}", (M * N, N)),
+        (
+            "triton_red_fused_mean_0",
+            [(M, N), (N,), (M, N)],
+            (M, N, 1, N),
+            f"XBLOCK=1,R0_BLOCK={N}",
+            (M * N, N),
+        ),
         ("triton_poi_fused_add_0", [(M, N)], (M * N + 1,), "", (None, None)),  # fits no tensor
         ("triton_poi_fused_add_0", [(M, N)], (), "XBLOCK=64", (None, None)),
         ("triton_for_fused_0", [(M, N)], (M * N,), "", (None, None)),  # several loops
     ],
 )
 def test_a_call_says_how_many_elements_its_loops_run_over(
-    tmp_path: Path, name: str, shapes: list[tuple[int, ...]], numbers: tuple[int, ...], blocks: str,
+    tmp_path: Path,
+    name: str,
+    shapes: list[tuple[int, ...]],
+    numbers: tuple[int, ...],
+    blocks: str,
     found: tuple[int | None, int | None],
-) -> None:  # fmt: skip
+) -> None:
     one = only(tmp_path, name, arguments(*shapes, numbers=numbers, kernel_kwargs=blocks))
     assert (one.elements, one.reduced) == found
     assert one.argument_bytes == sum(map(prod, shapes)) * 2
@@ -109,18 +142,32 @@ def test_a_call_says_how_many_elements_its_loops_run_over(
 @pytest.mark.parametrize(
     ("origins", "expected"),
     [
-        ("add", 1), ("_to_copy_add_mean_mul_pow_rsqrt", 5), ("add_view_gelu", 2), ("leaky_relu_add", 2),
-        ("cat_mul", None), ("native_layer_norm_add", None), ("clone", None), ("index_add", None),
+        ("add", 1),
+        ("_to_copy_add_mean_mul_pow_rsqrt", 5),
+        ("add_view_gelu", 2),
+        ("leaky_relu_add", 2),
+        ("cat_mul", None),
+        ("native_layer_norm_add", None),
+        ("clone", None),
+        ("index_add", None),
     ],
-)  # fmt: skip
-def test_operators_of_a_name_that_compute_are_listed_once_an_element(origins: str, expected: int | None) -> None:
+)
+def test_operators_of_a_name_that_compute_are_listed_once_an_element(
+    origins: str, expected: int | None
+) -> None:
     assert elementwise(origins, 100) == (None if expected is None else expected * 100)
     assert elementwise(origins, None) is None
 
 
 def test_inductor_s_own_figures_are_kept_beside_those_from_shapes(tmp_path: Path) -> None:
     name, given = "triton_tem_fused_addmm_0", arguments((N,), (M, K), (N, K), (M, N))
-    one = only(tmp_path, name, given, kernel_flop=2 * M * N * K, kernel_num_gb=(M * K + K * N + M * N) * 2 / 1e9)
+    one = only(
+        tmp_path,
+        name,
+        given,
+        kernel_flop=2 * M * N * K,
+        kernel_num_gb=(M * K + K * N + M * N) * 2 / 1e9,
+    )
     assert (one.flops, one.stated_flops) == (2 * M * N * K, 2 * M * N * K)
     assert one.stated_bytes == (M * K + K * N + M * N) * 2
     assert one.elementwise is None
@@ -131,8 +178,9 @@ WRITTEN = [
     ("add_mm", [(128, 512), (512, 256), (128, 256)], 33_554_432),
     ("bmm_mul", [(4, 64, 32), (4, 32, 96), (4, 64, 96)], 1_572_864),
 ]
-"""Calls and ``kernel_flop`` as Inductor of torch 2.14 wrote them for bfloat16 and a described H100, without a GPU: tensors in this
-order, the weight of a linear layer as it lies in memory, behind them the grid. (The names of the operators were added.)"""
+"""Calls and ``kernel_flop`` as Inductor of torch 2.14 wrote them for bfloat16 and a described H100,
+without a GPU: tensors in this order, the weight of a linear layer as it lies in memory, behind them
+the grid. (The names of the operators were added.)"""
 
 
 @pytest.mark.parametrize(("name", "shapes", "stated"), WRITTEN)
@@ -148,9 +196,19 @@ def test_flops_from_shapes_are_those_that_inductor_counted(
 
 
 def test_sizes_of_a_reduction_are_read_as_inductor_writes_them(tmp_path: Path) -> None:
-    """From the same code: the sum of two tensors and a layer norm, (in_out, in, weight, bias, out, xnumel, r0_numel)."""
+    """From the same code: the sum of two tensors and a layer norm, (in_out, in, weight, bias, out,
+    xnumel, r0_numel)."""
     wide, narrow = (128, 256), (256,)
-    given = arguments(wide, wide, narrow, narrow, wide, numbers=(128, 256), kernel_flop=0, kernel_num_gb=0.000263168)
+    given = arguments(
+        wide,
+        wide,
+        narrow,
+        narrow,
+        wide,
+        numbers=(128, 256),
+        kernel_flop=0,
+        kernel_num_gb=0.000263168,
+    )
     one = only(tmp_path, "triton_per_fused_add_native_layer_norm_2", given)
     assert (one.elements, one.reduced, one.flops, one.stated_flops) == (128 * 256, 256, None, 0)
     assert one.argument_bytes == (3 * 128 * 256 + 2 * 256) * 2
@@ -159,7 +217,9 @@ def test_sizes_of_a_reduction_are_read_as_inductor_writes_them(tmp_path: Path) -
     )
 
 
-def test_a_figure_of_inductor_s_that_does_not_follow_from_the_shapes_is_a_gap(tmp_path: Path) -> None:
+def test_a_figure_of_inductor_s_that_does_not_follow_from_the_shapes_is_a_gap(
+    tmp_path: Path,
+) -> None:
     given = arguments((M, K), (K, N), (M, N))
     found = read(tmp_path, call("triton_tem_fused_mm_0", 0, 1, **given, kernel_flop=M * N * K))
     (gap,) = [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
@@ -168,7 +228,11 @@ def test_a_figure_of_inductor_s_that_does_not_follow_from_the_shapes_is_a_gap(tm
 
 def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> None:
     args = {"kernel_hash": "c0", "kernel_backend": "triton"}
-    found = read(tmp_path, call("triton_tem_fused_mm_0", 0, 1, **args), call("triton_poi_fused_add_0", 20, 2, **args))
+    found = read(
+        tmp_path,
+        call("triton_tem_fused_mm_0", 0, 1, **args),
+        call("triton_poi_fused_add_0", 20, 2, **args),
+    )
     assert [one.flops for one in found.compiled_kernels] == [None, None]
     (gap,) = [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
     assert "record_shapes=True" in gap.reason
@@ -177,26 +241,46 @@ def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("strange", [None, "x", -1, [1], {"a": 1}, "nan", 1e300])
 def test_strange_arguments_are_not_stated(strange: Any) -> None:
-    given = facts("triton_poi_fused_add_0", {"kernel_hash": "c0", "kernel_num_gb": strange, "kernel_kwargs": strange,
-                                             "Input Dims": strange, "Input type": strange, "Concrete Inputs": strange})  # fmt: skip
+    given = facts(
+        "triton_poi_fused_add_0",
+        {
+            "kernel_hash": "c0",
+            "kernel_num_gb": strange,
+            "kernel_kwargs": strange,
+            "Input Dims": strange,
+            "Input type": strange,
+            "Concrete Inputs": strange,
+        },
+    )
     assert given[1:9] == ("c0", None, None, None, None, None, None, None)
 
 
 def test_one_kernel_that_is_called_with_two_sizes_is_two_rows(tmp_path: Path) -> None:
     name = "triton_poi_fused_add_0"
     calls = [
-        call(name, 20 * at, at + 1, **arguments((size,), (size,), numbers=(size,))) for at, size in enumerate([8, 8, 9])
+        call(name, 20 * at, at + 1, **arguments((size,), (size,), numbers=(size,)))
+        for at, size in enumerate([8, 8, 9])
     ]
-    assert [(one.elements, one.calls) for one in read(tmp_path, *calls).compiled_kernels] == [(8, 2), (9, 1)]
+    assert [(one.elements, one.calls) for one in read(tmp_path, *calls).compiled_kernels] == [
+        (8, 2),
+        (9, 1),
+    ]
 
 
 def test_loops_of_public_traces_run_over_the_tensors_of_the_model(reports: Path) -> None:
-    """nano-vLLM decodes 3 sequences of a model of width 1,024 with 16 heads, 8 of keys, of width 128 and 3,072 in between."""
+    """nano-vLLM decodes 3 sequences of a model of width 1,024 with 16 heads, 8 of keys, of width
+    128 and 3,072 in between."""
     path = reports / "kineto" / "llm" / "nanovllm_decode_gpu_10.json.gz"
     if not path.is_file():
         pytest.skip(f"{path.name} is not there")
-    found = [(one.name.split("_")[1], one.elements, one.reduced) for one in parse(path).compiled_kernels]
+    found = [
+        (one.name.split("_")[1], one.elements, one.reduced) for one in parse(path).compiled_kernels
+    ]
     assert found == [
-        ("per", 3 * 1024, 1024), ("poi", 3 * 3072, None), ("red", 3 * 16 * 128, 128), ("red", 3 * 8 * 128, 128),
-        ("poi", 3 * 16 * 128, None), ("poi", 3 * 8 * 128, None),
-    ]  # fmt: skip
+        ("per", 3 * 1024, 1024),
+        ("poi", 3 * 3072, None),
+        ("red", 3 * 16 * 128, 128),
+        ("red", 3 * 8 * 128, 128),
+        ("poi", 3 * 16 * 128, None),
+        ("poi", 3 * 8 * 128, None),
+    ]

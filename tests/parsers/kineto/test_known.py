@@ -11,14 +11,25 @@ from perfctl.records.report import Diagnostic
 @pytest.mark.parametrize(
     ("kind", "category", "counted"),
     [
-        ("X", None, {}), ("X", "overhead", {}), ("s", "ac2g", {}), ("M", None, {}),
-        (None, None, {"none, and no ph": 1}), (5, None, {}),
-        ("X", "gpu_dma", {"gpu_dma": 1}), (None, "gpu_dma", {"gpu_dma": 1}), (5, "gpu_dma", {"gpu_dma": 1}),
-        ("Z", None, {"ph Z": 1}), ("Z", "overhead", {"ph Z": 1}), ("XB", "gpu_dma", {"ph XB": 1}),
-        ("X", ["kernel"], {"['kernel']": 1}), ("X", 7, {"7": 1}), ("X", "", {"": 1}),
-        ("X", "n" * 101, {"n" * 100: 1}), ("Z" * 200, None, {"ph " + "Z" * 97: 1}),
+        ("X", None, {}),
+        ("X", "overhead", {}),
+        ("s", "ac2g", {}),
+        ("M", None, {}),
+        (None, None, {"none, and no ph": 1}),
+        (5, None, {}),
+        ("X", "gpu_dma", {"gpu_dma": 1}),
+        (None, "gpu_dma", {"gpu_dma": 1}),
+        (5, "gpu_dma", {"gpu_dma": 1}),
+        ("Z", None, {"ph Z": 1}),
+        ("Z", "overhead", {"ph Z": 1}),
+        ("XB", "gpu_dma", {"ph XB": 1}),
+        ("X", ["kernel"], {"['kernel']": 1}),
+        ("X", 7, {"7": 1}),
+        ("X", "", {"": 1}),
+        ("X", "n" * 101, {"n" * 100: 1}),
+        ("Z" * 200, None, {"ph " + "Z" * 97: 1}),
     ],
-)  # fmt: skip
+)
 def test_an_event_is_counted_by_its_kind_or_else_by_its_category_if_that_is_in_no_list(
     kind: object, category: object, counted: dict[str, int]
 ) -> None:
@@ -43,5 +54,7 @@ def test_a_hundred_names_are_kept_and_these_are_counted_on() -> None:
 
 def test_one_warning_names_them_with_their_numbers_of_events() -> None:
     said = "not understood and left out: categories gpu_dma (3 events), ph Z (1 events)"
-    assert events.diagnostics({"gpu_dma": 3, "ph Z": 1}) == (Diagnostic("warning", "perfctl parser", said),)
+    assert events.diagnostics({"gpu_dma": 3, "ph Z": 1}) == (
+        Diagnostic("warning", "perfctl parser", said),
+    )
     assert events.diagnostics({}) == ()

@@ -1,4 +1,5 @@
-"""Foreign Kineto traces with shapes: paper and rows from the trace's own operators. All traces here are synthetic."""
+"""Foreign Kineto traces with shapes: paper and rows from the trace's own operators. All traces here
+are synthetic."""
 
 from __future__ import annotations
 
@@ -18,19 +19,27 @@ CONV_MACS = N * OUT * OUT * K * C * FILTER * FILTER
 FLOATS = ["float", "float", "float"]
 
 
-def shaped(event: Event, dims: list[Any], types: list[str], values: list[str] | None = None) -> Event:
-    """The operation as record_shapes=True has it; before 2022 without ``values`` (Concrete Inputs)."""
+def shaped(
+    event: Event, dims: list[Any], types: list[str], values: list[str] | None = None
+) -> Event:
+    """The operation as record_shapes=True has it; before 2022 without ``values``
+    (Concrete Inputs)."""
     args = {**event["args"], "Input Dims": dims, "Input type": types}
     return {**event, "args": args if values is None else {**args, "Concrete Inputs": values}}
 
 
 def mm(ts: int, m: int, k: int, n: int, *, external: int = 1, **more: Any) -> Event:
     return shaped(
-        operation("aten::mm", ts, 8, external, **more), [[m, k], [k, n]], ["c10::Half", "c10::Half"], ["", ""]
+        operation("aten::mm", ts, 8, external, **more),
+        [[m, k], [k, n]],
+        ["c10::Half", "c10::Half"],
+        ["", ""],
     )
 
 
-def conv(ts: int, external: int = 1, *, concrete: bool = True, stride: int = 1, number: int | None = None) -> Event:
+def conv(
+    ts: int, external: int = 1, *, concrete: bool = True, stride: int = 1, number: int | None = None
+) -> Event:
     dims = [[N, C, SIDE, SIDE], [K, C, FILTER, FILTER], [K], [], [], [], [], [], []]
     types = [*FLOATS, "ScalarList", "ScalarList", "ScalarList", "Scalar", "ScalarList", "Scalar"]
     values = ["", "", "", f"[{stride}, {stride}]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
@@ -62,24 +71,41 @@ def test_without_concrete_inputs_a_convolution_has_no_paper_but_a_gap(tmp_path: 
     assert call.macs is None and "no stride and padding" in reasons(found, "layer_call.flops")
 
 
-def test_the_gradient_that_comes_back_tells_the_output_of_an_old_convolution(tmp_path: Path) -> None:
-    """As PyTorch 1.9 wrote it: cuDNN's own backward, and a child for each gradient that was computed."""
+def test_the_gradient_that_comes_back_tells_the_output_of_an_old_convolution(
+    tmp_path: Path,
+) -> None:
+    """As PyTorch 1.9 wrote it: cuDNN's own backward, and a child for each gradient that
+    was computed."""
     shapes = [[N, C, SIDE, SIDE], [N, K, OUT, OUT], [K, C, FILTER, FILTER], *[[]] * 8]
     node = operation("CudnnConvolutionBackward", 200, 50, 2, thread=2, number=7, forward=1)
     whole = operation("aten::cudnn_convolution_backward", 205, 40, 3, thread=2)
     backward = shaped(whole, shapes, [*FLOATS, *["GenericList"] * 8])
     weight = operation("aten::cudnn_convolution_backward_weight", 210, 20, 4, thread=2)
-    events = [conv(10, concrete=False, number=7), *launched(1, 12), node, backward, weight, *launched(4, 215, 2)]
+    events = [
+        conv(10, concrete=False, number=7),
+        *launched(1, 12),
+        node,
+        backward,
+        weight,
+        *launched(4, 215, 2),
+    ]
     found = read(tmp_path, *events)
     assert totals(estimate(found.ops), ("forward",)).macs == CONV_MACS
-    assert totals(estimate(found.ops), BACKWARD).macs == CONV_MACS  # the first layer's input needs no gradient
+    # the first layer's input needs no gradient
+    assert totals(estimate(found.ops), BACKWARD).macs == CONV_MACS
     row = f"aten::convolution {N}x{C}x{SIDE}x{SIDE} {K}x{C}x{FILTER}x{FILTER}"
-    assert {(one.layer, one.direction) for one in found.kernels} == {(row, "forward"), (row, "backward")}
+    assert {(one.layer, one.direction) for one in found.kernels} == {
+        (row, "forward"),
+        (row, "backward"),
+    }
 
 
 def test_of_nested_operators_the_outermost_counts_once(tmp_path: Path) -> None:
     inner = operation("aten::cudnn_convolution", 12, 20, 2)
-    dims, values = conv(10)["args"]["Input Dims"], ["", "", "[0, 0]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"]
+    dims, values = (
+        conv(10)["args"]["Input Dims"],
+        ["", "", "[0, 0]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"],
+    )
     inner = shaped(inner, dims, [*FLOATS[:2], *["ScalarList"] * 3, *["Scalar"] * 4], values)
     found = read(tmp_path, conv(10), inner, *launched(2, 15))
     assert [op.op for op in found.ops] == ["aten.convolution"]
@@ -88,18 +114,28 @@ def test_of_nested_operators_the_outermost_counts_once(tmp_path: Path) -> None:
 
 def test_what_autocast_casts_belongs_to_the_product_inside(tmp_path: Path) -> None:
     """linear in fp32 casts its arguments, then runs linear in half, which runs addmm."""
-    outer = shaped(operation("aten::linear", 0, 90, 1), [[4, 8], [16, 8], [16]], FLOATS, ["", "", ""])
+    outer = shaped(
+        operation("aten::linear", 0, 90, 1), [[4, 8], [16, 8], [16]], FLOATS, ["", "", ""]
+    )
     cast = operation("aten::copy_", 5, 10, 2)
     half = ["c10::Half"] * 3
     addmm = shaped(operation("aten::addmm", 40, 20, 3), [[16], [4, 8], [8, 16]], half, ["", "", ""])
-    found = read(tmp_path, outer, cast, addmm, *launched(2, 6, name="cast"), *launched(3, 45, name="gemm"))
+    found = read(
+        tmp_path, outer, cast, addmm, *launched(2, 6, name="cast"), *launched(3, 45, name="gemm")
+    )
     assert {one.layer for one in found.kernels} == {"aten::addmm 4x8x16"}
     assert [(op.op, op.dtypes[0]) for op in found.ops] == [("aten.addmm", "float16")]
     assert found.precision == "fp16"
 
 
 def test_inside_a_module_the_row_is_the_module(tmp_path: Path) -> None:
-    found = read(tmp_path, module("Net_0", 0, 90), module("Linear_3", 5, 50), mm(10, 2, 3, 4), *launched(1, 12))
+    found = read(
+        tmp_path,
+        module("Net_0", 0, 90),
+        module("Linear_3", 5, 50),
+        mm(10, 2, 3, 4),
+        *launched(1, 12),
+    )
     assert [(one.layer, one.direction) for one in found.kernels] == [("Linear_3", "forward")]
     (call,) = estimate(found.ops)
     assert (call.layer, call.kind, call.macs) == ("Linear_3", "Linear", prod((2, 3, 4)))
@@ -132,19 +168,29 @@ def test_a_forward_that_runs_in_backward_is_recomputation(tmp_path: Path) -> Non
     node = operation("CheckpointFunctionBackward", 0, 200, 9, thread=2, number=3, forward=1)
     again = conv(10, 1)
     found = read(tmp_path, node, {**again, "tid": 2}, *launched(1, 12, 2))
-    assert [(call.direction, call.macs) for call in estimate(found.ops)] == [("recompute", CONV_MACS)]
+    assert [(call.direction, call.macs) for call in estimate(found.ops)] == [
+        ("recompute", CONV_MACS)
+    ]
     assert [one.direction for one in found.kernels] == ["recompute"]
 
 
 def test_a_product_of_an_unknown_forward_is_a_row_of_backward_by_itself(tmp_path: Path) -> None:
     """TorchScript's backward runs products whose forward the trace does not tie to them."""
-    node = operation("torch::jit::DifferentiableGraphBackward", 0, 200, 9, thread=2, number=3, forward=1)
+    node = operation(
+        "torch::jit::DifferentiableGraphBackward", 0, 200, 9, thread=2, number=3, forward=1
+    )
     (call,) = estimate(read(tmp_path, node, mm(10, 2, 3, 4, thread=2), *launched(1, 12, 2)).ops)
     assert (call.layer, call.direction, call.macs) == ("aten::mm 2x3x4", "backward", 24)
 
 
 def test_perfctls_own_ranges_go_before_operators(tmp_path: Path) -> None:
-    found = read(tmp_path, annotation("conv1:forward", 0, 90), conv(10), *launched(1, 12), mm(200, 2, 3, 4, external=2))
+    found = read(
+        tmp_path,
+        annotation("conv1:forward", 0, 90),
+        conv(10),
+        *launched(1, 12),
+        mm(200, 2, 3, 4, external=2),
+    )
     assert not found.ops and [one.layer for one in found.kernels] == ["conv1"]
 
 

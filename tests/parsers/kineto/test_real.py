@@ -17,10 +17,14 @@ from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
 
 TRACES = (
-    "hta_alexnet_critical_path_2023.json.gz", "hta_cpu_only_rank-34.pt.trace.json.gz",
-    "hta_large_integer.pt.trace.json.gz", "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
-    "tracelens_b200_eager_trace.json.gz", "tracelens_h100_Falconsai_vit.json.gz", "tracelens_mi210_gpu_only.json.gz",
-)  # fmt: skip
+    "hta_alexnet_critical_path_2023.json.gz",
+    "hta_cpu_only_rank-34.pt.trace.json.gz",
+    "hta_large_integer.pt.trace.json.gz",
+    "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
+    "tracelens_b200_eager_trace.json.gz",
+    "tracelens_h100_Falconsai_vit.json.gz",
+    "tracelens_mi210_gpu_only.json.gz",
+)
 OLD_RANGES = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.")
 
 
@@ -55,24 +59,43 @@ def test_every_kernel_copy_and_range_of_the_trace_is_there(trace: Path) -> None:
     events = [event for event in load(trace)["traceEvents"] if event.get("ph") == "X"]
     found = parse(trace)
     kernels = [event for event in events if event.get("cat") in ("kernel", "Kernel")]
-    copies = [event for event in events if event.get("cat") in ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")]
-    ranges = [event for event in events if is_range(event)]
-    assert [(k.name, k.duration_ns) for k in found.kernels] == [(k["name"], ns(k["dur"])) for k in kernels]
-    assert [(k.grid_x, k.registers) for k in found.kernels] == [
-        (k.get("args", {}).get("grid", [None])[0], k.get("args", {}).get("registers per thread")) for k in kernels
+    copies = [
+        event
+        for event in events
+        if event.get("cat") in ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
     ]
-    assert [(c.bytes, c.duration_ns) for c in found.copies] == [(c["args"]["bytes"], ns(c["dur"])) for c in copies]
-    assert [(r.name, r.duration_ns) for r in found.ranges] == [(r["name"], ns(r["dur"])) for r in ranges]
+    ranges = [event for event in events if is_range(event)]
+    assert [(k.name, k.duration_ns) for k in found.kernels] == [
+        (k["name"], ns(k["dur"])) for k in kernels
+    ]
+    assert [(k.grid_x, k.registers) for k in found.kernels] == [
+        (k.get("args", {}).get("grid", [None])[0], k.get("args", {}).get("registers per thread"))
+        for k in kernels
+    ]
+    assert [(c.bytes, c.duration_ns) for c in found.copies] == [
+        (c["args"]["bytes"], ns(c["dur"])) for c in copies
+    ]
+    assert [(r.name, r.duration_ns) for r in found.ranges] == [
+        (r["name"], ns(r["dur"])) for r in ranges
+    ]
 
 
 def test_calls_and_times_are_sums_over_the_events_with_overloads_counted_once(trace: Path) -> None:
-    """By a plain stack per thread: an operation whose only child is its namesake is one call with it."""
+    """By a plain stack per thread: an operation whose only child is its namesake is one call
+    with it."""
     threads: dict[Any, list[Any]] = defaultdict(list)
     for event in load(trace)["traceEvents"]:
         if event.get("cat") in ("cpu_op", "Operator", "user_annotation"):
             ident = event.get("args", {}).get("External id", 0)
             threads[event["pid"], event["tid"]].append(
-                (event["ts"], -event["ts"] - event["dur"], ident, event["name"], is_range(event), [])
+                (
+                    event["ts"],
+                    -event["ts"] - event["dur"],
+                    ident,
+                    event["name"],
+                    is_range(event),
+                    [],
+                )
             )
     calls: dict[str, int] = defaultdict(int)
     times: dict[str, int] = defaultdict(int)
@@ -102,10 +125,15 @@ def test_calls_and_times_are_sums_over_the_events_with_overloads_counted_once(tr
 @pytest.mark.parametrize(
     ("name", "kernels"),
     [
-        (TRACES[0], 79), (TRACES[1], 0), (TRACES[2], 1), (TRACES[3], 8772), (TRACES[4], 768), (TRACES[5], 154),
+        (TRACES[0], 79),
+        (TRACES[1], 0),
+        (TRACES[2], 1),
+        (TRACES[3], 8772),
+        (TRACES[4], 768),
+        (TRACES[5], 154),
         (TRACES[6], 562),
     ],
-)  # fmt: skip
+)
 def test_kernel_counts_are_those_of_the_collection(reports: Path, name: str, kernels: int) -> None:
     assert len(list(parse(reports / "kineto" / name).kernels)) == kernels
 
@@ -115,27 +143,36 @@ def test_the_folder_of_traces_is_found_whole_by_content(reports: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [TRACES[3], TRACES[5]])
-def test_device_time_inside_an_operation_agrees_with_its_children_by_time(reports: Path, name: str) -> None:
-    """Independent of the parser: every launch call by time and thread, every enclosing operation by brute force."""
-    events = [event for event in load(reports / "kineto" / name)["traceEvents"] if event.get("ph") == "X"]
+def test_device_time_inside_an_operation_agrees_with_its_children_by_time(
+    reports: Path, name: str
+) -> None:
+    """Independent of the parser: every launch call by time and thread, every enclosing operation by
+    brute force."""
+    events = [
+        event for event in load(reports / "kineto" / name)["traceEvents"] if event.get("ph") == "X"
+    ]
     wanted = "aten::linear" if name == TRACES[5] else "aten::addmm"
     spans = [(str(e["tid"]), e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == wanted]
     calls = {
         e["args"]["correlation"]: (str(e["tid"]), e["ts"])
         for e in events
-        if e.get("cat") in ("cuda_runtime", "cuda_driver", "Runtime") and "correlation" in e.get("args", {})
+        if e.get("cat") in ("cuda_runtime", "cuda_driver", "Runtime")
+        and "correlation" in e.get("args", {})
     }
     total = 0
     for event in events:
         if event.get("cat") in ("kernel", "Kernel"):
             thread, at = calls[event["args"]["correlation"]]
-            total += sum(ns(event["dur"]) for tid, start, end in spans if tid == thread and start <= at < end)
+            total += sum(
+                ns(event["dur"]) for tid, start, end in spans if tid == thread and start <= at < end
+            )
     found = [entry for entry in parse(reports / "kineto" / name).operations if entry.name == wanted]
     assert sum(entry.device_ns or 0 for entry in found) == total > 0
 
 
 def test_external_ids_that_mean_something_else_are_not_believed(reports: Path) -> None:
-    """In this 2023 trace GPU events number theirs by correlation: 14 is a kernel and an unrelated operation."""
+    """In this 2023 trace GPU events number theirs by correlation: 14 is a kernel and an
+    unrelated operation."""
     path = reports / "kineto" / TRACES[0]
     events = load(path)["traceEvents"]
     calls = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") == "cuda_runtime"}
@@ -151,9 +188,13 @@ def test_external_ids_that_mean_something_else_are_not_believed(reports: Path) -
         assert names[record.range_number] == innermost["name"]
 
 
-def test_the_v100_trace_gives_every_kernel_its_step_also_in_the_backward_pass(reports: Path) -> None:
+def test_the_v100_trace_gives_every_kernel_its_step_also_in_the_backward_pass(
+    reports: Path,
+) -> None:
     found = parse(reports / "kineto" / TRACES[3])
-    assert Counter(kernel.step for kernel in found.kernels) == dict.fromkeys(range(5, 11), 8772 // 6)
+    assert Counter(kernel.step for kernel in found.kernels) == dict.fromkeys(
+        range(5, 11), 8772 // 6
+    )
     assert len(found.steps) == 6
 
 
@@ -164,27 +205,42 @@ def test_no_job_metadata_comes_along(reports: Path) -> None:
     assert all(word not in text for word in ("mojif", "TrainingApplication", "facebook", "mast"))
 
 
-@pytest.mark.parametrize(("name", "layers", "share"), [(TRACES[4], 328, 0.998), (TRACES[5], 149, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "layers", "share"), [(TRACES[4], 328, 0.998), (TRACES[5], 149, 1.0)]
+)
 def test_traces_with_stacks_say_which_module_launched_each_kernel(
     reports: Path, name: str, layers: int, share: float
 ) -> None:
-    """Against the module calls of the trace: the innermost one around the launch call, by brute force."""
-    events = [event for event in load(reports / "kineto" / name)["traceEvents"] if event.get("ph") == "X"]
+    """Against the module calls of the trace: the innermost one around the launch call, by
+    brute force."""
+    events = [
+        event for event in load(reports / "kineto" / name)["traceEvents"] if event.get("ph") == "X"
+    ]
     modules = [
-        (event["tid"], event["ts"], event["ts"] + event["dur"], event["name"].removeprefix("nn.Module: "))
+        (
+            event["tid"],
+            event["ts"],
+            event["ts"] + event["dur"],
+            event["name"].removeprefix("nn.Module: "),
+        )
         for event in events
         if event.get("cat") == "python_function" and event["name"].startswith("nn.Module: ")
     ]
     calls = {
         event["args"]["correlation"]: (event["tid"], event["ts"])
         for event in events
-        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
+        if event.get("cat") in ("cuda_runtime", "cuda_driver")
+        and "correlation" in event.get("args", {})
     }
     expected = []
     for event in events:
         if event.get("cat") == "kernel":
             thread, at = calls[event["args"]["correlation"]]
-            around = [(start, module) for tid, start, end, module in modules if tid == thread and start <= at < end]
+            around = [
+                (start, module)
+                for tid, start, end, module in modules
+                if tid == thread and start <= at < end
+            ]
             expected.append(max(around)[1] if around else None)
     kernels = list(parse(reports / "kineto" / name).kernels)
     assert [kernel.layer and kernel.layer.rpartition(".")[2] for kernel in kernels] == expected

@@ -1,4 +1,5 @@
-"""Paper FLOPs of real traces by others, against what the networks are known to cost; needs the collected reports."""
+"""Paper FLOPs of real traces by others, against what the networks are known to cost; needs the
+collected reports."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ FIRST = 112 * 112 * 64 * 3 * 7 * 7
 
 
 def test_training_of_resnet50_from_2021_without_stride_and_padding(reports: Path) -> None:
-    found = parse(reports / "kineto" / "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz")
+    found = parse(
+        reports / "kineto" / "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"
+    )
     calls, batch = estimate(found.ops), 32
     assert totals(calls, ("forward",)).macs == batch * RESNET50
     assert totals(calls, BACKWARD).macs == batch * (2 * RESNET50 - FIRST)
     assert not totals(calls, (*BACKWARD, "forward")).unknown and COVERS not in found.environment
     placed = Counter(one.direction for one in found.kernels if one.layer is not None)
-    assert placed["forward"] == 6 * sum(1 for one in found.kernels if one.direction == "forward" and one.step == 5)
+    assert placed["forward"] == 6 * sum(
+        1 for one in found.kernels if one.direction == "forward" and one.step == 5
+    )
     assert set(placed) == {"forward", "backward"}
 
 
@@ -38,7 +43,13 @@ def test_vision_transformer_on_an_h100_by_modules(reports: Path) -> None:
 
 
 def test_operators_recorded_into_a_cuda_graph_are_not_on_paper(reports: Path) -> None:
-    found = parse(reports / "kineto" / "llm" / "vllm_prefilldecode_piecewise" / "capture_rank_0.pt.trace.json.gz")
+    found = parse(
+        reports
+        / "kineto"
+        / "llm"
+        / "vllm_prefilldecode_piecewise"
+        / "capture_rank_0.pt.trace.json.gz"
+    )
     assert not found.ops
     assert any("CUDA graph" in gap.reason for gap in found.gaps if gap.quantity == "op_shape")
 

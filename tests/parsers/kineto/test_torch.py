@@ -1,4 +1,5 @@
-"""The Kineto parser on a trace that torch.profiler writes here, on the CPU, against torch's own tables."""
+"""The Kineto parser on a trace that torch.profiler writes here, on the CPU, against torch's
+own tables."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def run_steps() -> Any:
     images = torch.randn(8, 1, 8, 8)
     record = torch.profiler.record_function
     cpu = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=cpu, profile_memory=True, record_shapes=True) as profiler:
+    with torch.profiler.profile(
+        activities=cpu, profile_memory=True, record_shapes=True
+    ) as profiler:
         for step in range(STEPS):
             with record(f"perfctl:step:{step}"):
                 with record("perfctl:phase:forward"):
@@ -92,8 +95,12 @@ def test_calls_are_those_of_key_averages(profiled: Profiled) -> None:
 def test_total_and_own_times_are_those_of_key_averages(profiled: Profiled) -> None:
     for name, ops in by_name(profiled.report).items():
         entry, calls = profiled.averages[name], sum(op.calls for op in ops)
-        assert sum(op.cpu_ns for op in ops) == pytest.approx(entry.cpu_time_total * 1000, abs=2 * calls)
-        assert sum(op.self_cpu_ns for op in ops) == pytest.approx(entry.self_cpu_time_total * 1000, abs=20 * calls)
+        assert sum(op.cpu_ns for op in ops) == pytest.approx(
+            entry.cpu_time_total * 1000, abs=2 * calls
+        )
+        assert sum(op.self_cpu_ns for op in ops) == pytest.approx(
+            entry.self_cpu_time_total * 1000, abs=20 * calls
+        )
 
 
 def test_memory_is_that_of_key_averages(profiled: Profiled) -> None:
@@ -117,7 +124,8 @@ def test_backward_operations_have_the_layer_whose_node_ran_them(profiled: Profil
 
 
 def test_layer_time_by_brute_force_over_the_plain_trace_agrees(profiled: Profiled) -> None:
-    """Every call of aten::addmm that lies inside a range fc:forward of its thread, in the JSON itself."""
+    """Every call of aten::addmm that lies inside a range fc:forward of its thread, in the
+    JSON itself."""
     with gzip.open(profiled.path) as file:
         events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
     fc = [(e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "fc:forward"]
@@ -133,7 +141,9 @@ def test_layer_time_by_brute_force_over_the_plain_trace_agrees(profiled: Profile
 
 def test_steps_and_phases_are_there_and_lie_in_one_another(profiled: Profiled) -> None:
     kinds = [(step.number, step.phase) for step in profiled.report.steps]
-    assert kinds == [(number, phase) for number in range(STEPS) for phase in ("step", "forward", "backward")]
+    assert kinds == [
+        (number, phase) for number in range(STEPS) for phase in ("step", "forward", "backward")
+    ]
     for whole, forward, backward in zip(*[iter(profiled.report.steps)] * 3, strict=True):
         assert whole.start_ns <= forward.start_ns <= backward.start_ns
         assert forward.duration_ns + backward.duration_ns <= whole.duration_ns

@@ -1,4 +1,5 @@
-"""Paper FLOPs of a trace that torch.profiler writes here, of a network that perfctl has not run, against exact totals."""
+"""Paper FLOPs of a trace that torch.profiler writes here, of a network that perfctl has not run,
+against exact totals."""
 
 from __future__ import annotations
 
@@ -59,4 +60,6 @@ def test_paper_of_a_foreign_trace_is_that_of_the_network(tmp_path: Path, modules
     if modules:
         assert rows == {"Conv2d_0", "Conv2d_1", "Linear_0", "Linear_1"}
     else:
-        assert f"aten::addmm {BATCH}x9216x128" in rows and all(row.startswith("aten::") for row in rows)
+        assert f"aten::addmm {BATCH}x9216x128" in rows and all(
+            row.startswith("aten::") for row in rows
+        )

@@ -18,7 +18,11 @@ def row(minute: int, second: int, *cells: str) -> str:
 
 
 def log(minute: int, gpus: int = 2, rounds: int = 3) -> str:
-    rows = [row(minute, second, str(gpu), "40 %", f"{minute} MiB") for second in range(rounds) for gpu in range(gpus)]
+    rows = [
+        row(minute, second, str(gpu), "40 %", f"{minute} MiB")
+        for second in range(rounds)
+        for gpu in range(gpus)
+    ]
     return HEADER + "".join(rows)
 
 
@@ -29,7 +33,8 @@ def counts(tmp_path: Path, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "between", ["epoch 1, loss 0.5\n", "$ nvidia-smi --query-gpu=index --format=csv -l 1\n", "^C\n\ndone\n"]
+    "between",
+    ["epoch 1, loss 0.5\n", "$ nvidia-smi --query-gpu=index --format=csv -l 1\n", "^C\n\ndone\n"],
 )
 def test_a_header_below_other_output_begins_a_run(tmp_path: Path, between: str) -> None:
     assert counts(tmp_path, log(1) + between + log(2, gpus=3) + between + log(3)) == [6, 9, 6]
@@ -42,11 +47,15 @@ def test_a_header_of_other_columns_begins_a_run(tmp_path: Path) -> None:
 
 def test_one_header_for_each_reading_is_one_run_whatever_stands_between(tmp_path: Path) -> None:
     """A training that starts nvidia-smi once an epoch."""
-    assert counts(tmp_path, "".join(f"epoch {minute}\n{log(minute, rounds=1)}" for minute in range(1, 6))) == [10]
+    assert counts(
+        tmp_path, "".join(f"epoch {minute}\n{log(minute, rounds=1)}" for minute in range(1, 6))
+    ) == [10]
 
 
 def test_dmon_that_was_started_again_is_a_run_and_its_own_headers_are_none(tmp_path: Path) -> None:
     full, last = DMON + "    0    40   100\n" * 10, DMON + "    0    41   101\n" * 4
     assert counts(tmp_path, full + full + last) == [24]
     assert counts(tmp_path, full + last + "training done\n" + full + last) == [14, 14]
-    assert counts(tmp_path, full + "loss 0.5\n" + full + last) == [24], "a program that prints between is one run"
+    assert counts(tmp_path, full + "loss 0.5\n" + full + last) == [24], (
+        "a program that prints between is one run"
+    )

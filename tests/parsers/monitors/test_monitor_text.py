@@ -1,4 +1,5 @@
-"""Logs of monitors as files: one that was joined to itself is refused, and so is one that does not fit into memory."""
+"""Logs of monitors as files: one that was joined to itself is refused, and so is one that does not
+fit into memory."""
 
 from __future__ import annotations
 
@@ -19,8 +20,14 @@ DMON = "#Date       Time        gpu   pwr\n#YYYYMMDD   HH:MM:SS    Idx     W\n"
 DCGM = "GPUId,TimeStampUs,Field,Values\n"
 LOGS = {
     "query": (HEADER + QUERY, 1),
-    "dmon": (DMON + "".join(f" 20240305   10:00:0{second}      0    70\n" for second in range(5)), 1),
-    "DCGM": (DCGM + "".join(f"0,170963280{second}000000,power_usage,70.5\n" for second in range(5)), 1),
+    "dmon": (
+        DMON + "".join(f" 20240305   10:00:0{second}      0    70\n" for second in range(5)),
+        1,
+    ),
+    "DCGM": (
+        DCGM + "".join(f"0,170963280{second}000000,power_usage,70.5\n" for second in range(5)),
+        1,
+    ),
     "of a job": ("job 7 on node 3\n\n" + HEADER + QUERY, 1),
 }
 
@@ -33,7 +40,9 @@ def test_a_log_that_stands_in_a_file_twice_is_refused_with_the_line_where_it_beg
     (tmp_path / "once.csv").write_text(text)
     (tmp_path / "twice.csv").write_text(text * 2)
     assert len(list(parse(tmp_path / "once.csv").samples)) == 5
-    with pytest.raises(ReportError, match=rf"twice \(again at line {text.count(chr(10)) + first}\b"):
+    with pytest.raises(
+        ReportError, match=rf"twice \(again at line {text.count(chr(10)) + first}\b"
+    ):
         parse(tmp_path / "twice.csv")
 
 
@@ -84,16 +93,20 @@ A, B, C, D = (f"10:00:0{second} 1 %" for second in range(4))
         (["head", A, B, C, "head", A, C, D], None),
         (["head", A, B, C, "head", A], None),
         (["head", A, B, A, "head", A, B], None),  # no other time came between
-        (["head", C, "x", A, "head", C, "x"], 5),  # a clock that was set back shows another time too
+        # a clock that was set back shows another time too
+        (["head", C, "x", A, "head", C, "x"], 5),
         (["head", "more", A, B, "head", "more", A], 5),
         ([A, B, C, D, A, B, C], 5),
         (["1709632800000000 1", "x", "y", "1709632800000001 1", "1709632800000000 1", "x", "y"], 5),
-        (["170963280000000 1", "x", "y", "170963280000001 1", "170963280000000 1", "x", "y"], None),  # 15 digits
+        # 15 digits
+        (["170963280000000 1", "x", "y", "170963280000001 1", "170963280000000 1", "x", "y"], None),
         (["10:00:00.250 1", "x", "y", "10:00:00.750 1", "10:00:00.250 1", "x", "y"], 5),
         ([*map(str, range(11)), A, B, *map(str, range(11)), A], 14),
-        ([*map(str, range(12)), A, B, *map(str, range(12)), A, B], None),  # no time among the first twelve
+        # no time among the first twelve
+        ([*map(str, range(12)), A, B, *map(str, range(12)), A, B], None),
         (["h" * 152 + A[:8], B, C, D, "h" * 152 + A[:8], B, C], 5),
-        (["h" * 153 + A[:8], "x", "y", D, "h" * 153 + A[:8], "x", "y"], None),  # a time beyond 160 characters is none
+        # a time beyond 160 characters is none
+        (["h" * 153 + A[:8], "x", "y", D, "h" * 153 + A[:8], "x", "y"], None),
     ],
 )
 def test_a_log_begins_again_where_its_first_lines_come_after_another_time(
@@ -105,16 +118,24 @@ def test_a_log_begins_again_where_its_first_lines_come_after_another_time(
 @pytest.mark.parametrize(
     ("command", "interval_ns"),
     [
-        ("$ nvidia-smi dmon -s pum -d 5", 5 * 10**9), ("nvidia-smi pmon --delay 4 -c 3", 4 * 10**9),
+        ("$ nvidia-smi dmon -s pum -d 5", 5 * 10**9),
+        ("nvidia-smi pmon --delay 4 -c 3", 4 * 10**9),
         ("nvidia-smi --query-gpu=power.draw --format=csv -l 2", 2 * 10**9),
-        ("nvidia-smi --query-gpu=power.draw -lms 200", 200 * 10**6), ("nvidia-smi --query-gpu=x --loop=3", 3 * 10**9),
-        ("nvidia-smi --query-gpu=x --loop-ms=50", 50 * 10**6), ("nvidia-smi -i 0 dmon -d 1", 10**9),
-        ("dcgmi dmon -e 203 -d 100", 100 * 10**6), ("dcgmi dmon --delay=1000", 10**9), ("dcgmi dmon -d 0", None),
-        ("nvidia-smi dmon -d 0", None), ("nvidia-smi -q -l 2", None), ("sleep 5; nvidia-smi", None),
-        ("nvidia-smi dmon -s pum | grep -d 5", None), ("nvidia-smi dmon -d 5".ljust(499, "."), 5 * 10**9),
+        ("nvidia-smi --query-gpu=power.draw -lms 200", 200 * 10**6),
+        ("nvidia-smi --query-gpu=x --loop=3", 3 * 10**9),
+        ("nvidia-smi --query-gpu=x --loop-ms=50", 50 * 10**6),
+        ("nvidia-smi -i 0 dmon -d 1", 10**9),
+        ("dcgmi dmon -e 203 -d 100", 100 * 10**6),
+        ("dcgmi dmon --delay=1000", 10**9),
+        ("dcgmi dmon -d 0", None),
+        ("nvidia-smi dmon -d 0", None),
+        ("nvidia-smi -q -l 2", None),
+        ("sleep 5; nvidia-smi", None),
+        ("nvidia-smi dmon -s pum | grep -d 5", None),
+        ("nvidia-smi dmon -d 5".ljust(499, "."), 5 * 10**9),
         ("nvidia-smi dmon -d 5".ljust(500, "."), None),
     ],
-)  # fmt: skip
+)
 def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     tmp_path: Path, command: str, interval_ns: int | None
 ) -> None:
@@ -131,7 +152,9 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
         text.stray(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
-    assert text.diagnostics() == [Diagnostic("info", "perfctl", f"6 of 6 lines are not readings, for example {shown}")]
+    assert text.diagnostics() == [
+        Diagnostic("info", "perfctl", f"6 of 6 lines are not readings, for example {shown}")
+    ]
 
 
 def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -155,8 +178,10 @@ def test_a_clock_of_stamps_has_a_start_and_a_length_whatever_their_order() -> No
     clock = Clock(interval_ns=5)
     assert (clock.started_at, clock.duration_ns) == (None, None)
     assert [clock.at(Stamp(ns, zoned=True), 9) for ns in (4 * 10**9, 10**9, 3 * 10**9)] == [
-        4 * 10**9, 10**9, 3 * 10**9,
-    ]  # fmt: skip
+        4 * 10**9,
+        10**9,
+        3 * 10**9,
+    ]
     assert (clock.started_at, clock.duration_ns) == ("1970-01-01T00:00:01Z", 3 * 10**9)
     assert (clock.gaps(), clock.diagnostics()) == ([], [])
 
@@ -176,12 +201,17 @@ def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_t
         (
             250,
             [0, 250, 500],
-            "no timestamps: times were counted from the first reading with the stated interval of 250 ns",
+            (
+                "no timestamps: times were counted from the first reading with the stated interval "
+                "of 250 ns"
+            ),
         ),
         (None, [0, 1, 2], "no timestamps: the value is the number of the reading, not a time"),
     ],
 )
-def test_readings_without_stamps_are_counted(interval_ns: int | None, moments: list[int], reason: str) -> None:
+def test_readings_without_stamps_are_counted(
+    interval_ns: int | None, moments: list[int], reason: str
+) -> None:
     clock = Clock(interval_ns)
     assert [clock.at(None, number) for number in range(3)] == moments
     assert clock.gaps() == [Gap("sample.at_ns", "not_available", reason)]

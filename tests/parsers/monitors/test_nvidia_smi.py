@@ -41,9 +41,12 @@ def figures(report: Report) -> dict[str, float | None]:
 
 def test_a_report_says_which_form_it_is_of() -> None:
     forms = {
-        "query.csv": "CSV", "noheader.txt": "CSV, no header", "table.txt": "table", "dmon.txt": "dmon",
+        "query.csv": "CSV",
+        "noheader.txt": "CSV, no header",
+        "table.txt": "table",
+        "dmon.txt": "dmon",
         "pmon.txt": "pmon",
-    }  # fmt: skip
+    }
     for name, form in forms.items():
         report, _ = read(DATA / name)
         assert (report.tool, report.form) == ("nvidia-smi", f"nvidia-smi {form}")
@@ -51,9 +54,13 @@ def test_a_report_says_which_form_it_is_of() -> None:
 
 def test_query_rows_become_samples_in_base_units() -> None:
     report, samples = read(DATA / "query.csv")
-    assert samples[0] == Sample(TEN + SECOND // 2, 0.4, 100 * MIB, 1000 * MIB, 50.25, 41, 1_200_000_000, 0)
+    assert samples[0] == Sample(
+        TEN + SECOND // 2, 0.4, 100 * MIB, 1000 * MIB, 50.25, 41, 1_200_000_000, 0
+    )
     assert [sample.device_index for sample in samples] == [0, 1, 0, 1]
-    assert [(device.name, device.memory_bytes, device.driver_version) for device in report.devices] == [
+    assert [
+        (device.name, device.memory_bytes, device.driver_version) for device in report.devices
+    ] == [
         ("Synthetic GPU A", 1000 * MIB, "555.10"),
         ("Synthetic GPU B", 2000 * MIB, "555.10"),
     ]
@@ -85,8 +92,11 @@ def test_rows_without_a_header_are_told_by_their_units() -> None:
     nine = TEN - 3600 * SECOND  # 10 o'clock in CET
     assert samples[0] == Sample(nine, 0.5, 700 * MIB, 9000 * MIB, 101.5, 61, None, 0)
     assert [(sample.at_ns - nine, sample.device_index) for sample in samples] == [
-        (0, 0), (0, 1), (60 * SECOND, 0), (60 * SECOND, 1),
-    ]  # fmt: skip
+        (0, 0),
+        (0, 1),
+        (60 * SECOND, 0),
+        (60 * SECOND, 1),
+    ]
     assert report.started_at == "2024-03-05T09:00:00Z"
     assert any("power.draw [W]" in entry.text for entry in report.diagnostics)
 
@@ -99,9 +109,13 @@ def test_rows_without_header_and_units_are_refused_with_the_remedy(tmp_path: Pat
 
 def test_month_and_day_are_told_by_what_keeps_the_rows_in_order(tmp_path: Path) -> None:
     head = "timestamp, utilization.gpu [%]\n"
-    month_first, _ = read(written(tmp_path, head + "03-11-2026 23:59:00, 1 %\n03-12-2026 00:01:00, 2 %\n"))
+    month_first, _ = read(
+        written(tmp_path, head + "03-11-2026 23:59:00, 1 %\n03-12-2026 00:01:00, 2 %\n")
+    )
     assert month_first.duration_ns == 120 * SECOND
-    day_first, samples = read(written(tmp_path, head + "11-03-2026 23:59:00, 1 %\n12-03-2026 00:01:00, 2 %\n"))
+    day_first, samples = read(
+        written(tmp_path, head + "11-03-2026 23:59:00, 1 %\n12-03-2026 00:01:00, 2 %\n")
+    )
     assert day_first.duration_ns == 120 * SECOND
     assert datetime.fromtimestamp(samples[0].at_ns / 1e9, UTC).month == 3
     undecided, _ = read(written(tmp_path, head + "03-11-2026 10:00:00, 1 %\n"))
@@ -111,13 +125,21 @@ def test_month_and_day_are_told_by_what_keeps_the_rows_in_order(tmp_path: Path) 
 def test_readings_without_times_are_numbered_and_say_so(tmp_path: Path) -> None:
     text = "index, utilization.gpu [%]\n0, 1 %\n1, 2 %\n0, 3 %\n1, 4 %\n"
     report, samples = read(written(tmp_path, text))
-    assert [(sample.at_ns, sample.device_index) for sample in samples] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [(sample.at_ns, sample.device_index) for sample in samples] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
     assert gaps(report)["sample.at_ns"] == "not_available"
     assert report.duration_ns is None
 
 
 def test_a_stated_interval_is_the_clock_of_readings_without_times(tmp_path: Path) -> None:
-    text = "$ nvidia-smi --query-gpu=utilization.gpu --format=csv -lms 200\nutilization.gpu [%]\n1 %\n2 %\n"
+    text = (
+        "$ nvidia-smi --query-gpu=utilization.gpu --format=csv -lms 200\nutilization.gpu [%]\n1 %\n"
+        "2 %\n"
+    )
     _, samples = read(written(tmp_path, text))
     assert [sample.at_ns for sample in samples] == [0, 200_000_000]
 

@@ -17,15 +17,37 @@ SECOND = 10**9
 
 def test_every_column_of_dmon_has_its_unit_without_the_line_of_units(tmp_path: Path) -> None:
     units = {
-        "pwr": 1, "gtemp": 1, "mtemp": "C", "sm": 1, "mem": "%", "enc": "%", "dec": "%", "jpg": "%", "ofa": "%",
-        "mclk": "Hz", "pclk": 1, "pviol": "%", "tviol": None, "fb": 1, "bar1": "byte", "ccpm": "byte", "sbecc": None,
-        "dbecc": None, "pci": None, "rxpci": "byte/s", "txpci": "byte/s",
-    }  # fmt: skip
-    text = f"# gpu {' '.join(units)}\n    3 {' '.join(str(n) for n in range(10, 10 + len(units)))}\n"
+        "pwr": 1,
+        "gtemp": 1,
+        "mtemp": "C",
+        "sm": 1,
+        "mem": "%",
+        "enc": "%",
+        "dec": "%",
+        "jpg": "%",
+        "ofa": "%",
+        "mclk": "Hz",
+        "pclk": 1,
+        "pviol": "%",
+        "tviol": None,
+        "fb": 1,
+        "bar1": "byte",
+        "ccpm": "byte",
+        "sbecc": None,
+        "dbecc": None,
+        "pci": None,
+        "rxpci": "byte/s",
+        "txpci": "byte/s",
+    }
+    text = (
+        f"# gpu {' '.join(units)}\n    3 {' '.join(str(n) for n in range(10, 10 + len(units)))}\n"
+    )
     report = read(tmp_path, text)
     at = {name: n for n, name in enumerate(units, 10)}
     assert list(report.samples) == [
-        Sample(0, at["sm"] / 100, at["fb"] * MIB, None, at["pwr"], at["gtemp"], at["pclk"] * 10**6, 3)
+        Sample(
+            0, at["sm"] / 100, at["fb"] * MIB, None, at["pwr"], at["gtemp"], at["pclk"] * 10**6, 3
+        )
     ]
     scale = {"Hz": 10**6, "byte": MIB, "byte/s": 10**6}
     means = [figure for figure in report.summaries if figure.name.endswith(" mean")]
@@ -49,7 +71,9 @@ def test_a_file_that_ends_in_the_number_of_a_gpu_loses_that_row_alone(tmp_path: 
 def test_a_header_with_two_columns_of_one_name_is_read_by_the_first(tmp_path: Path) -> None:
     """Found by the fuzzer: the second one had "-" for the GPU."""
     report = read(tmp_path, "# gpu sm gpu\n 1 60 -\n")
-    assert [(sample.device_index, sample.gpu_utilisation) for sample in report.samples] == [(1, 0.6)]
+    assert [(sample.device_index, sample.gpu_utilisation) for sample in report.samples] == [
+        (1, 0.6)
+    ]
 
 
 def test_temp_of_older_drivers_is_the_gpu_s(tmp_path: Path) -> None:
@@ -60,11 +84,19 @@ def test_temp_of_older_drivers_is_the_gpu_s(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "is_one"),
     [
-        ("# gpu sm", True), ("#Date Time gpu fb", True), ("#Time, gpu, mclk", True), ("  # GPU PWR", True),
-        ("# gpu", False), ("# time sm", False), ("gpu sm", False), ("# gpu name", False), ("# gpus sm", False),
-        ("# gpu sm".ljust(4096), True), ("# gpu sm".ljust(4097), False),
+        ("# gpu sm", True),
+        ("#Date Time gpu fb", True),
+        ("#Time, gpu, mclk", True),
+        ("  # GPU PWR", True),
+        ("# gpu", False),
+        ("# time sm", False),
+        ("gpu sm", False),
+        ("# gpu name", False),
+        ("# gpus sm", False),
+        ("# gpu sm".ljust(4096), True),
+        ("# gpu sm".ljust(4097), False),
     ],
-)  # fmt: skip
+)
 def test_a_header_names_the_gpu_and_a_known_column(line: str, is_one: bool) -> None:
     assert recognise_lists(["0 1", line]) is is_one
 
@@ -76,7 +108,10 @@ def test_a_round_ends_where_a_gpu_comes_again_or_one_of_lower_number(tmp_path: P
 
 
 def test_rows_of_another_width_or_without_a_gpu_are_set_aside(tmp_path: Path) -> None:
-    text = "0 1\n# gpu sm fb\n# Idx % MB\n99999 1 2\n100000 1 2\nx 1 2\n0 1\n0 1 2 3\n# remark\n\n0 1 -\n"
+    text = (
+        "0 1\n# gpu sm fb\n# Idx % MB\n99999 1 2\n100000 1 2\nx 1 2\n0 1\n0 1 2 3\n# remark\n\n"
+        "0 1 -\n"
+    )
     report = read(tmp_path, text)
     assert placed(report) == [(0, 99999), (1, 0)]
     assert "5 of 11 lines are not readings" in " ".join(entry.text for entry in report.diagnostics)
@@ -117,12 +152,16 @@ def test_a_date_alone_is_its_midnight(tmp_path: Path) -> None:
 
 def test_processes_of_a_gpu_are_added_up_and_kept_by_name(tmp_path: Path) -> None:
     text = (
-        "# gpu pid type sm mem enc dec jpg ofa fb ccpm command\n# Idx # C/G % % % % % % MB MB name\n"
-        "0 11 C 60 5 1 2 3 4 100 6 python train.py -x\n0 12 C 40 - - - - - 50 - b\n1 - - - - - - - - - - -\n"
+        "# gpu pid type sm mem enc dec jpg ofa fb ccpm command\n"
+        "# Idx # C/G % % % % % % MB MB name\n"
+        "0 11 C 60 5 1 2 3 4 100 6 python train.py -x\n0 12 C 40 - - - - - 50 - b\n"
+        "1 - - - - - - - - - - -\n"
         "0 11 C - 7 1 2 3 4 120 6 python train.py -x\n1 13 C 0 - - - - - 5 - c\n"
     )
     report = read(tmp_path, text)
-    found = [(sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in report.samples]
+    found = [
+        (sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in report.samples
+    ]
     assert found == [(0, 0, 1.0), (0, 1, None), (1, 0, None), (1, 1, 0.0)]
     assert report.form == "nvidia-smi pmon"
     figures = {figure.name: (figure.value, figure.unit) for figure in report.summaries}
@@ -139,12 +178,17 @@ def test_processes_of_a_gpu_are_added_up_and_kept_by_name(tmp_path: Path) -> Non
     assert any("sum of pmon's sm" in entry.text for entry in report.diagnostics)
 
 
-def test_a_process_that_ends_before_a_gpu_comes_again_does_not_join_two_rounds(tmp_path: Path) -> None:
+def test_a_process_that_ends_before_a_gpu_comes_again_does_not_join_two_rounds(
+    tmp_path: Path,
+) -> None:
     text = (
-        "# gpu pid type sm command\n0 1 C 10 a\n1 2 C 20 b\n0 3 C 30 c\n1 2 C 40 b\n0 3 C 50 c\n0 4 C 1 d\n0 3 C 2 c\n"
+        "# gpu pid type sm command\n0 1 C 10 a\n1 2 C 20 b\n0 3 C 30 c\n1 2 C 40 b\n0 3 C 50 c\n"
+        "0 4 C 1 d\n0 3 C 2 c\n"
     )
     report = read(tmp_path, text)
-    found = [(sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in report.samples]
+    found = [
+        (sample.at_ns, sample.device_index, sample.gpu_utilisation) for sample in report.samples
+    ]
     assert found == [(0, 0, 0.1), (0, 1, 0.2), (1, 0, 0.3), (1, 1, 0.4), (2, 0, 0.51), (3, 0, 0.02)]
 
 
@@ -155,9 +199,13 @@ def test_pmon_without_the_sm_column_has_figures_and_no_utilisation(tmp_path: Pat
 
 
 def test_shares_of_processes_that_are_more_than_the_whole_mean_nothing(tmp_path: Path) -> None:
-    report = read(tmp_path, "# gpu  pid  type  sm  mem  command\n  0  1  C  70  1  a\n  0  2  C  60  1  b\n")
+    report = read(
+        tmp_path, "# gpu  pid  type  sm  mem  command\n  0  1  C  70  1  a\n  0  2  C  60  1  b\n"
+    )
     assert [sample.gpu_utilisation for sample in report.samples] == [None]
-    assert ("sample.gpu_utilisation", "unreadable") in {(gap.quantity, gap.state) for gap in report.gaps}
+    assert ("sample.gpu_utilisation", "unreadable") in {
+        (gap.quantity, gap.state) for gap in report.gaps
+    }
 
 
 def test_a_line_without_a_process_among_those_of_a_gpu_hides_none(tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ def read(path: Path) -> tuple[Report, list[Sample]]:
 
 
 REAL = {
-    "akshay_gpu_usage.csv": r"^2023/", "akshay_gpu_usage1.csv": r"^2023/", "daspronoy_gpu_stats.csv": r"^03-",
-    "openad_gpu_usage.csv": r"^2024/", "ratcht_nvidia_smi_log.txt": r"^\d+ %",
-}  # fmt: skip
+    "akshay_gpu_usage.csv": r"^2023/",
+    "akshay_gpu_usage1.csv": r"^2023/",
+    "daspronoy_gpu_stats.csv": r"^03-",
+    "openad_gpu_usage.csv": r"^2024/",
+    "ratcht_nvidia_smi_log.txt": r"^\d+ %",
+}
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -47,7 +50,9 @@ def test_the_jetson_file_crosses_midnight_once_with_its_temperatures(reports: Pa
 
 def test_the_two_real_gpus_keep_their_own_readings(reports: Path) -> None:
     report, samples = read(reports / "nvidia_smi" / "openad_gpu_usage.csv")
-    assert {sample.memory_used_bytes for sample in samples if sample.device_index == 1} == {15 * MIB}
+    assert {sample.memory_used_bytes for sample in samples if sample.device_index == 1} == {
+        15 * MIB
+    }
     assert [device.index for device in report.devices] == [0, 1]
     assert len(samples) == 2 * 473
 
@@ -55,15 +60,20 @@ def test_the_two_real_gpus_keep_their_own_readings(reports: Path) -> None:
 def test_the_real_rows_without_a_header_are_four_gpus_at_one_time(reports: Path) -> None:
     report, samples = read(reports / "nvidia_smi" / "ratcht_nvidia_smi_log.txt")
     assert [(sample.device_index, sample.power_w) for sample in samples] == [
-        (0, 82.53), (1, 32.15), (2, 32.64), (3, 23.76),
-    ]  # fmt: skip
+        (0, 82.53),
+        (1, 32.15),
+        (2, 32.64),
+        (3, 23.76),
+    ]
     assert {sample.memory_total_bytes for sample in samples} == {46068 * MIB}
     assert report.started_at == "2025-02-26T18:50:18Z"  # 1:50:18 PM EST
 
 
 def test_the_real_table_has_both_gpus(reports: Path) -> None:
     report, samples = read(reports / "nvidia_smi" / "daisuke_nvidia-smi.log")
-    assert [(s.power_w, s.temperature_c, s.gpu_utilisation, s.memory_used_bytes) for s in samples] == [
+    assert [
+        (s.power_w, s.temperature_c, s.gpu_utilisation, s.memory_used_bytes) for s in samples
+    ] == [
         (73, 33, 0.0, 0),
         (70, 26, 0.0, 0),
     ]

@@ -17,9 +17,13 @@ TITLE = "| NVIDIA-SMI 570.133.20      Driver Version: 570.133.07     CUDA Versio
 FIRST = "|   {index}  {name:<22}On  | 00000000:0{index}:00.0 Off | {ecc:>20} |\n"
 SECOND = "| {state:<29} | {memory:>20} | {work:>20} |\n"
 PAIR = {
-    "index": 0, "name": "GPU A", "ecc": "3", "state": "40%   61C    P2   151W / 250W",
-    "memory": "1000MiB / 2GiB", "work": "87%      Default",
-}  # fmt: skip
+    "index": 0,
+    "name": "GPU A",
+    "ecc": "3",
+    "state": "40%   61C    P2   151W / 250W",
+    "memory": "1000MiB / 2GiB",
+    "work": "87%      Default",
+}
 
 
 def pair(**changed: object) -> str:
@@ -33,11 +37,16 @@ def process(index: int, what: str, memory: str) -> str:
 
 def strange(report: Report) -> str:
     """What was said not to be understood."""
-    return "".join(said.text for said in report.diagnostics if "not understood" in said.text).partition("parts ")[2]
+    return "".join(
+        said.text for said in report.diagnostics if "not understood" in said.text
+    ).partition("parts ")[2]
 
 
 def test_a_gpu_s_cells_are_its_sample_its_figures_and_its_device(tmp_path: Path) -> None:
-    report = read(tmp_path, TITLE + pair() + pair(index=1, name="GPU B", ecc="0", memory="5MiB / 4GiB", work="0%  E."))
+    report = read(
+        tmp_path,
+        TITLE + pair() + pair(index=1, name="GPU B", ecc="0", memory="5MiB / 4GiB", work="0%  E."),
+    )
     assert list(report.samples) == [
         Sample(0, 0.87, 1000 * MIB, 2048 * MIB, 151, 61, None, 0),
         Sample(0, 0.0, 5 * MIB, 4096 * MIB, 151, 61, None, 1),
@@ -57,7 +66,9 @@ def test_a_gpu_s_cells_are_its_sample_its_figures_and_its_device(tmp_path: Path)
     assert found["GPU 0: ecc.errors.uncorrected.volatile mean"] == (3, None, None)
     assert (report.started_at, report.duration_ns) == (None, None)
     assert "sample.clocks" not in {gap.quantity for gap in report.gaps}
-    assert ("sample.sm_clock_hz", "not_collected") in {(gap.quantity, gap.state) for gap in report.gaps}
+    assert ("sample.sm_clock_hz", "not_collected") in {
+        (gap.quantity, gap.state) for gap in report.gaps
+    }
     assert strange(report) == ""
 
 
@@ -74,7 +85,10 @@ def test_rows_of_processes_are_memory_by_name(tmp_path: Path) -> None:
         Summary("process python train.py -x: memory mean", 1000 * MIB, "byte"),
         Summary("process python train.py -x: memory min", 990 * MIB, "byte"),
         Summary("process python train.py -x: memory max", 1010 * MIB, "byte"),
-        *(Summary(f"process Xorg: memory {part}", 10 * MIB, "byte") for part in ("mean", "min", "max")),
+        *(
+            Summary(f"process Xorg: memory {part}", 10 * MIB, "byte")
+            for part in ("mean", "min", "max")
+        ),
         Summary("process hidden: memory", None, None, "not available"),
     ]
 
@@ -82,8 +96,14 @@ def test_rows_of_processes_are_memory_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"state": "N/A   61C    P8     N/A /  N/A"}, Sample(0, 0.87, 1000 * MIB, 2048 * MIB, None, 61, None, 0)),
-        ({"state": "ERR!  ERR! ERR!  ERR! / ERR!"}, Sample(0, 0.87, 1000 * MIB, 2048 * MIB, None, None, None, 0)),
+        (
+            {"state": "N/A   61C    P8     N/A /  N/A"},
+            Sample(0, 0.87, 1000 * MIB, 2048 * MIB, None, 61, None, 0),
+        ),
+        (
+            {"state": "ERR!  ERR! ERR!  ERR! / ERR!"},
+            Sample(0, 0.87, 1000 * MIB, 2048 * MIB, None, None, None, 0),
+        ),
         ({"memory": "Not Supported"}, Sample(0, 0.87, None, None, 151, 61, None, 0)),
         ({"memory": "512KiB / 1GiB"}, Sample(0, 0.87, 2**19, 2**30, 151, 61, None, 0)),
         ({"work": "N/A      Default"}, Sample(0, None, 1000 * MIB, 2048 * MIB, 151, 61, None, 0)),
@@ -108,7 +128,10 @@ def test_gpus_whose_second_line_cannot_be_read_are_counted(tmp_path: Path) -> No
     ):
         report = read(tmp_path, text)
         assert len(list(report.samples)) == 1
-        assert Gap("sample", "unreadable", f"{count} GPUs have lines that could not be read") in report.gaps
+        assert (
+            Gap("sample", "unreadable", f"{count} GPUs have lines that could not be read")
+            in report.gaps
+        )
     assert "sample" not in {gap.quantity for gap in read(tmp_path, TITLE + pair()).gaps}
 
 
@@ -135,19 +158,28 @@ def test_tables_without_a_time_are_counted_and_those_with_one_have_a_length(tmp_
 def test_a_name_that_was_cut_is_a_gap_of_its_gpu(tmp_path: Path) -> None:
     report = read(tmp_path, TITLE + pair() + pair(index=3, name="Quadro P4000 M..."))
     found = [gap for gap in report.gaps if gap.quantity == "device.name"]
-    assert found == [Gap("device.name", "unreadable", "nvidia-smi cut off the name: 'Quadro P4000 M...'", "GPU 3")]
+    assert found == [
+        Gap(
+            "device.name", "unreadable", "nvidia-smi cut off the name: 'Quadro P4000 M...'", "GPU 3"
+        )
+    ]
 
 
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("|      |      | Disabled* |\n", ""), ("|      |      |   9 l |\n", "| | 9 l"),
-        ("|   x  |      |  N/A |\n", "x | | N/A"), ("|      |  y   |  N/A |\n", "| y | N/A"),
-        ("| Processes: Coolant |\n", "Coolant"), ("| No running processes found |\n", ""),
-        ("|==========|=====+=====|\n", ""), ("|    0   N/A  N/A  nothing that is a process |\n", ""),
-        ("loose words\n", ""), ("~ | x | y | 9 l |\n", ""),
+        ("|      |      | Disabled* |\n", ""),
+        ("|      |      |   9 l |\n", "| | 9 l"),
+        ("|   x  |      |  N/A |\n", "x | | N/A"),
+        ("|      |  y   |  N/A |\n", "| y | N/A"),
+        ("| Processes: Coolant |\n", "Coolant"),
+        ("| No running processes found |\n", ""),
+        ("|==========|=====+=====|\n", ""),
+        ("|    0   N/A  N/A  nothing that is a process |\n", ""),
+        ("loose words\n", ""),
+        ("~ | x | y | 9 l |\n", ""),
     ],
-)  # fmt: skip
+)
 def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
     tmp_path: Path, line: str, named: str
 ) -> None:
@@ -155,23 +187,33 @@ def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
 
 
 def test_words_above_the_first_gpu_are_those_of_headings(tmp_path: Path) -> None:
-    assert strange(read(tmp_path, TITLE + "| Fan  Temp | Flow  Usage | GPU-Util |\n" + pair())) == "Flow"
+    assert (
+        strange(read(tmp_path, TITLE + "| Fan  Temp | Flow  Usage | GPU-Util |\n" + pair()))
+        == "Flow"
+    )
 
 
 def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, TITLE + pair() + "Epoch 1\n+-----+\n\n")
     lines = (TITLE + pair()).count("\n") + 3
-    assert f"1 of {lines} lines are not readings, for example 'Epoch 1'" in [said.text for said in report.diagnostics]
-    assert "nvidia-smi's table rounds to whole watts, percent and degrees" in [said.text for said in report.diagnostics]
+    assert f"1 of {lines} lines are not readings, for example 'Epoch 1'" in [
+        said.text for said in report.diagnostics
+    ]
+    assert "nvidia-smi's table rounds to whole watts, percent and degrees" in [
+        said.text for said in report.diagnostics
+    ]
 
 
 @pytest.mark.parametrize(
     ("line", "is_title"),
     [
-        (TITLE, True), ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
+        (TITLE, True),
+        ("| NVIDIA-SMI 390.77                 Driver Version: 390.77                    |", True),
         ("| NVIDIA-SMI 580.1   KMD Version: 580.2   CUDA UMD Version: 13.0 |", True),
-        ("| NVIDIA-SMI has failed |", False), (TITLE.rstrip().ljust(299), True), (TITLE.rstrip().ljust(300), False),
+        ("| NVIDIA-SMI has failed |", False),
+        (TITLE.rstrip().ljust(299), True),
+        (TITLE.rstrip().ljust(300), False),
     ],
-)  # fmt: skip
+)
 def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
     assert recognise_table(["x", line]) is is_title

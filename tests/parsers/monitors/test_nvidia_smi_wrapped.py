@@ -1,4 +1,5 @@
-"""nvidia-smi's CSV as programs around it write it: another name for the GPU's number, and no units."""
+"""nvidia-smi's CSV as programs around it write it: another name for the GPU's number, and
+no units."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ def warnings(report: Report) -> list[str]:
     return [entry.text for entry in report.diagnostics if entry.severity == "warning"]
 
 
-def test_the_column_gpu_numbers_the_gpus_where_index_is_the_same_in_all_rows(tmp_path: Path) -> None:
+def test_the_column_gpu_numbers_the_gpus_where_index_is_the_same_in_all_rows(
+    tmp_path: Path,
+) -> None:
     gpus, rounds = 8, 3
     rows = [
         f"2025-09-08T17:26:{second:02d}+08:00,{gpu}, 0, {gpu + 4}, 81559, 7{gpu}.5, 3{gpu}"
@@ -27,11 +30,17 @@ def test_the_column_gpu_numbers_the_gpus_where_index_is_the_same_in_all_rows(tmp
     report = read(tmp_path, "\n".join([HEADER, *rows, ""]))
     samples = list(report.samples)
     assert [sample.device_index for sample in samples] == [*range(gpus)] * rounds
-    assert len({sample.at_ns for sample in samples}) == rounds, "the rows of one second are one round"
-    assert {sample.memory_used_bytes for sample in samples} == {(gpu + 4) * MIB for gpu in range(gpus)}
+    assert len({sample.at_ns for sample in samples}) == rounds, (
+        "the rows of one second are one round"
+    )
+    assert {sample.memory_used_bytes for sample in samples} == {
+        (gpu + 4) * MIB for gpu in range(gpus)
+    }
     assert samples[3].power_w == 73.5
     assert not [figure for figure in report.summaries if figure.name.split()[0] in ("gpu", "index")]
-    assert any(text.startswith("the GPUs are numbered by the column gpu") for text in warnings(report))
+    assert any(
+        text.startswith("the GPUs are numbered by the column gpu") for text in warnings(report)
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,9 @@ def test_the_column_gpu_numbers_the_gpus_where_index_is_the_same_in_all_rows(tmp
         ("gpu, power.draw [W]", ["0, 70 W", "97, 70 W", "98, 70 W", "99, 70 W", "100, 70 W"]),
     ],
 )
-def test_a_column_gpu_that_holds_a_utilisation_numbers_nothing(tmp_path: Path, header: str, rows: list[str]) -> None:
+def test_a_column_gpu_that_holds_a_utilisation_numbers_nothing(
+    tmp_path: Path, header: str, rows: list[str]
+) -> None:
     report = read(tmp_path, "\n".join([header, *rows, ""]))
     numbered = {sample.device_index for sample in report.samples}
     assert numbered == ({0, 1} if header.startswith("index") else {None})
@@ -55,8 +66,14 @@ def test_values_without_any_unit_have_nvidia_smis_own_and_a_warning_says_so(tmp_
     bare = read(tmp_path, f"{header}\n0, 50, 4, 81559, 74.01, 1980\n")
     printed = read(tmp_path, f"{header}\n0, 50 %, 4 MiB, 81559 MiB, 74.01 W, 1980 MHz\n")
     (sample,) = bare.samples
-    assert (sample.gpu_utilisation, sample.memory_used_bytes, sample.power_w) == (0.5, 4 * MIB, 74.01)
+    assert (sample.gpu_utilisation, sample.memory_used_bytes, sample.power_w) == (
+        0.5,
+        4 * MIB,
+        74.01,
+    )
     assert (sample.memory_total_bytes, sample.sm_clock_hz) == (81559 * MIB, 1980 * 10**6)
     assert list(printed.samples) == [sample]
     assert [text for text in warnings(bare) if "no unit stands in the header" in text]
-    assert not [text for text in warnings(printed) if "no unit" in text], "the cells have their units"
+    assert not [text for text in warnings(printed) if "no unit" in text], (
+        "the cells have their units"
+    )

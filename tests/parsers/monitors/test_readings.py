@@ -1,4 +1,5 @@
-"""Cells of monitors: numbers in base units, impossible ones left out with their reason, and figures of other columns."""
+"""Cells of monitors: numbers in base units, impossible ones left out with their reason, and figures
+of other columns."""
 
 from __future__ import annotations
 
@@ -31,16 +32,35 @@ def reason_of(found: Readings, quantity: str) -> Gap:
 @pytest.mark.parametrize(
     ("text", "unit", "expected"),
     [
-        ("841 MiB", "", (841 * MIB, "byte")), ("841", "MiB", (841 * MIB, "byte")), ("7 %", "", (7, "%")),
-        ("22", "W", (22, "W")), ("22.5 W", "MiB", (22.5, "W")), ("1500 mW", "", (1.5, "W")), ("250mJ", "", (0.25, "J")),
-        ("41500 mC", "", (41.5, "C")), ("1410 MHz", "", (1_410_000_000, "Hz")), ("1.5 GHz", "", (1.5e9, "Hz")),
-        ("3", "", (3, None)), (" -20 ", "C", (-20, "C")), ("+5", "", (5, None)), ("1.5e3", "W", (1500.0, "W")),
-        ("2e-1", "W", (0.2, "W")), ("5 furlongs", "", (5, "furlongs")), ("999999999999999999", "", (10**18 - 1, None)),
-        ("9e18", "", (9e18, None)), ("-9e18", "", (-9e18, None)), ("1e19", "", (None, None)),
-        ("-1e19", "", (None, None)), ("9999999999999", "MiB", (None, None)), ("1234567890123456789", "", (None, None)),
-        ("N/A", "%", (None, None)), ("", "%", (None, None)), ("5  %", "", (None, None)), ("5 % 6", "", (None, None)),
+        ("841 MiB", "", (841 * MIB, "byte")),
+        ("841", "MiB", (841 * MIB, "byte")),
+        ("7 %", "", (7, "%")),
+        ("22", "W", (22, "W")),
+        ("22.5 W", "MiB", (22.5, "W")),
+        ("1500 mW", "", (1.5, "W")),
+        ("250mJ", "", (0.25, "J")),
+        ("41500 mC", "", (41.5, "C")),
+        ("1410 MHz", "", (1_410_000_000, "Hz")),
+        ("1.5 GHz", "", (1.5e9, "Hz")),
+        ("3", "", (3, None)),
+        (" -20 ", "C", (-20, "C")),
+        ("+5", "", (5, None)),
+        ("1.5e3", "W", (1500.0, "W")),
+        ("2e-1", "W", (0.2, "W")),
+        ("5 furlongs", "", (5, "furlongs")),
+        ("999999999999999999", "", (10**18 - 1, None)),
+        ("9e18", "", (9e18, None)),
+        ("-9e18", "", (-9e18, None)),
+        ("1e19", "", (None, None)),
+        ("-1e19", "", (None, None)),
+        ("9999999999999", "MiB", (None, None)),
+        ("1234567890123456789", "", (None, None)),
+        ("N/A", "%", (None, None)),
+        ("", "%", (None, None)),
+        ("5  %", "", (None, None)),
+        ("5 % 6", "", (None, None)),
     ],
-)  # fmt: skip
+)
 def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(
     text: str, unit: str, expected: tuple[float | None, str | None]
 ) -> None:
@@ -48,14 +68,23 @@ def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(
     assert type(read_cell(text, unit)[0]) is type(expected[0])
 
 
-@pytest.mark.parametrize("text", ["", "-", "--", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", " - "])
+@pytest.mark.parametrize(
+    "text", ["", "-", "--", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", " - "]
+)
 def test_every_way_to_print_no_value_is_nothing(text: str) -> None:
     assert is_nothing(text)
     assert not is_nothing(text + "0")
 
 
 def test_each_quantity_goes_into_its_field_and_sizes_are_whole_bytes() -> None:
-    row = [(SHARE, "25"), (USED, "1.5"), (TOTAL, "16"), (POWER, "70.25"), (HEAT, "-4"), (CLOCK, "1410")]
+    row = [
+        (SHARE, "25"),
+        (USED, "1.5"),
+        (TOTAL, "16"),
+        (POWER, "70.25"),
+        (HEAT, "-4"),
+        (CLOCK, "1410"),
+    ]
     found = taken(row)
     assert found.samples == [Sample(0, 0.25, 3 * 2**19, 16 * MIB, 70.25, -4, 1_410_000_000, 0)]
     assert isinstance(found.samples[0].memory_used_bytes, int)
@@ -69,13 +98,20 @@ def test_columns_without_a_field_make_no_sample() -> None:
 @pytest.mark.parametrize(
     ("column", "text", "value", "shown"),
     [
-        (SHARE, "0", 0.0, None), (SHARE, "100", 1.0, None), (SHARE, "100.5", None, "'100.5' 1 times"),
-        (SHARE, "-1", None, "'-1' 1 times"), (SHARE, "5 W", None, "'5 W' 1 times"), (POWER, "0", 0, None),
-        (POWER, "-0.5", None, "'-0.5' 1 times"), (HEAT, "-40", -40, None), (HEAT, "[N/A]", None, "'N/A' 1 times"),
-        (HEAT, " ", None, "'an empty cell' 1 times"), (POWER, "x" * 70, None, f"'{'x' * 60}' 1 times"),
+        (SHARE, "0", 0.0, None),
+        (SHARE, "100", 1.0, None),
+        (SHARE, "100.5", None, "'100.5' 1 times"),
+        (SHARE, "-1", None, "'-1' 1 times"),
+        (SHARE, "5 W", None, "'5 W' 1 times"),
+        (POWER, "0", 0, None),
+        (POWER, "-0.5", None, "'-0.5' 1 times"),
+        (HEAT, "-40", -40, None),
+        (HEAT, "[N/A]", None, "'N/A' 1 times"),
+        (HEAT, " ", None, "'an empty cell' 1 times"),
+        (POWER, "x" * 70, None, f"'{'x' * 60}' 1 times"),
         (POWER, "7" * 70, None, f"'{'7' * 60}' 1 times"),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
     column: Column, text: str, value: float | None, shown: str | None
 ) -> None:
@@ -102,9 +138,12 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so() -
 def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() -> None:
     found = taken(*([(FAN, text)] for text in ("40", "30", "55", "[N/A]", "3 W", "", "31")))
     assert found.summaries() == [
-        Summary("fan.speed mean", 39.0, "%"), Summary("fan.speed min", 30, "%"), Summary("fan.speed max", 55, "%"),
-        Summary("fan.speed: not available", 2.0, "reading"), Summary("fan.speed: 3 W", 1.0, "reading"),
-    ]  # fmt: skip
+        Summary("fan.speed mean", 39.0, "%"),
+        Summary("fan.speed min", 30, "%"),
+        Summary("fan.speed max", 55, "%"),
+        Summary("fan.speed: not available", 2.0, "reading"),
+        Summary("fan.speed: 3 W", 1.0, "reading"),
+    ]
     assert found.others == ["fan.speed"]
 
 
@@ -112,8 +151,14 @@ def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name(
     found = Readings()
     for device, text in ((0, "10"), (1, "20"), (None, "30")):
         found.add(0, device, [(FAN, text)])
-    names = [(figure.name, figure.value) for figure in found.summaries() if figure.name.endswith("mean")]
-    assert names == [("GPU 0: fan.speed mean", 10.0), ("GPU 1: fan.speed mean", 20.0), ("fan.speed mean", 30.0)]
+    names = [
+        (figure.name, figure.value) for figure in found.summaries() if figure.name.endswith("mean")
+    ]
+    assert names == [
+        ("GPU 0: fan.speed mean", 10.0),
+        ("GPU 1: fan.speed mean", 20.0),
+        ("fan.speed mean", 30.0),
+    ]
     mixed = Readings()
     mixed.add(0, 0, [(FAN, "10")])
     mixed.add(0, 1, [(POWER, "10")])  # a second device that has a sample alone
@@ -122,14 +167,18 @@ def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name(
 
 def test_a_column_with_one_text_says_it_and_with_several_counts_them() -> None:
     state = Column("pstate")
-    assert taken([(state, "P0")], [(state, "P0")]).summaries() == [Summary("pstate", None, None, "P0")]
+    assert taken([(state, "P0")], [(state, "P0")]).summaries() == [
+        Summary("pstate", None, None, "P0")
+    ]
     assert taken([(state, "P0")], [(state, "P2")], [(state, "P0")]).summaries() == [
         Summary("pstate: P0", 2.0, "reading"),
         Summary("pstate: P2", 1.0, "reading"),
     ]
 
 
-@pytest.mark.parametrize("name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"])
+@pytest.mark.parametrize(
+    "name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"]
+)
 def test_numbers_that_are_codes_are_counted_and_not_averaged(name: str) -> None:
     assert taken([(Column(name), "4")], [(Column(name), "8")]).summaries() == [
         Summary(f"{name}: 4", 1.0, "reading"),

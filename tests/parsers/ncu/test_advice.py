@@ -1,4 +1,5 @@
-"""Results of ncu's rules: read alike from CSV, console text and report files, and as an independent reading has them."""
+"""Results of ncu's rules: read alike from CSV, console text and report files, and as an independent
+reading has them."""
 
 from __future__ import annotations
 
@@ -24,12 +25,16 @@ SPEEDUP = ["Estimated Speedup Type", "Estimated Speedup"]
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("see the\n @section:LaunchStats:Launch Statistics@  section", "see the Launch Statistics section"),
+        (
+            "see the\n @section:LaunchStats:Launch Statistics@  section",
+            "see the Launch Statistics section",
+        ),
         ("@url:Guide:https://x.y/a#b@ says", "Guide (https://x.y/a#b) says"),
         ("@source:C:/a b.cu:12:line 12@ and @sass:0x10:there@", "line 12 and there"),
-        ("mail a@b and c@d", "mail a@b and c@d"), ("@section:broken", "@section:broken"),
+        ("mail a@b and c@d", "mail a@b and c@d"),
+        ("@section:broken", "@section:broken"),
     ],
-)  # fmt: skip
+)
 def test_links_in_a_text_read_as_ncu_prints_them(text: str, shown: str) -> None:
     assert plain(text) == shown
 
@@ -51,25 +56,40 @@ def test_results_beyond_a_limit_are_counted_and_named(monkeypatch: pytest.Monkey
     for number in range(5):
         rules.add(number % 2, "R", "OPT", f"text {number}")
     rules.add(0, "R", "OPT", "")  # says nothing
-    assert rules.ordered([1, 0]) == (Advice(0, "R", "OPT", "text 1"), Advice(1, "R", "OPT", "text 0"))
+    assert rules.ordered([1, 0]) == (
+        Advice(0, "R", "OPT", "text 1"),
+        Advice(1, "R", "OPT", "text 0"),
+    )
     reason = "3 results of rules beyond the first 2 are not stored"
     assert list(rules.gaps()) == [Gap("advice", "not_collected", reason)]
 
 
-def test_a_csv_s_rules_have_their_share_and_scope_and_the_number_of_their_launch(tmp_path: Path) -> None:
+def test_a_csv_s_rules_have_their_share_and_scope_and_the_number_of_their_launch(
+    tmp_path: Path,
+) -> None:
     header = line("ID", "Process ID", "Kernel Name", "Section Name", *METRIC, *RULE, *SPEEDUP)
-    rows = [line(7, 42, "b", "S", "a__b.sum", "inst", "1"), line(3, 42, "a", "S", "a__b.sum", "inst", "1")]
+    rows = [
+        line(7, 42, "b", "S", "a__b.sum", "inst", "1"),
+        line(3, 42, "a", "S", "a__b.sum", "inst", "1"),
+    ]
     told = (("global", "80.34"), ("local", "12,5"), ("", ""), ("local", "140"))
-    rows += [line(7, 42, "b", "S", "", "", "", f"R{n}", "OPT", "words", *pair) for n, pair in enumerate(told)]
+    rows += [
+        line(7, 42, "b", "S", "", "", "", f"R{n}", "OPT", "words", *pair)
+        for n, pair in enumerate(told)
+    ]
     rows += [line(3, 42, "a", "S", "", "", "", "R", "INF", "more")]
     report = read(tmp_path, header, *rows)
     assert list(report.advice) == [
-        Advice(0, "R", "INF", "more"), Advice(1, "R0", "OPT", "words", 0.8034, "global"),
-        Advice(1, "R1", "OPT", "words", 0.125, "local"), Advice(1, "R2", "OPT", "words"),
+        Advice(0, "R", "INF", "more"),
+        Advice(1, "R0", "OPT", "words", 0.8034, "global"),
+        Advice(1, "R1", "OPT", "words", 0.125, "local"),
+        Advice(1, "R2", "OPT", "words"),
         Advice(1, "R3", "OPT", "words", None, "local"),
-    ]  # fmt: skip
+    ]
     assert [gap.quantity for gap in report.gaps if "advice" in gap.quantity] == []
-    assert [said for said in report.diagnostics if "the IDs 0 to 2, 4 to 6 are missing" not in said.text] == []
+    assert [
+        said for said in report.diagnostics if "the IDs 0 to 2, 4 to 6 are missing" not in said.text
+    ] == []
 
 
 Said = tuple[str, str, float | None]
@@ -78,18 +98,32 @@ Said = tuple[str, str, float | None]
 
 def by_csv(path: Path) -> Iterator[Said]:
     """Rule rows, by Python's csv module and the names of the columns."""
-    rows = list(csv.reader(text for text in path.read_text(errors="replace").splitlines(True) if text.startswith('"')))
+    rows = list(
+        csv.reader(
+            text
+            for text in path.read_text(errors="replace").splitlines(True)
+            if text.startswith('"')
+        )
+    )
     header = rows[0]
     for row in rows[1:]:
         cells = dict(zip(header, row, strict=False))
         if cells.get("Rule Name"):
             share = cells.get("Estimated Speedup")
-            yield cells["Rule Type"], "".join(cells["Rule Description"].split()), float(share) if share else None
+            yield (
+                cells["Rule Type"],
+                "".join(cells["Rule Description"].split()),
+                float(share) if share else None,
+            )
 
 
 def by_text(path: Path) -> Iterator[Said]:
     """Blocks of the console text, by a regular expression over the whole of it."""
-    blocks = re.findall(r"^ {4}([A-Z]{3}) {1,3}(.+(?:\n {10,11}\S.*)*)", path.read_text(errors="replace"), re.MULTILINE)
+    blocks = re.findall(
+        r"^ {4}([A-Z]{3}) {1,3}(.+(?:\n {10,11}\S.*)*)",
+        path.read_text(errors="replace"),
+        re.MULTILINE,
+    )
     for kind, block in blocks:
         words = " ".join(block.split())
         found = re.match(r"Est[a-z]*\.? (?:Local )?Speedup: (\S+)% (.*)", words)
@@ -110,22 +144,36 @@ def by_package(path: Path) -> Iterator[Said]:
                     text = re.sub(r"@section:\w+:(.*?)@", r"\1", message["message"])
                     text = re.sub(r"@url:(.*?):(http.*?)@", r"\1 (\2)", text)
                     share = (rule.get("speedup_estimation") or {}).get("speedup")
-                    yield kinds[ncu_report.MsgType(message["type"]).name], "".join(text.split()), share
+                    yield (
+                        kinds[ncu_report.MsgType(message["type"]).name],
+                        "".join(text.split()),
+                        share,
+                    )
 
 
 def test_rules_of_every_real_report_agree_with_another_reading(reports: Path) -> None:
     pytest.importorskip("ncu_report")
     results = 0
     for path in sorted((reports / "ncu").rglob("*.*")):
-        own = by_csv if path.suffix in (".csv", ".log") else by_text if path.suffix == ".txt" else by_package
+        own = (
+            by_csv
+            if path.suffix in (".csv", ".log")
+            else by_text
+            if path.suffix == ".txt"
+            else by_package
+        )
         try:
             found = list(parsers.parse(path).advice)
         except ReportError:
             continue  # no launch in it
-        mine = Tally((one.kind or "", "".join((one.text or "").split()), one.estimated_speedup) for one in found)
+        mine = Tally(
+            (one.kind or "", "".join((one.text or "").split()), one.estimated_speedup)
+            for one in found
+        )
         others = ((kind, "".join(plain(text).split()), share) for kind, text, share in own(path))
         expected = Tally(
-            (kind, text, None if share is None else round(share / 100, 12)) for kind, text, share in others
+            (kind, text, None if share is None else round(share / 100, 12))
+            for kind, text, share in others
         )
         assert mine == expected, path
         results += len(found)
@@ -133,7 +181,9 @@ def test_rules_of_every_real_report_agree_with_another_reading(reports: Path) ->
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8"])
-def test_a_report_file_and_its_export_by_ncu_give_the_same_rules_in_every_locale(reports: Path, locale: str) -> None:
+def test_a_report_file_and_its_export_by_ncu_give_the_same_rules_in_every_locale(
+    reports: Path, locale: str
+) -> None:
     pytest.importorskip("ncu_report")
     export = parsers.parse(reports / f"ncu/locale_generated/lashi_profile.details.{locale}.csv")
     report = parsers.parse(reports / "ncu/rep/lashi_profile.ncu-rep")

@@ -14,12 +14,17 @@ from perfctl.records.errors import ReportError
 from perfctl.records.report import Counter, Device, Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-TENSOR, FMUL = "sm__inst_executed_pipe_tensor.sum", "sm__sass_thread_inst_executed_op_fmul_pred_on.sum"
+TENSOR, FMUL = (
+    "sm__inst_executed_pipe_tensor.sum",
+    "sm__sass_thread_inst_executed_op_fmul_pred_on.sum",
+)
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
 def find(report: Report, name: str, launch: int) -> list[Counter]:
-    return [counter for counter in report.counters if counter.name == name and counter.launch == launch]
+    return [
+        counter for counter in report.counters if counter.name == name and counter.launch == launch
+    ]
 
 
 def value(report: Report, name: str, launch: int) -> int | float | None:
@@ -42,19 +47,26 @@ def ragged() -> Report:
 def test_a_ragged_row_keeps_its_metric_and_a_rule_row_gives_none(ragged: Report) -> None:
     assert ragged.form == "ncu CSV, long, 21 columns"
     assert Tally(counter.name for counter in ragged.counters) == {
-        "Duration": 2, "SM Frequency": 2, "Registers Per Thread": 1, "Dynamic Shared Memory Per Block": 1,
-        "Function Cache Configuration": 1, "flop_count_sp.sum": 1,
-    }  # fmt: skip
+        "Duration": 2,
+        "SM Frequency": 2,
+        "Registers Per Thread": 1,
+        "Dynamic Shared Memory Per Block": 1,
+        "Function Cache Configuration": 1,
+        "flop_count_sp.sum": 1,
+    }
 
 
 def test_a_repeated_metric_is_told_apart_by_its_body_item(ragged: Report) -> None:
     chart = "GPU Speed Of Light Roofline Chart: {} Precision Roofline"
     assert find(ragged, "SM Frequency", 0) == [
-        Counter(0, "SM Frequency", 1_990_000_000, "Hz", chart.format(precision)) for precision in ("Single", "Double")
+        Counter(0, "SM Frequency", 1_990_000_000, "Hz", chart.format(precision))
+        for precision in ("Single", "Double")
     ]
 
 
-def test_display_names_fill_the_launch_and_a_rule_row_does_not_say_the_stream(ragged: Report) -> None:
+def test_display_names_fill_the_launch_and_a_rule_row_does_not_say_the_stream(
+    ragged: Report,
+) -> None:
     first, second = ragged.kernels
     assert first.name == 'k<"a, b">(int)'
     assert (first.stream, second.stream) == (13, 13)
@@ -84,7 +96,10 @@ def test_n_a_is_none_with_a_gap_and_text_is_kept_without_one(ragged: Report) -> 
 
 def test_each_wide_column_is_scaled_by_its_own_unit() -> None:
     report = ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv")
-    assert [value(report, "dram__bytes_read.sum", launch) for launch in (0, 1)] == [19_000, 2_500_000_000]
+    assert [value(report, "dram__bytes_read.sum", launch) for launch in (0, 1)] == [
+        19_000,
+        2_500_000_000,
+    ]
     assert [value(report, "dram__bytes_write.sum", launch) for launch in (0, 1)] == [303_700_000, 0]
     assert [kernel.duration_ns for kernel in report.kernels] == [12_500, 1_000_250]
     assert ("counter:memory_access_type", "not_available") in {gap[:2] for gap in report.gaps}
@@ -92,16 +107,27 @@ def test_each_wide_column_is_scaled_by_its_own_unit() -> None:
 
 def test_device_attributes_give_the_device_with_the_bandwidth_that_nsys_states() -> None:
     assert ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv").devices == (
-        Device("NVIDIA A100-SXM4-40GB", "gpu", 0, "8.0", 108, 42406903808, 1_555_200_000_000, clock_hz=1_410_000_000),
+        Device(
+            "NVIDIA A100-SXM4-40GB",
+            "gpu",
+            0,
+            "8.0",
+            108,
+            42406903808,
+            1_555_200_000_000,
+            clock_hz=1_410_000_000,
+        ),
     )
 
 
 def test_nvtx_columns_give_layer_direction_and_step_of_the_innermost_perfctl_range() -> None:
     report = ncu_csv.parse(DATA / "ncu-nvtx/layers.csv")
     assert [(k.layer, k.direction, k.step, k.layer_source) for k in report.kernels] == [
-        *[("features.conv2", "forward", 3, "range")] * 2, ("conv1", "grad_weight", 4, "range"), *[(None,) * 4] * 2,
+        *[("features.conv2", "forward", 3, "range")] * 2,
+        ("conv1", "grad_weight", 4, "range"),
+        *[(None,) * 4] * 2,
         ("fc1", "forward", None, "range"),
-    ]  # fmt: skip
+    ]
     assert [counter.value for counter in report.counters] == [1000, 2000, 3000, 4000, 5000, 6000]
 
 
@@ -111,7 +137,9 @@ def test_nvtx_columns_give_layer_direction_and_step_of_the_innermost_perfctl_ran
 def test_the_tensor_instructions_of_a_known_gemm_are_exact(reports: Path) -> None:
     report = ncu_csv.parse(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     side = 20480
-    gemms = [counter.launch for counter in report.counters if counter.name == TENSOR and counter.value]
+    gemms = [
+        counter.launch for counter in report.counters if counter.name == TENSOR and counter.value
+    ]
     assert 2 * side**3 == 33_554_432_000 * 512
     assert {value(report, TENSOR, launch) for launch in gemms} == {33_554_432_000}
     assert side**2 in {value(report, FMUL, launch) for launch in gemms}
@@ -134,11 +162,17 @@ def test_a_partial_csv_after_errors_is_read_and_the_failed_kernel_is_a_gap(repor
 
 
 LONG = [
-    "codegandee_k0001_ncu.details.csv", "codegandee_k0001_ncu.metrics.csv", "dphpc_ncu_analysis.csv",
-    "gardenia_gemm_smsp_sass.csv", "lashi_ncu_reduceInteger.csv", "leleucas_bert_nsight_with_prof_lines.csv",
-    "leleucas_conv2d_result.csv", "olajide_rtx5070_win_gemm_naive.csv", "wangzy_roofline_output.csv",
+    "codegandee_k0001_ncu.details.csv",
+    "codegandee_k0001_ncu.metrics.csv",
+    "dphpc_ncu_analysis.csv",
+    "gardenia_gemm_smsp_sass.csv",
+    "lashi_ncu_reduceInteger.csv",
+    "leleucas_bert_nsight_with_prof_lines.csv",
+    "leleucas_conv2d_result.csv",
+    "olajide_rtx5070_win_gemm_naive.csv",
+    "wangzy_roofline_output.csv",
     "xplacer_aws_nsight_bfs_graph4096.log",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -161,13 +195,19 @@ def test_the_wide_file_of_a_real_b200_run_is_whole(reports: Path) -> None:
     kernels = list(report.kernels)
     assert (len(kernels), len(list(report.counters))) == (16, 16 * (475 - 11))
     assert kernels[0].duration_ns == 12_928
-    assert (kernels[0].registers, kernels[0].dynamic_shared_bytes, kernels[0].static_shared_bytes) == (40, 8704, 0)
+    assert (
+        kernels[0].registers,
+        kernels[0].dynamic_shared_bytes,
+        kernels[0].static_shared_bytes,
+    ) == (40, 8704, 0)
     assert report.devices[0].name == "NVIDIA B200"
 
 
 @pytest.mark.parametrize("page", ["details", "raw"])
 @pytest.mark.parametrize("locale", ["en_US.UTF-8", "de_DE.UTF-8"])
-def test_every_locale_of_one_report_gives_the_same_numbers(reports: Path, page: str, locale: str) -> None:
+def test_every_locale_of_one_report_gives_the_same_numbers(
+    reports: Path, page: str, locale: str
+) -> None:
     folder = reports / "ncu/locale_generated"
     plain = list(ncu_csv.parse(folder / f"lashi_profile.{page}.C.csv").counters)
     other = list(ncu_csv.parse(folder / f"lashi_profile.{page}.{locale}.csv").counters)
@@ -188,7 +228,11 @@ def test_a_summary_page_gives_figures_and_says_that_it_has_no_launches(reports: 
     report = ncu_csv.parse(reports / "ncu/locale_generated/lashi_profile.summary_per-kernel.csv")
     assert (list(report.kernels), list(report.counters)) == ([], [])
     assert {gap.quantity for gap in report.gaps} == {"kernel", "counter"}
-    average = next(s for s in report.summaries if s.name.startswith("gpu__time_duration.sum, average of 3 launches"))
+    average = next(
+        s
+        for s in report.summaries
+        if s.name.startswith("gpu__time_duration.sum, average of 3 launches")
+    )
     assert (average.value, average.unit) == (221_440, "ns")
 
 
@@ -208,7 +252,9 @@ def test_a_summary_page_gives_figures_and_says_that_it_has_no_launches(reports: 
         ("pivoted.csv", "another program made", "ncu itself"),
     ],
 )
-def test_a_log_without_csv_is_recognised_and_says_why_and_what_to_do(name: str, reason: str, remedy: str) -> None:
+def test_a_log_without_csv_is_recognised_and_says_why_and_what_to_do(
+    name: str, reason: str, remedy: str
+) -> None:
     path = DATA / "ncu-logs" / name
     assert ncu_csv.sniff(path, path.read_bytes())
     with pytest.raises(ReportError) as caught:

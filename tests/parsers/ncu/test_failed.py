@@ -29,17 +29,30 @@ def gaps(report: Report, quantity: str) -> list[tuple[str, str]]:
     return [(gap.state, gap.reason) for gap in report.gaps if gap.quantity == quantity]
 
 
-def test_the_grid_of_a_launch_that_failed_is_not_known_and_its_nan_duration_is_named(tmp_path: Path) -> None:
+def test_the_grid_of_a_launch_that_failed_is_not_known_and_its_nan_duration_is_named(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "ncu.txt").write_text(CONSOLE)
     report = ncu_text.parse(tmp_path / "ncu.txt")
     (kernel,) = report.kernels
     assert (kernel.grid_x, kernel.block_x, kernel.duration_ns) == (None, None, None)
-    failed = Gap("kernel.grid_x", "not_available", "ncu gives the grid (0, 0, 0): this launch failed", "render(int)")
+    failed = Gap(
+        "kernel.grid_x",
+        "not_available",
+        "ncu gives the grid (0, 0, 0): this launch failed",
+        "render(int)",
+    )
     assert failed in report.gaps
     ((state, reason),) = gaps(report, "kernel.duration_ns")
-    assert (state, reason.partition(":")[0]) == ("not_available", 'Duration is "nan" in 1 of 1 launches')
+    assert (state, reason.partition(":")[0]) == (
+        "not_available",
+        'Duration is "nan" in 1 of 1 launches',
+    )
     ((state, reason),) = gaps(report, "counter.value")
-    assert (state, reason.partition(":")[0]) == ("unreadable", 'ncu printed "nan" in place of all 2 metric values')
+    assert (state, reason.partition(":")[0]) == (
+        "unreadable",
+        'ncu printed "nan" in place of all 2 metric values',
+    )
 
 
 def test_one_failed_launch_of_three_has_a_gap_and_the_others_their_figures(tmp_path: Path) -> None:
@@ -59,17 +72,34 @@ def test_one_failed_launch_of_three_has_a_gap_and_the_others_their_figures(tmp_p
     ]
     (tmp_path / "ncu.csv").write_text("".join((line(*COLUMNS), *rows)))
     report = ncu_csv.parse(tmp_path / "ncu.csv")
-    assert [(kernel.grid_x, kernel.duration_ns) for kernel in report.kernels] == [(4, 7), (None, None), (5, 7)]
+    assert [(kernel.grid_x, kernel.duration_ns) for kernel in report.kernels] == [
+        (4, 7),
+        (None, None),
+        (5, 7),
+    ]
     assert [gap.scope for gap in report.gaps if gap.quantity == "kernel.grid_x"] == ["k1"]
     ((state, reason),) = gaps(report, "kernel.duration_ns")
-    assert (state, reason.partition(":")[0]) == ("not_available", 'gpu__time_duration.sum is "nan" in 1 of 3 launches')
+    assert (state, reason.partition(":")[0]) == (
+        "not_available",
+        'gpu__time_duration.sum is "nan" in 1 of 3 launches',
+    )
     assert gaps(report, "counter.value") == [], "two of three values are there"
 
 
-def test_metrics_that_are_all_not_available_are_one_gap_that_makes_a_run_partial(tmp_path: Path) -> None:
-    rows = [line(number, 1, "k", "(32, 1, 1)", "(4, 1, 1)", "sm_misspelt.sum", "", "n/a") for number in range(4)]
+def test_metrics_that_are_all_not_available_are_one_gap_that_makes_a_run_partial(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        line(number, 1, "k", "(32, 1, 1)", "(4, 1, 1)", "sm_misspelt.sum", "", "n/a")
+        for number in range(4)
+    ]
     (tmp_path / "ncu.csv").write_text("".join((line(*COLUMNS), *rows)))
     report = ncu_csv.parse(tmp_path / "ncu.csv")
     ((state, reason),) = gaps(report, "counter.value")
-    assert (state, reason.partition(":")[0]) == ("unreadable", 'ncu printed "n/a" in place of all 4 metric values')
-    assert gaps(report, "kernel.duration_ns") == [("not_collected", "gpu__time_duration.sum is not among the metrics")]
+    assert (state, reason.partition(":")[0]) == (
+        "unreadable",
+        'ncu printed "n/a" in place of all 4 metric values',
+    )
+    assert gaps(report, "kernel.duration_ns") == [
+        ("not_collected", "gpu__time_duration.sum is not among the metrics")
+    ]

@@ -17,11 +17,20 @@ ROW = '"0","7","gemm(int)","x"\n'
 @pytest.mark.parametrize(
     ("line", "at"),
     [
-        (HEADER, 0), ("loss 0.5" + HEADER, 8), ("x" + HEADER, 1), ("ID,Process ID,Kernel Name\n", 0), (" ID,Process ID\n", -1),
-        ('"Process ID","Process Name"\n', 0), ("Process ID,Process Name", 0), ("x Process ID,Process Name", -1), ("", -1),
+        (HEADER, 0),
+        ("loss 0.5" + HEADER, 8),
+        ("x" + HEADER, 1),
+        ("ID,Process ID,Kernel Name\n", 0),
+        (" ID,Process ID\n", -1),
+        ('"Process ID","Process Name"\n', 0),
+        ("Process ID,Process Name", 0),
+        ("x Process ID,Process Name", -1),
+        ("", -1),
     ],
-)  # fmt: skip
-def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(line: str, at: int) -> None:
+)
+def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(
+    line: str, at: int
+) -> None:
     assert header_at(line) == at
 
 
@@ -30,7 +39,11 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
     source = iter(["==PROF== Connected\n", "  Section: A\n", "loss 1 " + HEADER, ROW])
     assert skip_to_header(source, log) == HEADER
     assert next(source) == ROW
-    assert (log.tool_lines, log.console_lines, log.first_line) == ({("PROF", "Connected"): 1}, 1, "==PROF== Connected")
+    assert (log.tool_lines, log.console_lines, log.first_line) == (
+        {("PROF", "Connected"): 1},
+        1,
+        "==PROF== Connected",
+    )
     assert skip_to_header(iter(["\n"]), log) is None
 
 
@@ -51,7 +64,9 @@ def test_a_row_that_is_cut_off_does_not_swallow_the_next() -> None:
 
 
 @pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])
-def test_a_row_that_never_ends_is_given_up(limit: int, given_up: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_never_ends_is_given_up(
+    limit: int, given_up: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ncu_log, "ROW_LIMIT", limit)
     pieces = ['"0","7","open\n', "5678\n", "901\n", '3","x"\n']
     assert len("".join(pieces[:3])) == 23, "so long it is when the fourth line comes"
@@ -76,9 +91,15 @@ def test_bare_cells_are_rows_where_the_header_has_bare_cells() -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ('"a","b"\r\n', ["a", "b"]), ('"a","b",\r\n', ["a", "b"]), ('"a","",\n', ["a", ""]), ('"a"', ["a"]), ("a,b,", ["a", "b", ""]),
-        ('"a","say ""x"", y","c"\n', ["a", 'say "x", y', "c"]), ('"a","x\ny"\n', ["a", "x\ny"]), ('"a",b,"c"', ["a", "b", "c"]),
+        ('"a","b"\r\n', ["a", "b"]),
+        ('"a","b",\r\n', ["a", "b"]),
+        ('"a","",\n', ["a", ""]),
+        ('"a"', ["a"]),
+        ("a,b,", ["a", "b", ""]),
+        ('"a","say ""x"", y","c"\n', ["a", 'say "x", y', "c"]),
+        ('"a","x\ny"\n', ["a", "x\ny"]),
+        ('"a",b,"c"', ["a", "b", "c"]),
     ],
-)  # fmt: skip
+)
 def test_cells_are_what_the_csv_module_says(row: str, expected: list[str]) -> None:
     assert cells(row) == expected

@@ -1,4 +1,5 @@
-"""What the lines around ncu's tables say: why there is no table, what went wrong, and what the tables leave open."""
+"""What the lines around ncu's tables say: why there is no table, what went wrong, and what the
+tables leave open."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from perfctl.parsers.text.lines import Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
-PERMISSION = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+PERMISSION = (
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
+    "Performance Counters"
+)
 
 
 def log_of(*lines: str) -> Log:
@@ -25,52 +29,95 @@ def log_of(*lines: str) -> Log:
         (
             [PERMISSION, "==WARNING== No kernels were profiled."],
             "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-            "Run as root, or have the administrator load the nvidia module with "
-            "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says RmProfilingAdminOnly: 0), "
-            "and profile again",
-        ), (
-            ["==WARNING== No kernels were profiled.", "==ERROR== Profiling failed because a driver resource was unavailable."],
-            "another tool holds the GPU's performance counters (ncu: a driver resource was unavailable)",
-            "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi profile --resume'",
-        ), (
+            (
+                "Run as root, or have the administrator load the nvidia module with "
+                "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says "
+                "RmProfilingAdminOnly: 0), and profile again"
+            ),
+        ),
+        (
+            [
+                "==WARNING== No kernels were profiled.",
+                "==ERROR== Profiling failed because a driver resource was unavailable.",
+            ],
+            (
+                "another tool holds the GPU's performance counters (ncu: a driver resource was "
+                "unavailable)"
+            ),
+            (
+                "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi "
+                "profile --resume'"
+            ),
+        ),
+        (
             ["==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock."],
             "ncu could not open its lock file, which another user owns",
             "Set TMPDIR to a folder of your own and profile again",
-        ), (
-            ["==PROF== Connected to process 7 (/opt/app)", "==ERROR== The application returned an error code (-11)."],
+        ),
+        (
+            [
+                "==PROF== Connected to process 7 (/opt/app)",
+                "==ERROR== The application returned an error code (-11).",
+            ],
             "the profiled program failed with exit code -11 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ), (
+        ),
+        (
             ["==ERROR== The application returned an error code (137)."],
             "the profiled program failed with exit code 137 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ), (
+        ),
+        (
             ["==ERROR== Failed to load report file 'a.ncu-rep'"],
             "ncu could not load the report it was asked to export",
             "Export with the ncu version that wrote the report, or a newer one",
-        ), (
-            ["==WARNING== No kernels were profiled.",
-             "==WARNING== Profiling kernels launched by child processes requires the --target-processes all option."],
+        ),
+        (
+            [
+                "==WARNING== No kernels were profiled.",
+                (
+                    "==WARNING== Profiling kernels launched by child processes requires the "
+                    "--target-processes all option."
+                ),
+            ],
             "no kernels were profiled: the kernels ran in a child process",
             "Profile again with '--target-processes all'",
-        ), (
+        ),
+        (
             ["==PROF== Disconnected from process 7", "==WARNING== No kernels were profiled."],
-            "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
-            "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
-        ), (
+            (
+                "no kernels were profiled: no launch matched the filters, or the profiler range "
+                "was never open"
+            ),
+            (
+                "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add "
+                "'--target-processes all'"
+            ),
+        ),
+        (
             ["==PROF== Connected to process 7", "==PROF== Report: out/run.ncu-rep"],
             "this is the log of an ncu run that wrote its report to out/run.ncu-rep",
             "Read that report instead",
-        ), (
+        ),
+        (
             ["Metric Name,dram__bytes.sum", "==ERROR== odd"],
-            "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units are "
-            "not in it",
+            (
+                "this is a table that another program made from ncu's CSV (one column a metric): "
+                "kernel names and units are not in it"
+            ),
             "Use the CSV that ncu itself printed",
-        ), (
-            ["==PROF== Connected to process 7", "==WARNING== first", "==ERROR== odd thing", "==ERROR== later"],
+        ),
+        (
+            [
+                "==PROF== Connected to process 7",
+                "==WARNING== first",
+                "==ERROR== odd thing",
+                "==ERROR== later",
+            ],
             "ncu stopped with an error: odd thing",
             "Fix that and profile again",
-        ), (
+        ),
+        (
             ["==PROF== Connected to process 7"],
             "ncu ran but printed no CSV (only ==PROF== lines)",
             "Profile again with --csv and a list of metrics",
@@ -78,7 +125,7 @@ def log_of(*lines: str) -> Log:
         (["loss 0.5", "Report: a file"], "it holds no ncu CSV", EXPORT),
         ([], "it holds no ncu CSV", EXPORT),
     ],
-)  # fmt: skip
+)
 def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
     lines: list[str], reason: str, remedy: str
 ) -> None:
@@ -87,13 +134,19 @@ def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
 
 def test_messages_are_told_once_with_their_count_and_progress_is_not() -> None:
     log = log_of(
-        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes', "==WARNING== clocks", "==ERROR== lost",
-        "==PROF== Received signal", *["==WARNING== clocks"] * 2, *["==ERROR== gone"] * 2,
-    )  # fmt: skip
+        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes',
+        "==WARNING== clocks",
+        "==ERROR== lost",
+        "==PROF== Received signal",
+        *["==WARNING== clocks"] * 2,
+        *["==ERROR== gone"] * 2,
+    )
     assert diagnostics(log) == [
-        Diagnostic("warning", "ncu", "clocks (3 times)"), Diagnostic("error", "ncu", "lost"),
-        Diagnostic("warning", "ncu", "Received signal"), Diagnostic("error", "ncu", "gone (2 times)"),
-    ]  # fmt: skip
+        Diagnostic("warning", "ncu", "clocks (3 times)"),
+        Diagnostic("error", "ncu", "lost"),
+        Diagnostic("warning", "ncu", "Received signal"),
+        Diagnostic("error", "ncu", "gone (2 times)"),
+    ]
     assert diagnostics(Log()) == []
 
 
@@ -113,11 +166,16 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
     ]
     assert gaps(log) == failed
     log.cut_rows = 1
-    assert gaps(log) == [*failed, Gap("counter", "unreadable", "1 rows of the CSV are cut off or broken")]
+    assert gaps(log) == [
+        *failed,
+        Gap("counter", "unreadable", "1 rows of the CSV are cut off or broken"),
+    ]
 
 
 def test_what_no_launch_of_the_file_has_is_a_gap() -> None:
-    duration = Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
+    duration = Gap(
+        "kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"
+    )
     grid, bare = Gap("kernel.grid_x", "not_available", "no grid"), Kernel(0, "k")
     assert list(kernel_gaps([bare, bare], "no grid")) == [duration, grid]
     assert list(kernel_gaps([bare, bare._replace(duration_ns=0)], "no grid")) == [grid]

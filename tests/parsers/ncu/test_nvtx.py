@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.ncu.facts import cell_of, name_gaps, place_in_name, place_of, range_names, with_steps
+from perfctl.parsers.ncu.facts import (
+    cell_of,
+    name_gaps,
+    place_in_name,
+    place_of,
+    range_names,
+    with_steps,
+)
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Gap, Kernel
 
@@ -15,7 +22,8 @@ NONE = ":none:none:none:none:none:none"
 
 
 def cell(*names: str) -> str:
-    """As ncu 2022.3 prints it: thread, then domain, name and six fields of each range, outermost first."""
+    """As ncu 2022.3 prints it: thread, then domain, name and six fields of each range,
+    outermost first."""
     return "97844  " + "  ".join(f'"<default domain>:{name}{NONE}"' for name in names)
 
 
@@ -28,7 +36,10 @@ def test_every_direction_comes_out_with_its_layer_and_step(direction: str) -> No
 
 def steps(*launches: tuple[int | None, str | None]) -> list[int | None]:
     """(step, direction) of each launch in -> steps out."""
-    kernels = [Kernel(n, "k", step=step, direction=direction) for n, (step, direction) in enumerate(launches)]
+    kernels = [
+        Kernel(n, "k", step=step, direction=direction)
+        for n, (step, direction) in enumerate(launches)
+    ]
     return [kernel.step for kernel in with_steps(kernels)]
 
 
@@ -44,7 +55,14 @@ def test_backward_from_autograds_own_thread_is_in_the_step_it_ran_in() -> None:
 
 def test_gradients_that_end_a_step_are_in_it_and_other_work_between_two_steps_is_in_none() -> None:
     between = [(None, LOSS), (None, FORWARD)]
-    assert steps((4, FORWARD), (None, BACKWARD), *between, (5, FORWARD), (None, BACKWARD)) == [4, 4, None, None, 5, 5]
+    assert steps((4, FORWARD), (None, BACKWARD), *between, (5, FORWARD), (None, BACKWARD)) == [
+        4,
+        4,
+        None,
+        None,
+        5,
+        5,
+    ]
 
 
 def test_what_comes_before_any_step_is_in_none() -> None:
@@ -53,8 +71,8 @@ def test_what_comes_before_any_step_is_in_none() -> None:
 
 
 LONG = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
-    '"Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
+    'Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
 )
 
 
@@ -62,14 +80,20 @@ LONG = (
     ("name", "place"),
     [
         ("conv2:forward", ("conv2", "forward", None)),
-        ("perfctl:step:3/perfctl:phase:backward/layer1.0.conv2:backward", ("layer1.0.conv2", "backward", 3)),
+        (
+            "perfctl:step:3/perfctl:phase:backward/layer1.0.conv2:backward",
+            ("layer1.0.conv2", "backward", 3),
+        ),
         ("perfctl:step:3/perfctl:phase:optimizer", (None, "optimizer", 3)),
     ],
 )
 def test_a_range_in_the_place_of_the_kernel_s_name_gives_the_layer_and_a_gap(
     tmp_path: Path, name: str, place: tuple[str | None, str | None, int | None]
 ) -> None:
-    row = '"{}","42","app","127.0.0.1","{}","1","7","(32, 1, 1)","(4, 1, 1)","0","8.0","S","a__b.sum","inst","5"\n'
+    row = (
+        '"{}","42","app","127.0.0.1","{}","1","7","(32, 1, 1)","(4, 1, '
+        '1)","0","8.0","S","a__b.sum","inst","5"\n'
+    )
     path = tmp_path / "renamed.csv"
     path.write_text(LONG + row.format(0, name) + row.format(1, "void ns::gemm:forward<int>(int)"))
     report = parse(path)
@@ -85,16 +109,22 @@ def test_a_range_in_the_place_of_the_kernel_s_name_gives_the_layer_and_a_gap(
 @pytest.mark.parametrize(
     ("part", "name"),
     [
-        (f"<default domain>:conv2:forward{NONE}", "conv2:forward"), (f"cuBLAS:gemm{NONE}", "gemm"),
-        (f"cuBLAS:a:b{NONE}", "a:b"), ("<default domain>:a:1:2:3:4:5:6", "a"),
+        (f"<default domain>:conv2:forward{NONE}", "conv2:forward"),
+        (f"cuBLAS:gemm{NONE}", "gemm"),
+        (f"cuBLAS:a:b{NONE}", "a:b"),
+        ("<default domain>:a:1:2:3:4:5:6", "a"),
         ("<default domain>:a:1:2:3:4:5", "a:1:2:3:4:5"),  # five fields are none of ncu's
-        ("<default domain>:plain", "plain"), ("cuBLAS", ""), ("<default domain>:", ""),
+        ("<default domain>:plain", "plain"),
+        ("cuBLAS", ""),
+        ("<default domain>:", ""),
         ("<default domain>:a:b:none:none:ARGB:1:ASCII:a:b", "a:b"),  # its name is its message too
         ("<default domain>:a:b:none:none:ARGB:1:ASCII:a:c", "a:b:none"),
         ("<default domain>:a:b:none:ARGB:1:ASCII:a:b", "a:b"),
     ],
-)  # fmt: skip
-def test_a_range_s_name_is_what_stands_between_its_domain_and_its_six_fields(part: str, name: str) -> None:
+)
+def test_a_range_s_name_is_what_stands_between_its_domain_and_its_six_fields(
+    part: str, name: str
+) -> None:
     assert range_names(f'7  "{part}"') == [name]
     assert range_names(f'7  "{part}"  "<default domain>:inner{NONE}" ') == [name, "inner"]
 
@@ -118,12 +148,18 @@ def test_a_range_of_the_console_text_reads_as_one_of_the_csv() -> None:
     ("push_pop", "start_end", "place"),
     [
         (("perfctl:step:3",), ("fc1:backward", "epoch"), ("fc1", "backward", 3)),
-        (("conv1:forward",), ("fc1:backward",), ("conv1", "forward", None)),  # what nests goes before what does not
+        # what nests goes before what does not
+        (("conv1:forward",), ("fc1:backward",), ("conv1", "forward", None)),
         ((), ("fc1:backward", "fc2:backward"), (None, None, None)),
         ((), ("fc1:backward", "fc1:forward"), (None, None, None)),
         ((), ("fc1:forward", "fc1:forward"), ("fc1", "forward", None)),
-        ((), ("perfctl:step:3",), (None, None, None)), ((), (), (None, None, None)),
-        (("perfctl:step:3", "perfctl:phase:optimizer", "Optimizer.step#Adam.step"), (), (None, "optimizer", 3)),
+        ((), ("perfctl:step:3",), (None, None, None)),
+        ((), (), (None, None, None)),
+        (
+            ("perfctl:step:3", "perfctl:phase:optimizer", "Optimizer.step#Adam.step"),
+            (),
+            (None, "optimizer", 3),
+        ),
         (("perfctl:step:3", "perfctl:phase:backward"), (), (None, None, 3)),
         (("conv2:grad_weight",), (), ("conv2", "grad_weight", None)),
         (("a:forward", "b:forward"), (), ("b", "forward", None)),
@@ -131,9 +167,11 @@ def test_a_range_of_the_console_text_reads_as_one_of_the_csv() -> None:
         (("perfctl:phase:optimizer", "fc1:forward"), (), ("fc1", "forward", None)),
         (("perfctl:phase:optimizer", "perfctl:phase:forward"), (), (None, None, None)),
     ],
-)  # fmt: skip
+)
 def test_the_innermost_range_counts_and_ranges_that_do_not_nest_only_where_they_agree(
-    push_pop: tuple[str, ...], start_end: tuple[str, ...], place: tuple[str | None, str | None, int | None]
+    push_pop: tuple[str, ...],
+    start_end: tuple[str, ...],
+    place: tuple[str | None, str | None, int | None],
 ) -> None:
     assert tuple(place_of(cell(*push_pop), cell(*start_end) if start_end else "")) == place
 
@@ -141,21 +179,35 @@ def test_the_innermost_range_counts_and_ranges_that_do_not_nest_only_where_they_
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("fc1:forward", ("fc1", "forward", None)), ("perfctl:step:3", (None, None, 3)),
-        ("epoch/fc1:backward", ("fc1", "backward", None)), ("perfctl:other", (None, None, None)),
-        ("gemm", None), ("a/b", None), ("fc1:forward(int)", None), ("fc1:forward<int>", None), ("ns::gemm", None), ("", None),
+        ("fc1:forward", ("fc1", "forward", None)),
+        ("perfctl:step:3", (None, None, 3)),
+        ("epoch/fc1:backward", ("fc1", "backward", None)),
+        ("perfctl:other", (None, None, None)),
+        ("gemm", None),
+        ("a/b", None),
+        ("fc1:forward(int)", None),
+        ("fc1:forward<int>", None),
+        ("ns::gemm", None),
+        ("", None),
     ],
-)  # fmt: skip
-def test_a_kernel_s_name_is_no_range(name: str, place: tuple[str | None, str | None, int | None] | None) -> None:
+)
+def test_a_kernel_s_name_is_no_range(
+    name: str, place: tuple[str | None, str | None, int | None] | None
+) -> None:
     found = place_in_name(name)
     assert (None if found is None else tuple(found)) == place
 
 
-def test_the_gap_of_renamed_launches_counts_them_and_shows_a_hundred_characters_of_the_first() -> None:
+def test_the_gap_of_renamed_launches_counts_them_and_shows_a_hundred_characters_of_the_first() -> (
+    None
+):
     long = "m" * 95 + ".x:forward"
     reason = (
-        f'ncu printed the NVTX range (such as "{long[:100]}") instead of the kernel\'s name for 2 of 3 launches; export '
+        f'ncu printed the NVTX range (such as "{long[:100]}") instead of the kernel\'s name for 2 '
+        "of 3 launches; export "
         "the report again without --print-nvtx-rename"
     )
-    assert name_gaps([long, "gemm(int)", "fc1:forward"]) == [Gap("kernel.name", "not_available", reason)]
+    assert name_gaps([long, "gemm(int)", "fc1:forward"]) == [
+        Gap("kernel.name", "not_available", reason)
+    ]
     assert name_gaps(["gemm(int)"]) == name_gaps([]) == []

@@ -1,4 +1,5 @@
-"""Nsight Compute report files: read through NVIDIA's package, in a process that may die without harm."""
+"""Nsight Compute report files: read through NVIDIA's package, in a process that may die
+without harm."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from perfctl.records.report import Device
 def report_bytes(payload: bytes = b"", results: int = 1) -> bytes:
     """A report file of one block: layout 7, ``results`` results, a payload of the given bytes."""
     header = bytes([0x08, 0, 0x10, results, 0x28, len(payload)])
-    return b"NVR\0" + struct.pack("<I", 2) + b"\x08\x07" + struct.pack("<I", len(header)) + header + payload
+    return (
+        b"NVR\0"
+        + struct.pack("<I", 2)
+        + b"\x08\x07"
+        + struct.pack("<I", len(header))
+        + header
+        + payload
+    )
 
 
 def test_a_report_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
@@ -26,7 +34,9 @@ def test_a_report_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
     assert not ncu_rep.sniff(tmp_path, b"SQLite format 3\0")
 
 
-def test_without_the_package_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ncu_rep, "find_spec", lambda name: None)
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(report_bytes())
@@ -35,7 +45,9 @@ def test_without_the_package_the_error_says_how_to_get_it(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("kept", [4, 6, 9, 12, 18, 30])
-def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(tmp_path: Path, kept: int) -> None:
+def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(
+    tmp_path: Path, kept: int
+) -> None:
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(report_bytes(payload=b"x" * 20)[:kept])
     with pytest.raises(ReportError, match="cut off"):
@@ -76,7 +88,9 @@ def test_real_reports_of_2019_to_2025_open(reports: Path, name: str) -> None:
     kernels, version, capability, processors = REAL[name]
     assert len(list(report.kernels)) == kernels == outline(path).results
     assert report.tool_version == version
-    assert [(device.compute_capability, device.sm_count) for device in report.devices] == [(capability, processors)]
+    assert [(device.compute_capability, device.sm_count) for device in report.devices] == [
+        (capability, processors)
+    ]
     assert {counter.launch for counter in report.counters} == set(range(kernels))
 
 
@@ -85,16 +99,30 @@ def test_the_device_of_a_real_report_has_memory_clock_and_bandwidth(reports: Pat
     report = ncu_rep.parse(reports / "ncu/rep/lashi_profile.ncu-rep")
     assert report.devices == (
         Device(
-            "NVIDIA GeForce RTX 4090", "gpu", 0, "8.9", 128, 25385107456, 2 * 10501000000 * 384 // 8, clock_hz=2520000000,
+            "NVIDIA GeForce RTX 4090",
+            "gpu",
+            0,
+            "8.9",
+            128,
+            25385107456,
+            2 * 10501000000 * 384 // 8,
+            clock_hz=2520000000,
             driver_version="535.104.05",
         ),
-    )  # fmt: skip
+    )
     first = next(iter(report.kernels))
-    assert (first.grid_x, first.block_x, first.registers, first.duration_ns) == (32768, 512, 20, 203616)
+    assert (first.grid_x, first.block_x, first.registers, first.duration_ns) == (
+        32768,
+        512,
+        20,
+        203616,
+    )
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8", "C.units_base"])
-def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(reports: Path, locale: str) -> None:
+def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(
+    reports: Path, locale: str
+) -> None:
     pytest.importorskip("ncu_report")
     truth = {
         (counter.launch, counter.name): counter.value

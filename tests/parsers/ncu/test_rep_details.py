@@ -1,4 +1,5 @@
-"""What a report file holds besides metrics: sections, values by instance, instructions. By a stand-in and by real files."""
+"""What a report file holds besides metrics: sections, values by instance, instructions. By a
+stand-in and by real files."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ class Section:
 class Action:
     NameBase_DEMANGLED, NameBase_FUNCTION, WorkloadType_KERNEL = 0, 1, 0
 
-    def __init__(self, metrics: dict[str, dict[Any, Any]], sass: str = "", *sections: Section) -> None:
+    def __init__(
+        self, metrics: dict[str, dict[Any, Any]], sass: str = "", *sections: Section
+    ) -> None:
         self._metrics, self._sass, self._sections = metrics, sass, sections
 
     def name(self, base: int) -> str:
@@ -116,7 +119,9 @@ def record(action: Action) -> dict[str, Any]:
     return rep_worker._record(action, with_source=True)
 
 
-def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_that_charts_it() -> None:
+def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_that_charts_it() -> (
+    None
+):
     late = Section("Late", 20, ["both", "own"], ["chart"])
     early = Section("Early", 10, ["both"], ["own", "chart"])
     sections = record(Action({"x": {}}, "", late, early))["sections"]
@@ -125,11 +130,20 @@ def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_t
 
 def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_named() -> None:
     mix = {f"OP{number}": number for number in range(100)}
-    found = record(Action({
-        "mix": mix, "few": dict.fromkeys(range(rep_worker.FEW), 1), "curve": dict.fromkeys(range(rep_worker.FEW + 1), 1),
-        "samples": {2**50: 0.5, 2**50 + 9: 1.5}, "one": {0: 3}, "inst_executed": {PC: 5, PC + 16: 7}, "by_line": {PC: 1, PC + 16: 1},
-        "words": {"a": "x", "b": float("nan")},
-    }))  # fmt: skip
+    found = record(
+        Action(
+            {
+                "mix": mix,
+                "few": dict.fromkeys(range(rep_worker.FEW), 1),
+                "curve": dict.fromkeys(range(rep_worker.FEW + 1), 1),
+                "samples": {2**50: 0.5, 2**50 + 9: 1.5},
+                "one": {0: 3},
+                "inst_executed": {PC: 5, PC + 16: 7},
+                "by_line": {PC: 1, PC + 16: 1},
+                "words": {"a": "x", "b": float("nan")},
+            }
+        )
+    )
     names = Tally(name for name, *_ in found["instances"])
     assert names == {"mix": 100, "few": rep_worker.FEW, "words": 2}
     assert [row for row in found["instances"] if row[0] == "words"] == [
@@ -143,16 +157,30 @@ def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_
 @pytest.mark.parametrize(
     ("sass", "opcode"),
     [
-        ("  @!P0 ISETP.GE.AND P1, PT, R0, c[0x0][0x160], PT", "ISETP.GE.AND"), ("      MOV R1, c[0x0][0x28]", "MOV"),
-        ("@UP1 UMOV UR4, 0x1", "UMOV"), ("PRMT R0, R1, R2, R3", "PRMT"), ("EXIT", "EXIT"), ("", None), ("0x123", None),
+        ("  @!P0 ISETP.GE.AND P1, PT, R0, c[0x0][0x160], PT", "ISETP.GE.AND"),
+        ("      MOV R1, c[0x0][0x28]", "MOV"),
+        ("@UP1 UMOV UR4, 0x1", "UMOV"),
+        ("PRMT R0, R1, R2, R3", "PRMT"),
+        ("EXIT", "EXIT"),
+        ("", None),
+        ("0x123", None),
     ],
-)  # fmt: skip
+)
 def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass: str, opcode: str | None) -> None:
     stalls = "smsp__pcsamp_warps_issue_stalled_"
-    first, second = record(Action({
-        "inst_executed": {PC: 5, PC + 32: 7}, "smsp__pcsamp_sample_count": {PC: 9}, f"{stalls}wait": {PC: 3},
-        f"{stalls}barrier": {PC: 4}, f"{stalls}selected": {PC: 9}, f"{stalls}membar_not_issued": {PC: 8},
-    }, sass))["source"]  # fmt: skip
+    first, second = record(
+        Action(
+            {
+                "inst_executed": {PC: 5, PC + 32: 7},
+                "smsp__pcsamp_sample_count": {PC: 9},
+                f"{stalls}wait": {PC: 3},
+                f"{stalls}barrier": {PC: 4},
+                f"{stalls}selected": {PC: 9},
+                f"{stalls}membar_not_issued": {PC: 8},
+            },
+            sass,
+        )
+    )["source"]
     assert first == (0, opcode, "/src/a.cu", 12, 5, None, 9, "barrier")
     assert second == (32, opcode, None, None, 7, None, 0, None)
 
@@ -161,50 +189,76 @@ def test_no_cluster_and_an_occupancy_that_is_no_share_are_not_known() -> None:
     cluster, name = "launch__cluster_dim_", "sm__warps_active.avg.pct_of_peak_sustained_active"
     without = {f"{cluster}{axis}": (0, None) for axis in "xyz"}
     assert kernel_fields({**without, name: (100.5, "%")}) == {}
-    some = {f"{cluster}x": (2, None), f"{cluster}y": (1, None), f"{cluster}z": (1, None), name: (50, "%")}
+    some = {
+        f"{cluster}x": (2, None),
+        f"{cluster}y": (1, None),
+        f"{cluster}z": (1, None),
+        name: (50, "%"),
+    }
     assert kernel_fields(some) == {"cluster_x": 2, "cluster_y": 1, "cluster_z": 1, "occupancy": 0.5}
 
 
 def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not() -> None:
     op = "thread_inst_executed_op_{}_pred_on.sum"
     counts = [
-        f"{unit}__sass_{op.format(name)}" for unit in ("sm", "smsp") for name in ("ffma", "dfma", "hfma", "ffma2")
+        f"{unit}__sass_{op.format(name)}"
+        for unit in ("sm", "smsp")
+        for name in ("ffma", "dfma", "hfma", "ffma2")
     ]
     counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
     assert all(map(counts_flops, counts))
-    others = [f"{counts[0]}.per_cycle_elapsed", counts[0].replace("ffma", "fadd"), "sm__inst_executed.sum", "FFMA"]
+    others = [
+        f"{counts[0]}.per_cycle_elapsed",
+        counts[0].replace("ffma", "fadd"),
+        "sm__inst_executed.sum",
+        "FFMA",
+    ]
     assert not any(map(counts_flops, others))
 
 
 PROCESSES = {
-    "armleth_mlp_report": 5816, "cs599k_h100_silu_2025-04-21": 14793, "darrellthomas_rtx5090_v5_swizzle": 748908,
-    "lashi_profile": 32072, "montecarlo_profile": 18548,
-}  # fmt: skip
+    "armleth_mlp_report": 5816,
+    "cs599k_h100_silu_2025-04-21": 14793,
+    "darrellthomas_rtx5090_v5_swizzle": 748908,
+    "lashi_profile": 32072,
+    "montecarlo_profile": 18548,
+}
 """The only process of each report; ncu 2022.3 prints those of lashi and montecarlo."""
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_instructions_and_opcodes_of_a_real_report_add_up_to_its_own_totals(reports: Path, name: str) -> None:
+def test_instructions_and_opcodes_of_a_real_report_add_up_to_its_own_totals(
+    reports: Path, name: str
+) -> None:
     pytest.importorskip("ncu_report")
     report = rep.parse(reports / f"ncu/rep/{name}.ncu-rep", source=True)
     totals = {(one.launch, one.name): one.value for one in report.counters}
     lines: dict[tuple[int, str], int] = defaultdict(int)
     for one in report.source_counters:
-        for field, metric in (("inst_executed", "inst_executed"), ("samples", "smsp__pcsamp_sample_count")):
+        for field, metric in (
+            ("inst_executed", "inst_executed"),
+            ("samples", "smsp__pcsamp_sample_count"),
+        ):
             lines[one.launch, metric] += getattr(one, field) or 0
     mixes: dict[tuple[int, str], float] = defaultdict(float)
     for one in report.counters:
         if one.name.startswith("sass__inst_executed_per_opcode[") and one.value is not None:
             mixes[one.launch, "sass__inst_executed_per_opcode"] += one.value
     assert {key: value for key, value in lines.items() if value} == {
-        key: totals[key] for key in totals if key[1] in ("inst_executed", "smsp__pcsamp_sample_count")
+        key: totals[key]
+        for key in totals
+        if key[1] in ("inst_executed", "smsp__pcsamp_sample_count")
     }
-    assert mixes == {key: totals[key] for key in totals if key[1] == "sass__inst_executed_per_opcode"}
+    assert mixes == {
+        key: totals[key] for key in totals if key[1] == "sass__inst_executed_per_opcode"
+    }
     assert len(mixes) == len(list(report.kernels))
     assert {kernel.process for kernel in report.kernels} == {PROCESSES[name]}
 
 
-def test_sections_process_context_and_occupancy_are_those_of_the_export_by_ncu(reports: Path) -> None:
+def test_sections_process_context_and_occupancy_are_those_of_the_export_by_ncu(
+    reports: Path,
+) -> None:
     pytest.importorskip("ncu_report")
     export = parsers.parse(reports / "ncu/locale_generated/lashi_profile.details.C.csv")
     report = parsers.parse(reports / "ncu/rep/lashi_profile.ncu-rep")
@@ -214,9 +268,13 @@ def test_sections_process_context_and_occupancy_are_those_of_the_export_by_ncu(r
             held[one.launch, one.section].append(one.value)
     printed = [one for one in export.counters if one.value is not None]
     lacking = [
-        one for one in printed
-        if not any(math.isclose(one.value or 0, value, rel_tol=0.006, abs_tol=0.006) for value in held[one.launch, one.section])
-    ]  # fmt: skip
+        one
+        for one in printed
+        if not any(
+            math.isclose(one.value or 0, value, rel_tol=0.006, abs_tol=0.006)
+            for value in held[one.launch, one.section]
+        )
+    ]
     assert lacking == []
     assert len(printed) > 150
     for kernel, other in zip(report.kernels, export.kernels, strict=True):
@@ -234,6 +292,7 @@ def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_as
     new = rep.parse(reports / "ncu/rep/armleth_mlp_report.ncu-rep")
     (gap,) = [gap for gap in new.gaps if gap.quantity == "source_counter"]
     assert gap[:3] == (
-        "source_counter", "not_collected",
+        "source_counter",
+        "not_collected",
         "the report has values of 21 instructions; perfctl ingest --source --again stores them",
-    )  # fmt: skip
+    )

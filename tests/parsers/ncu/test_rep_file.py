@@ -1,4 +1,5 @@
-"""The blocks of an ncu report file are walked as NVIDIA's .proto files describe them, and a cut is seen."""
+"""The blocks of an ncu report file are walked as NVIDIA's .proto files describe them, and a cut
+is seen."""
 
 from __future__ import annotations
 
@@ -33,7 +34,12 @@ def sized(content: bytes) -> bytes:
 
 
 def block(payload: bytes, results: int, details: bytes = b"", extra: bytes = b"") -> bytes:
-    header = extra + number(2, results) + (piece(3, details) if details else b"") + number(5, len(payload))
+    header = (
+        extra
+        + number(2, results)
+        + (piece(3, details) if details else b"")
+        + number(5, len(payload))
+    )
     return sized(header) + payload
 
 
@@ -47,18 +53,31 @@ def read(path: Path, content: bytes) -> Outline:
 
 
 def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path: Path) -> None:
-    session = version("CUDA Version", "12.2") + version("Nsight Compute Target", "2023.1.0.0 (build 1)")
+    session = version("CUDA Version", "12.2") + version(
+        "Nsight Compute Target", "2023.1.0.0 (build 1)"
+    )
     details = number(2, 1_700_000_000) + session
-    content = sized(FILE_HEADER) + block(b"\xff" * 300, 3, details) + block(b"", 0) + block(b"\0" * 5, 200)
+    content = (
+        sized(FILE_HEADER)
+        + block(b"\xff" * 300, 3, details)
+        + block(b"", 0)
+        + block(b"\0" * 5, 200)
+    )
     found = read(tmp_path / "r", content)
     assert (found.known, found.cut_at, found.results) == (True, None, 203)
-    assert found.versions == {"CUDA Version": "12.2", "Nsight Compute Target": "2023.1.0.0 (build 1)"}
+    assert found.versions == {
+        "CUDA Version": "12.2",
+        "Nsight Compute Target": "2023.1.0.0 (build 1)",
+    }
     assert (found.tool_version, found.created_at) == ("2023.1.0.0", "2023-11-14T22:13:20+00:00")
 
 
 def test_fields_of_every_wire_type_are_stepped_over(tmp_path: Path) -> None:
     eight, four = varint(9 << 3 | 1) + b"\xff" * 8, varint(10 << 3 | 5) + b"\xff" * 4
-    found = read(tmp_path / "r", sized(eight + FILE_HEADER) + block(b"abc", 2, extra=four + eight + number(99, 2**63)))
+    found = read(
+        tmp_path / "r",
+        sized(eight + FILE_HEADER) + block(b"abc", 2, extra=four + eight + number(99, 2**63)),
+    )
     assert (found.known, found.cut_at, found.results) == (True, None, 2)
 
 
@@ -78,10 +97,17 @@ def test_every_cut_is_told_with_the_byte_where_its_block_begins(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "known"),
     [
-        (b"", True), (b"\x02", True), (b"\xff" * 11, True), (b"\xff" * 12, False), (sized(b"\x08\x06"), False),
-        (sized(b""), False), (sized(b"\x0b"), True), (sized(b"\x0b") + bytes(20), False), (sized(b"\x0a\x07"), True),
+        (b"", True),
+        (b"\x02", True),
+        (b"\xff" * 11, True),
+        (b"\xff" * 12, False),
+        (sized(b"\x08\x06"), False),
+        (sized(b""), False),
+        (sized(b"\x0b"), True),
+        (sized(b"\x0b") + bytes(20), False),
+        (sized(b"\x0a\x07"), True),
     ],
-)  # fmt: skip
+)
 def test_another_layout_is_not_known_and_a_file_of_a_few_bytes_is_cut_off(
     content: bytes, known: bool, tmp_path: Path
 ) -> None:
@@ -100,7 +126,9 @@ def test_another_layout_is_not_known_and_a_file_of_a_few_bytes_is_cut_off(
         b"\x13",  # wire type 3
     ],
 )
-def test_a_block_header_that_is_no_message_breaks_the_structure_there(header: bytes, tmp_path: Path) -> None:
+def test_a_block_header_that_is_no_message_breaks_the_structure_there(
+    header: bytes, tmp_path: Path
+) -> None:
     found = read(tmp_path / "r", sized(FILE_HEADER) + sized(header) + bytes(40))
     assert (found.known, found.cut_at, found.results) == (True, 10, 0)
 
@@ -108,13 +136,20 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(header: by
 @pytest.mark.parametrize(
     ("created", "expected"),
     [
-        (None, None), (0, None), (1, "1970-01-01T00:00:01+00:00"), (2**32 - 1, "2106-02-07T06:28:15+00:00"), (2**32, None),
+        (None, None),
+        (0, None),
+        (1, "1970-01-01T00:00:01+00:00"),
+        (2**32 - 1, "2106-02-07T06:28:15+00:00"),
+        (2**32, None),
     ],
-)  # fmt: skip
+)
 def test_a_date_is_given_where_it_is_one(created: int | None, expected: str | None) -> None:
     assert Outline(known=True, created=created).created_at == expected
 
 
 def test_the_version_is_that_of_nsight_compute_and_no_other() -> None:
     assert Outline(known=True, versions={"CUDA Version": "12.2"}).tool_version is None
-    assert Outline(known=True, versions={"x": "1", "Nsight Compute": "2024.2.1.0"}).tool_version == "2024.2.1.0"
+    assert (
+        Outline(known=True, versions={"x": "1", "Nsight Compute": "2024.2.1.0"}).tool_version
+        == "2024.2.1.0"
+    )

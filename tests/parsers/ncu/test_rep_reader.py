@@ -19,7 +19,12 @@ class Metric:
     """One value; it may be asked for in the way of its kind only."""
 
     ValueKind_UNKNOWN, ValueKind_ANY, ValueKind_STRING = UNKNOWN, ANY, STRING
-    ValueKind_FLOAT, ValueKind_DOUBLE, ValueKind_UINT32, ValueKind_UINT64 = FLOAT, DOUBLE, UINT32, UINT64
+    ValueKind_FLOAT, ValueKind_DOUBLE, ValueKind_UINT32, ValueKind_UINT64 = (
+        FLOAT,
+        DOUBLE,
+        UINT32,
+        UINT64,
+    )
 
     def __init__(self, kind: int, value: Any) -> None:
         self._kind, self._value = kind, value
@@ -104,23 +109,42 @@ def records(context: Context | None, monkeypatch: pytest.MonkeyPatch) -> list[di
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (UINT32, 7, 7), (UINT64, 2**64 - 1, 2**64 - 1), (UINT64, None, None), (DOUBLE, 7.0, 7), (FLOAT, -2.0, -2),
-        (DOUBLE, 0.5, 0.5), (DOUBLE, float("nan"), None), (FLOAT, float("inf"), None), (STRING, "A100", "A100"), (STRING, "", None),
-        (ANY, 1, None), (UNKNOWN, 1, None),
+        (UINT32, 7, 7),
+        (UINT64, 2**64 - 1, 2**64 - 1),
+        (UINT64, None, None),
+        (DOUBLE, 7.0, 7),
+        (FLOAT, -2.0, -2),
+        (DOUBLE, 0.5, 0.5),
+        (DOUBLE, float("nan"), None),
+        (FLOAT, float("inf"), None),
+        (STRING, "A100", "A100"),
+        (STRING, "", None),
+        (ANY, 1, None),
+        (UNKNOWN, 1, None),
     ],
-)  # fmt: skip
-def test_a_value_is_read_by_its_kind(kind: int, value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_a_value_is_read_by_its_kind(
+    kind: int, value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (record,) = records(Context([Action(Metric(kind, value))]), monkeypatch)
     assert record["metrics"] == [["x", "inst", expected], ["bad\ufffd", "", None]]
     assert type(record["metrics"][0][2]) is type(expected)
     assert record["strange"] == (["x"] if kind == UNKNOWN else [])
-    assert (record["name"], record["short"], record["single"], record["ranges"]) == ("k(int)", "", True, [])
+    assert (record["name"], record["short"], record["single"], record["ranges"]) == (
+        "k(int)",
+        "",
+        True,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"), [(2.0**53 - 1, int), (-(2.0**53) + 1, int), (2.0**53, float), (-(2.0**53), float)]
+    ("value", "kind"),
+    [(2.0**53 - 1, int), (-(2.0**53) + 1, int), (2.0**53, float), (-(2.0**53), float)],
 )
-def test_a_double_is_whole_as_long_as_it_is_exact(value: float, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_double_is_whole_as_long_as_it_is_exact(
+    value: float, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (record,) = records(Context([Action(Metric(DOUBLE, value))]), monkeypatch)
     assert (record["metrics"][0][2], type(record["metrics"][0][2])) == (value, kind)
 

@@ -1,4 +1,5 @@
-"""What results of an ncu report become, as a stand-in for NVIDIA's package gives them: launches, counters, devices, gaps."""
+"""What results of an ncu report become, as a stand-in for NVIDIA's package gives them: launches,
+counters, devices, gaps."""
 
 from __future__ import annotations
 
@@ -72,14 +73,19 @@ def piece(field: int, content: bytes) -> bytes:
 
 def report_bytes(results: int, versions: dict[str, str], created: int | None = None) -> bytes:
     details = varint(2 << 3) + varint(created) if created is not None else b""
-    details += b"".join(piece(8, piece(1, key.encode()) + piece(2, text.encode())) for key, text in versions.items())
-    header = varint(2 << 3) + varint(results) + piece(3, details) + piece(6, varint(1 << 3) + varint(42))
+    details += b"".join(
+        piece(8, piece(1, key.encode()) + piece(2, text.encode())) for key, text in versions.items()
+    )
+    header = (
+        varint(2 << 3) + varint(results) + piece(3, details) + piece(6, varint(1 << 3) + varint(42))
+    )
     return b"NVR\0" + struct.pack("<I", 2) + b"\x08\x07" + struct.pack("<I", len(header)) + header
 
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Writes a report and what the package gives of it (an int: the code it ends with), and parses it."""
+    """Writes a report and what the package gives of it (an int: the code it ends with), and
+    parses it."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "ncu_report.py").write_text(PACKAGE)
@@ -101,19 +107,27 @@ FIRST = {
     "names": ["gemm(int)", "gemm"],
     "ranges": ["perfctl:step:4", "fc1:forward"],
     "metrics": {
-        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0], "launch__device_id": ["", UINT, 1],
-        "launch__grid_dim_x": ["", UINT, 64], "launch__registers_per_thread": ["register/thread", UINT, 40],
-        "device__attribute_display_name": ["", STRING, "GPU B"], "dram__bytes.sum": ["Kbyte", UINT, 3],
-        "ratio": ["Kbyte", DOUBLE, 0.0005], "absent": ["inst", UINT, None], "odd": ["inst", UNKNOWN, 1],
+        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0],
+        "launch__device_id": ["", UINT, 1],
+        "launch__grid_dim_x": ["", UINT, 64],
+        "launch__registers_per_thread": ["register/thread", UINT, 40],
+        "device__attribute_display_name": ["", STRING, "GPU B"],
+        "dram__bytes.sum": ["Kbyte", UINT, 3],
+        "ratio": ["Kbyte", DOUBLE, 0.0005],
+        "absent": ["inst", UINT, None],
+        "odd": ["inst", UNKNOWN, 1],
     },
-}  # fmt: skip
+}
 SECOND = {
     "names": ["relu(int)", None],
     "metrics": {
-        "launch__stream_id": ["", UINT, 13], "device__attribute_display_name": ["", STRING, "GPU A"],
-        "dram__bytes.sum": ["byte", UINT, 5], "absent": ["inst", UINT, None], "odd": ["inst", UNKNOWN, 1],
+        "launch__stream_id": ["", UINT, 13],
+        "device__attribute_display_name": ["", STRING, "GPU A"],
+        "dram__bytes.sum": ["byte", UINT, 5],
+        "absent": ["inst", UINT, None],
+        "odd": ["inst", UNKNOWN, 1],
     },
-}  # fmt: skip
+}
 THIRD = SECOND | {"names": ["pool(int)", "pool"], "ranges": ["perfctl:step:4"], "workload": 2}
 DAMAGED = {"names": ["lost", "lost"], "metrics": {}}
 
@@ -122,32 +136,53 @@ def test_results_become_launches_in_their_order_with_their_facts_and_places(read
     report = read([FIRST, DAMAGED, SECOND, THIRD], 4)
     assert list(report.kernels) == [
         Kernel(
-            0, "gemm(int)", "gemm", layer="fc1", direction="forward", step=4, layer_source="range", device_index=1,
-            grid_x=64, registers=40, duration_ns=6750, process=42,
+            0,
+            "gemm(int)",
+            "gemm",
+            layer="fc1",
+            direction="forward",
+            step=4,
+            layer_source="range",
+            device_index=1,
+            grid_x=64,
+            registers=40,
+            duration_ns=6750,
+            process=42,
         ),
         Kernel(1, "relu(int)", None, stream=13, step=4, process=42),
         Kernel(2, "pool(int)", "pool", stream=13, step=4, process=42),
-    ]  # fmt: skip
+    ]
     assert (report.tool, report.form) == ("ncu", "ncu report")
 
 
 def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(read: Read) -> None:
     counters = read([FIRST, DAMAGED, SECOND], 3).counters
     expected = [
-        Counter(0, "gpu__time_duration.sum", 6750, "ns"), Counter(0, "launch__device_id", 1, None),
-        Counter(0, "launch__grid_dim_x", 64, None), Counter(0, "launch__registers_per_thread", 40, "register/thread"),
+        Counter(0, "gpu__time_duration.sum", 6750, "ns"),
+        Counter(0, "launch__device_id", 1, None),
+        Counter(0, "launch__grid_dim_x", 64, None),
+        Counter(0, "launch__registers_per_thread", 40, "register/thread"),
         Counter(0, "device__attribute_display_name", None, None, None, "GPU B"),
-        Counter(0, "dram__bytes.sum", 3000, "byte"), Counter(0, "ratio", 0.5, "byte"), Counter(0, "absent", None, "inst"),
-        Counter(0, "odd", None, "inst"), Counter(1, "launch__stream_id", 13, None),
-        Counter(1, "device__attribute_display_name", None, None, None, "GPU A"), Counter(1, "dram__bytes.sum", 5, "byte"),
-        Counter(1, "absent", None, "inst"), Counter(1, "odd", None, "inst"),
-    ]  # fmt: skip
+        Counter(0, "dram__bytes.sum", 3000, "byte"),
+        Counter(0, "ratio", 0.5, "byte"),
+        Counter(0, "absent", None, "inst"),
+        Counter(0, "odd", None, "inst"),
+        Counter(1, "launch__stream_id", 13, None),
+        Counter(1, "device__attribute_display_name", None, None, None, "GPU A"),
+        Counter(1, "dram__bytes.sum", 5, "byte"),
+        Counter(1, "absent", None, "inst"),
+        Counter(1, "odd", None, "inst"),
+    ]
     assert list(counters) == expected
     assert list(counters) == expected
 
 
 def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read) -> None:
-    versions = {"CUDA_Version": "12.2", "Display_Driver_Version": "535.104", "Nsight_Compute_Target": "2023.1.0.0 (b)"}
+    versions = {
+        "CUDA_Version": "12.2",
+        "Display_Driver_Version": "535.104",
+        "Nsight_Compute_Target": "2023.1.0.0 (b)",
+    }
     report = read([FIRST, SECOND], 2, 1_700_000_000, **versions)
     assert report.devices == (
         Device("GPU A", "gpu", 0, driver_version="535.104"),
@@ -161,26 +196,42 @@ def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read)
 
 
 def no_value(name: str, launches: int) -> Gap:
-    return Gap(f"counter:{name}", "not_available", f"the report has no value for it in {launches} launches")
+    return Gap(
+        f"counter:{name}", "not_available", f"the report has no value for it in {launches} launches"
+    )
 
 
 def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> None:
     values = [no_value("absent", 2), no_value("odd", 2)]
     version = {"Nsight_Compute_Target": "2025.1.0.0"}
-    unstated = Gap("profiler_version", "not_available", "the report does not state the version of ncu")
+    unstated = Gap(
+        "profiler_version", "not_available", "the report does not state the version of ncu"
+    )
     assert set(read([FIRST, SECOND], 2).gaps) == {unstated, *values}
     assert list(read([FIRST, SECOND], 2, **version).gaps) == values
     for held, given, lost in (
-        (3, [FIRST, SECOND], 1), (2, [FIRST, DAMAGED, SECOND, DAMAGED], 2), (9, [FIRST, SECOND], 7),
-    ):  # fmt: skip
+        (3, [FIRST, SECOND], 1),
+        (2, [FIRST, DAMAGED, SECOND, DAMAGED], 2),
+        (9, [FIRST, SECOND], 7),
+    ):
         whole = 2 + lost
         reason = f"{lost} of {whole} results in the report are damaged and could not be read"
-        assert list(read(given, held, **version).gaps) == [*values, Gap("kernel", "unreadable", reason)]
+        assert list(read(given, held, **version).gaps) == [
+            *values,
+            Gap("kernel", "unreadable", reason),
+        ]
     assert list(read([SECOND], 1, **version).gaps) == [
-        no_value("absent", 1), no_value("odd", 1),
-        Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"),
-        Gap("kernel.grid_x", "not_available", "the report has only the total grid size (ncu before 2020)"),
-    ]  # fmt: skip
+        no_value("absent", 1),
+        no_value("odd", 1),
+        Gap(
+            "kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"
+        ),
+        Gap(
+            "kernel.grid_x",
+            "not_available",
+            "the report has only the total grid size (ncu before 2020)",
+        ),
+    ]
 
 
 def test_ranges_values_of_a_new_kind_and_a_newer_ncu_are_said(read: Read) -> None:
@@ -188,30 +239,74 @@ def test_ranges_values_of_a_new_kind_and_a_newer_ncu_are_said(read: Read) -> Non
     ranged = Diagnostic("warning", "ncu", text)
     text = "not understood and left out: metrics with a new type of value odd"
     strange = Diagnostic("warning", "perfctl parser", text)
-    assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (ranged, strange)
-    text = "ncu 2025.2.0.0 is newer than the newest that was tested (2025.1): all known parts were read"
+    assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (
+        ranged,
+        strange,
+    )
+    text = (
+        "ncu 2025.2.0.0 is newer than the newest that was tested (2025.1): all known parts were "
+        "read"
+    )
     later = read([FIRST], 1, Nsight_Compute_Target="2025.2.0.0 (build 3)")
     assert later.diagnostics == (strange, Diagnostic("info", "perfctl parser", text))
 
 
 def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: Path) -> None:
     path = tmp_path / "a.ncu-rep"
-    export = f"Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
+    export = (
+        f"Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that "
+        "CSV"
+    )
     for records, held, versions, reason, remedy in (
-        ([], 0, {}, "the report holds no kernels", "Check ncu's filters and --target-processes, and profile again"),
+        (
+            [],
+            0,
+            {},
+            "the report holds no kernels",
+            "Check ncu's filters and --target-processes, and profile again",
+        ),
         ([DAMAGED], 1, {}, "the report (1 results) is damaged and could not be read", export),
-        ([], 5, {"Nsight_Compute_Target": "2023.1"},
-         "the report (written by ncu 2023.1, 5 results) is damaged and could not be read", export),
-        (1, 5, {}, "the report is damaged: NVIDIA's ncu_report failed with exit code 1 while reading it", export),
-        (0, 5, {}, "the report is damaged: NVIDIA's ncu_report was ended by signal 6 while reading it", export),
-        (3, 5, {}, "the report is damaged: NVIDIA's ncu_report failed with exit code 3 while reading it", export),
-    ):  # fmt: skip
+        (
+            [],
+            5,
+            {"Nsight_Compute_Target": "2023.1"},
+            "the report (written by ncu 2023.1, 5 results) is damaged and could not be read",
+            export,
+        ),
+        (
+            1,
+            5,
+            {},
+            "the report is damaged: NVIDIA's ncu_report failed with exit code 1 while reading it",
+            export,
+        ),
+        (
+            0,
+            5,
+            {},
+            "the report is damaged: NVIDIA's ncu_report was ended by signal 6 while reading it",
+            export,
+        ),
+        (
+            3,
+            5,
+            {},
+            "the report is damaged: NVIDIA's ncu_report failed with exit code 3 while reading it",
+            export,
+        ),
+    ):
         with pytest.raises(ReportError) as caught:
             read(records, held, **versions)
-        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == ("ncu", reason, remedy)
+        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == (
+            "ncu",
+            reason,
+            remedy,
+        )
 
 
-def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read: Read, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(
+    read: Read, tmp_path: Path
+) -> None:
     missing = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
     with pytest.raises(ReportError, match=missing):
         ncu_rep.parse(tmp_path / "missing.ncu-rep")
@@ -219,5 +314,7 @@ def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read: 
     (tmp_path / "site" / "results.json").write_text("[]")
     path = tmp_path / "other.ncu-rep"
     path.write_bytes(b"NVR\0" + struct.pack("<I", 2) + b"\x08\x09" + bytes(20))
-    with pytest.raises(ReportError, match="it begins like an ncu report, but has an unknown structure"):
+    with pytest.raises(
+        ReportError, match="it begins like an ncu report, but has an unknown structure"
+    ):
         ncu_rep.parse(path)

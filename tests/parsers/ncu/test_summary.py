@@ -1,4 +1,5 @@
-"""ncu's per-kernel summary: three figures of each metric, told by kernel, launches, grid and block."""
+"""ncu's per-kernel summary: three figures of each metric, told by kernel, launches, grid
+and block."""
 
 from __future__ import annotations
 
@@ -13,13 +14,42 @@ from perfctl.records.report import Diagnostic, Gap, Summary
 from tests.parsers.ncu_csv_writer import line, read
 
 HEADER = [
-    "Process ID", "Process Name", "Host Name", "Device", "Kernel Name", "Block Size", "Grid Size", "CC", "Invocations",
-    "Section Name", "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average",
-]  # fmt: skip
-NEEDED = ["Kernel Name", "Invocations", "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average"]
+    "Process ID",
+    "Process Name",
+    "Host Name",
+    "Device",
+    "Kernel Name",
+    "Block Size",
+    "Grid Size",
+    "CC",
+    "Invocations",
+    "Section Name",
+    "Metric Name",
+    "Metric Unit",
+    "Minimum",
+    "Maximum",
+    "Average",
+]
+NEEDED = [
+    "Kernel Name",
+    "Invocations",
+    "Metric Name",
+    "Metric Unit",
+    "Minimum",
+    "Maximum",
+    "Average",
+]
 NO_LAUNCHES = [
-    Gap("kernel", "not_available", "a per-kernel summary has no launches; export without --print-summary"),
-    Gap("counter", "not_available", "a per-kernel summary has averages instead; export without --print-summary"),
+    Gap(
+        "kernel",
+        "not_available",
+        "a per-kernel summary has no launches; export without --print-summary",
+    ),
+    Gap(
+        "counter",
+        "not_available",
+        "a per-kernel summary has averages instead; export without --print-summary",
+    ),
 ]
 
 
@@ -31,12 +61,19 @@ def row(metric: str, unit: str, *figures: str) -> str:
 def figures(metric: str, unit: str | None, *values: float) -> list[Summary]:
     about = "of 3 launches of k(int) grid (4, 1, 1) block (32, 1, 1)"
     words = ("minimum", "maximum", "average")
-    return [Summary(f"{metric}, {word} {about}", value, unit) for word, value in zip(words, values, strict=True)]
+    return [
+        Summary(f"{metric}, {word} {about}", value, unit)
+        for word, value in zip(words, values, strict=True)
+    ]
 
 
 def test_kernels_of_a_summary_have_the_same_metrics_each_once(tmp_path: Path) -> None:
     metrics = ("size.sum", "load.sum")
-    rows = [row(metric, "byte", "1", "3", "2").replace("k(int)", kernel) for kernel in "abc" for metric in metrics]
+    rows = [
+        row(metric, "byte", "1", "3", "2").replace("k(int)", kernel)
+        for kernel in "abc"
+        for metric in metrics
+    ]
 
     def said(*lines: str) -> str:
         return " ".join(one.text for one in read(tmp_path, line(*HEADER), *lines).diagnostics)
@@ -55,7 +92,10 @@ def test_a_summary_has_all_three_figures_and_the_number_of_launches() -> None:
 
 def test_columns_of_a_summary_in_no_list_are_named(tmp_path: Path) -> None:
     assert unknown([*HEADER, "Median", "ID"]) == ["Median"]
-    lines = [line(*HEADER, "Median"), row("a__b.sum", "inst", "1", "3", "2").replace("\n", ',"2"\n')]
+    lines = [
+        line(*HEADER, "Median"),
+        row("a__b.sum", "inst", "1", "3", "2").replace("\n", ',"2"\n'),
+    ]
     report = read(tmp_path, *lines)
     assert report.form == "ncu CSV, summary, 16 columns"
     assert report.diagnostics == (
@@ -63,7 +103,9 @@ def test_columns_of_a_summary_in_no_list_are_named(tmp_path: Path) -> None:
     )
 
 
-def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a_gap(tmp_path: Path) -> None:
+def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a_gap(
+    tmp_path: Path,
+) -> None:
     report = read(
         tmp_path,
         line(*HEADER),
@@ -73,11 +115,18 @@ def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a
         row("lost", "inst", "1", "2"),
         "\n",
     )
-    expected = [*figures("gpu__time_duration.sum", "ns", 1250, 2000, 1625), *figures("ratio", None, 0, 1, 0.5)]
+    expected = [
+        *figures("gpu__time_duration.sum", "ns", 1250, 2000, 1625),
+        *figures("ratio", None, 0, 1, 0.5),
+    ]
     assert list(report.summaries) == expected
     cut = Gap("counter", "unreadable", "2 rows of the CSV are cut off or broken")
     assert list(report.gaps) == [*NO_LAUNCHES, cut]
-    assert (report.form, report.kernels, report.diagnostics) == ("ncu CSV, summary, 15 columns", (), ())
+    assert (report.form, report.kernels, report.diagnostics) == (
+        "ncu CSV, summary, 15 columns",
+        (),
+        (),
+    )
 
 
 def read_rows(row: dict[str, str]) -> tuple[list[Summary], list[Gap]]:
@@ -86,7 +135,12 @@ def read_rows(row: dict[str, str]) -> tuple[list[Summary], list[Gap]]:
 
 
 def test_the_style_of_the_numbers_is_decided_by_all_three_figures() -> None:
-    known = {"Kernel Name": "k", "Invocations": "2", "Metric Name": "a__b.sum", "Metric Unit": "inst"}
+    known = {
+        "Kernel Name": "k",
+        "Invocations": "2",
+        "Metric Name": "a__b.sum",
+        "Metric Unit": "inst",
+    }
     for name in ("Minimum", "Maximum", "Average"):
         decides = dict.fromkeys(("Minimum", "Maximum", "Average"), "1.234") | {name: "1.234,5"}
         found, gaps = read_rows(known | decides)
@@ -95,7 +149,12 @@ def test_the_style_of_the_numbers_is_decided_by_all_three_figures() -> None:
 
 
 def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words() -> None:
-    known = {"Kernel Name": "k", "Invocations": "2", "Metric Name": "a__b.sum", "Metric Unit": "Kbyte"}
+    known = {
+        "Kernel Name": "k",
+        "Invocations": "2",
+        "Metric Name": "a__b.sum",
+        "Metric Unit": "Kbyte",
+    }
     found, gaps = read_rows(known | {"Minimum": "1.234", "Maximum": "n/a", "Average": "7"})
     name = "a__b.sum, {} of 2 launches of k"
     assert found == [
@@ -106,12 +165,16 @@ def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words(
     reason = '"1.234" may be a whole number or a fraction'
     assert gaps == [*NO_LAUNCHES, Gap(f"summary:{name.format('minimum')}", "ambiguous", reason)]
     for half in ("Grid Size", "Block Size"):
-        shapeless, _ = read_rows(known | dict.fromkeys(("Minimum", "Maximum", "Average"), "1") | {half: "(1, 1, 1)"})
+        shapeless, _ = read_rows(
+            known | dict.fromkeys(("Minimum", "Maximum", "Average"), "1") | {half: "(1, 1, 1)"}
+        )
         assert shapeless[0].name == name.format("minimum")
 
 
 def test_rows_without_any_and_no_rows_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"the CSV has a header but no rows\. Export the report again"):
+    with pytest.raises(
+        ReportError, match=r"the CSV has a header but no rows\. Export the report again"
+    ):
         read(tmp_path, line(*HEADER))
 
 

@@ -1,4 +1,5 @@
-"""Launches and figures of small ncu CSV files, long and wide, and the columns of its console tables."""
+"""Launches and figures of small ncu CSV files, long and wide, and the columns of its
+console tables."""
 
 from __future__ import annotations
 
@@ -12,32 +13,76 @@ from perfctl.parsers.ncu.text import TextTable, spans_of
 from perfctl.records.report import Advice, Counter, Diagnostic
 from tests.parsers.ncu_csv_writer import METRIC, line, read
 
-LONG = ["ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name", *METRIC]
+LONG = [
+    "ID",
+    "Process ID",
+    "Kernel Name",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+    "Section Name",
+    *METRIC,
+]
 CUT = "1 rows of the CSV are cut off or broken"
-WIDE = ["ID", "Process ID", "Kernel Name", "Grid Size", "launch__registers_per_thread", "dram__bytes.sum"]
+WIDE = [
+    "ID",
+    "Process ID",
+    "Kernel Name",
+    "Grid Size",
+    "launch__registers_per_thread",
+    "dram__bytes.sum",
+]
 
 
-def long(number: object, metric: str, unit: str, value: str, *, grid: str = "(4, 3, 2)", stream: str = "7") -> str:
+def long(
+    number: object,
+    metric: str,
+    unit: str,
+    value: str,
+    *,
+    grid: str = "(4, 3, 2)",
+    stream: str = "7",
+) -> str:
     return line(number, 42, "k", stream, "(32, 1, 1)", grid, "0", "8.0", "S", metric, unit, value)
 
 
 @pytest.mark.parametrize(
     ("grid", "expected"),
     [
-        ("(16, 8, 1)", (16, 8, 1)), ("16,8,1", (16, 8, 1)), ("(16, 8)", (None,) * 3), ("(1, 2, 3, 4)", (None,) * 3),
-        ("(x, 8, 1)", (None,) * 3), ("(16, , 1)", (None,) * 3), (f"({'9' * 18}, 1, 1)", (10**18 - 1, 1, 1)),
-        (f"({'9' * 19}, 1, 1)", (None,) * 3), ("", (None,) * 3),
+        ("(16, 8, 1)", (16, 8, 1)),
+        ("16,8,1", (16, 8, 1)),
+        ("(16, 8)", (None,) * 3),
+        ("(1, 2, 3, 4)", (None,) * 3),
+        ("(x, 8, 1)", (None,) * 3),
+        ("(16, , 1)", (None,) * 3),
+        (f"({'9' * 18}, 1, 1)", (10**18 - 1, 1, 1)),
+        (f"({'9' * 19}, 1, 1)", (None,) * 3),
+        ("", (None,) * 3),
     ],
-)  # fmt: skip
-def test_a_grid_has_three_whole_numbers(grid: str, expected: tuple[int | None, ...], tmp_path: Path) -> None:
+)
+def test_a_grid_has_three_whole_numbers(
+    grid: str, expected: tuple[int | None, ...], tmp_path: Path
+) -> None:
     (kernel,) = read(tmp_path, line(*LONG), long(0, "a__b.sum", "inst", "1", grid=grid)).kernels
     assert (kernel.grid_x, kernel.grid_y, kernel.grid_z) == expected
-    assert (kernel.block_x, kernel.block_y, kernel.block_z, kernel.stream, kernel.device_index) == (32, 1, 1, 7, 0)
+    assert (kernel.block_x, kernel.block_y, kernel.block_z, kernel.stream, kernel.device_index) == (
+        32,
+        1,
+        1,
+        7,
+        0,
+    )
 
 
 @pytest.mark.parametrize("page", ["long", "wide"])
-@pytest.mark.parametrize(("number", "is_read"), [("9" * 18, True), ("9" * 19, False), ("x", False), ("-1", False)])
-def test_an_id_has_at_most_eighteen_digits(page: str, number: str, is_read: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "is_read"), [("9" * 18, True), ("9" * 19, False), ("x", False), ("-1", False)]
+)
+def test_an_id_has_at_most_eighteen_digits(
+    page: str, number: str, is_read: bool, tmp_path: Path
+) -> None:
     if page == "long":
         lines = [line(*LONG), *(long(some, "a__b.sum", "inst", "1") for some in ("0", number))]
     else:
@@ -51,23 +96,38 @@ def test_an_id_has_at_most_eighteen_digits(page: str, number: str, is_read: bool
 
 def test_figures_are_in_base_units_and_launches_in_the_order_of_their_ids(tmp_path: Path) -> None:
     lines = [
-        long(3, "gpu__time_duration.sum", "usecond", "1.25"), long(3, "dram__bytes.sum", "Kbyte", "2"),
-        long(1, "gpu__time_duration.sum", "nsecond", "700"), long(1, "sm__x.sum", "", "n/a"), long(1, "sm__y", "", "text"),
-    ]  # fmt: skip
+        long(3, "gpu__time_duration.sum", "usecond", "1.25"),
+        long(3, "dram__bytes.sum", "Kbyte", "2"),
+        long(1, "gpu__time_duration.sum", "nsecond", "700"),
+        long(1, "sm__x.sum", "", "n/a"),
+        long(1, "sm__y", "", "text"),
+    ]
     report = read(tmp_path, line(*LONG), *lines)
     assert list(report.counters) == [
-        Counter(1, "gpu__time_duration.sum", 1250, "ns", "S"), Counter(1, "dram__bytes.sum", 2000, "byte", "S"),
-        Counter(0, "gpu__time_duration.sum", 700, "ns", "S"), Counter(0, "sm__x.sum", None, None, "S", "n/a"),
+        Counter(1, "gpu__time_duration.sum", 1250, "ns", "S"),
+        Counter(1, "dram__bytes.sum", 2000, "byte", "S"),
+        Counter(0, "gpu__time_duration.sum", 700, "ns", "S"),
+        Counter(0, "sm__x.sum", None, None, "S", "n/a"),
         Counter(0, "sm__y", None, None, "S", "text"),
-    ]  # fmt: skip
-    assert [(kernel.launch, kernel.duration_ns) for kernel in report.kernels] == [(0, 700), (1, 1250)]
+    ]
+    assert [(kernel.launch, kernel.duration_ns) for kernel in report.kernels] == [
+        (0, 700),
+        (1, 1250),
+    ]
     said = {gap.quantity: gap.reason for gap in report.gaps}
     assert said["counter:sm__x.sum"].startswith('ncu printed "n/a" in place of 1 values')
     assert "counter:sm__y" not in said
-    example = "(for example gpu__time_duration.sum in usecond); export with --print-units base for exact figures"
+    example = (
+        "(for example gpu__time_duration.sum in usecond); export with --print-units base for exact "
+        "figures"
+    )
     text = f"2 metrics are rounded because ncu printed them in scaled units {example}"
-    assert [said for said in report.diagnostics if "IDs" not in said.text] == [Diagnostic("info", "perfctl", text)]
-    assert not any("rounded" in said.text for said in read(tmp_path, line(*LONG), lines[2]).diagnostics)
+    assert [said for said in report.diagnostics if "IDs" not in said.text] == [
+        Diagnostic("info", "perfctl", text)
+    ]
+    assert not any(
+        "rounded" in said.text for said in read(tmp_path, line(*LONG), lines[2]).diagnostics
+    )
 
 
 def test_a_wide_row_that_is_cut_off_gives_the_cells_it_has(tmp_path: Path) -> None:
@@ -75,9 +135,10 @@ def test_a_wide_row_that_is_cut_off_gives_the_cells_it_has(tmp_path: Path) -> No
     rows = line(0, 42, "k", "(1, 1, 1)", 8, "1.5"), line(1, 42, "k", "(1, 1, 1)", 9)
     report = read(tmp_path, line(*WIDE), units, *rows)
     assert [(one.launch, one.name, one.value, one.unit) for one in report.counters] == [
-        (0, "launch__registers_per_thread", 8, "register/thread"), (0, "dram__bytes.sum", 1_500_000, "byte"),
+        (0, "launch__registers_per_thread", 8, "register/thread"),
+        (0, "dram__bytes.sum", 1_500_000, "byte"),
         (1, "launch__registers_per_thread", 9, "register/thread"),
-    ]  # fmt: skip
+    ]
     assert [kernel.registers for kernel in report.kernels] == [8, 9]
     assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [CUT]
 
@@ -106,14 +167,19 @@ def test_a_further_header_begins_a_further_run_with_what_ncu_said_before_it(
     assert [list(part.report.counters) for part in reports(path) if part.report] == [
         [Counter(0, "a__b.sum", value, "inst", "S")] for value in values
     ]
-    with pytest.raises(ReportError, match=rf"it holds 3 runs; the second begins at line {len(outputs[0]) + 1}\b"):
+    with pytest.raises(
+        ReportError, match=rf"it holds 3 runs; the second begins at line {len(outputs[0]) + 1}\b"
+    ):
         parse(path)
 
 
 def test_a_further_table_without_its_columns_is_a_run_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(
-        line(*LONG) + long(0, "a__b.sum", "inst", "1") + line("ID", "Process ID", "Context") + line(0, 1, 2)
+        line(*LONG)
+        + long(0, "a__b.sum", "inst", "1")
+        + line("ID", "Process ID", "Context")
+        + line(0, 1, 2)
     )
     first, second = reports(path)
     assert (first.report is not None, first.error, second.report) == (True, None, None)
@@ -144,8 +210,16 @@ def rows_of(*lines: str) -> tuple[list[list[str]], int]:
 
 
 def test_names_and_values_that_are_broken_are_put_together() -> None:
-    assert table("    Name   inst       123\n", RULER + "\n") == ([["Name", "inst", "123"]], 0, 0, [True, True])
-    assert rows_of("    Name   inst    NVIDIA", "                     RTX", RULER) == ([["Name", "inst", "NVIDIA"]], 1)
+    assert table("    Name   inst       123\n", RULER + "\n") == (
+        [["Name", "inst", "123"]],
+        0,
+        0,
+        [True, True],
+    )
+    assert rows_of("    Name   inst    NVIDIA", "                     RTX", RULER) == (
+        [["Name", "inst", "NVIDIA"]],
+        1,
+    )
     whole = ["Name", "inst", "NVIDIA RTX"]
     assert rows_of("    Name   inst    NVIDIA", "                      RTX", RULER) == ([whole], 0)
     assert rows_of("           inst       123", RULER) == ([], 1)
@@ -155,12 +229,20 @@ def test_a_name_whose_last_column_is_a_blank_goes_on_and_a_shorter_one_does_not(
     rest = "    ame"
     assert rows_of("    Long.N inst       123", rest, RULER) == ([["Long.Name", "inst", "123"]], 0)
     assert rows_of("    Long.  inst       123", rest, RULER) == ([["Long.ame", "inst", "123"]], 0)
-    assert rows_of("    Long   inst       123", rest, RULER) == ([["Long", "inst", "123"], ["ame", "", ""]], 0)
+    assert rows_of("    Long   inst       123", rest, RULER) == (
+        [["Long", "inst", "123"], ["ame", "", ""]],
+        0,
+    )
 
 
 def test_a_row_that_does_not_fit_its_columns_or_its_edge_is_broken() -> None:
     fits = "    Name   inst       123\n"
-    for odd in ("Name   inst      123", "Name   inst        123", "Namexxxinst       123", "Name   instx      123"):
+    for odd in (
+        "Name   inst      123",
+        "Name   inst        123",
+        "Namexxxinst       123",
+        "Name   instx      123",
+    ):
         rows, broken, _, took = table(fits, f"    {odd}\n", RULER + "\n")
         assert (rows, broken, took) == ([["Name", "inst", "123"]], 1, [True] * 3), odd
 
@@ -181,12 +263,21 @@ def test_a_table_of_other_columns_than_metrics_or_advice_is_pointed_out(
 ) -> None:
     launch = "  k(int) (4, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.0"
     metrics = [
-        "    Section: S", RULER, "    Metric Name Metric Unit Metric Value", RULER, "    Name   inst       123", RULER,
-    ]  # fmt: skip
+        "    Section: S",
+        RULER,
+        "    Metric Name Metric Unit Metric Value",
+        RULER,
+        "    Name   inst       123",
+        RULER,
+    ]
     further = ["", "    " + " ".join(["------"] * columns), ""]
     path = tmp_path / "log.txt"
     path.write_text("\n".join([launch, *metrics, *further]))
     report = ncu_text.parse(path)
-    said = [one.text for one in report.diagnostics if f"a table of {columns} columns in section S" in one.text]
+    said = [
+        one.text
+        for one in report.diagnostics
+        if f"a table of {columns} columns in section S" in one.text
+    ]
     assert bool(said) is not is_known
     assert len(list(report.kernels)) == 1

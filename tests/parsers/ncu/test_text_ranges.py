@@ -1,4 +1,5 @@
-"""NVTX ranges in ncu's console text, laid out as ncu 2022.3 prints them, read as those of the CSV are."""
+"""NVTX ranges in ncu's console text, laid out as ncu 2022.3 prints them, read as those of the
+CSV are."""
 
 from __future__ import annotations
 
@@ -37,12 +38,16 @@ def first(folder: Path, text: str) -> list[Kernel]:
 
 
 @pytest.mark.parametrize("layout", [old_text, new_text, raw_text])
-def test_the_stack_below_a_launch_gives_its_layer_direction_and_step(tmp_path: Path, layout: object) -> None:
+def test_the_stack_below_a_launch_gives_its_layer_direction_and_step(
+    tmp_path: Path, layout: object
+) -> None:
     launches = [Launch("gemm(int)", sections=TABLE), Launch("relu(int)", sections=TABLE)]
     text = str(layout(launches))  # type: ignore[operator]
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if "gemm(int)" in line)
-    kernels = first(tmp_path, "\n".join([*lines[: at + 1], *STACK.splitlines(), *lines[at + 1 :]]) + "\n")
+    kernels = first(
+        tmp_path, "\n".join([*lines[: at + 1], *STACK.splitlines(), *lines[at + 1 :]]) + "\n"
+    )
     assert [(k.layer, k.direction, k.step, k.layer_source) for k in kernels] == [
         ("conv2", "forward", 3, "range"),
         (None, None, None, None),

@@ -1,4 +1,5 @@
-"""Console text of ncu from real runs, and as Nsight's own importer prints it, beside the CSV of the same."""
+"""Console text of ncu from real runs, and as Nsight's own importer prints it, beside the CSV of
+the same."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ from perfctl.records.report import Counter
 
 @pytest.mark.parametrize(
     ("name", "launches", "counters"),
-    # launches and metric rows counted in the files: 241 launches x 5 metrics; 10 launches x 50; 1 launch
+    # launches and metric rows counted in the files: 241 launches x 5 metrics; 10 launches x 50;
+    # 1 launch
     [
         ("heateq_ncu_fma_memory.txt", 241, 241 * 5),
         ("cs599k_silu-pytorch-ncu-report.txt", 10, 500),
         ("bobbyal_ecoli_optimized_k12.txt", 1, 75),
     ],
 )
-def test_real_texts_give_all_their_metrics(reports: Path, name: str, launches: int, counters: int) -> None:
+def test_real_texts_give_all_their_metrics(
+    reports: Path, name: str, launches: int, counters: int
+) -> None:
     report = ncu_text.parse(reports / "ncu" / "console" / name)
     assert len(list(report.kernels)) == launches
     assert len(list(report.counters)) == counters
@@ -45,7 +49,9 @@ def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
         pytest.skip("ncu is not installed")
     made = tmp_path / ("-".join(options).replace("/", "_") or "text")
     with made.open("wb") as file:
-        done = subprocess.run([tool, "--import", str(path), *options], stdout=file, check=False, timeout=600)
+        done = subprocess.run(
+            [tool, "--import", str(path), *options], stdout=file, check=False, timeout=600
+        )
     if done.returncode:
         pytest.skip("the installed ncu cannot read this report")
     return made
@@ -57,24 +63,33 @@ def _facts(counters: object) -> list[Counter]:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("lashi_profile", ("--details-all", "--print-rule-details")), ("montecarlo_profile", ("--print-fp",))],
+    [
+        ("lashi_profile", ("--details-all", "--print-rule-details")),
+        ("montecarlo_profile", ("--print-fp",)),
+    ],
 )
 def test_the_details_page_as_text_and_as_csv_are_the_same_records(
     reports: Path, tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     source = reports / "ncu" / "rep" / f"{name}.ncu-rep"
     text = ncu_text.parse(_imported(source, tmp_path, "--page", "details", *options))
-    table = ncu_csv.parse(_imported(source, tmp_path, "--page", "details", *options, "--csv", "--print-units", "auto"))
+    table = ncu_csv.parse(
+        _imported(source, tmp_path, "--page", "details", *options, "--csv", "--print-units", "auto")
+    )
     assert list(text.kernels) == list(table.kernels)
     assert _facts(text.counters) == _facts(table.counters)
 
 
 @pytest.mark.parametrize("summary", ["per-kernel", "per-gpu"])
-def test_a_summary_as_text_and_as_csv_are_the_same_figures(reports: Path, tmp_path: Path, summary: str) -> None:
+def test_a_summary_as_text_and_as_csv_are_the_same_figures(
+    reports: Path, tmp_path: Path, summary: str
+) -> None:
     source = reports / "ncu" / "rep" / "lashi_profile.ncu-rep"
     text = ncu_text.parse(_imported(source, tmp_path, "--print-summary", summary))
     table = ncu_csv.parse(
-        _imported(source, tmp_path, "--print-summary", "per-kernel", "--csv", "--print-units", "auto")
+        _imported(
+            source, tmp_path, "--print-summary", "per-kernel", "--csv", "--print-units", "auto"
+        )
     )
     assert sorted(text.summaries, key=repr) == sorted(table.summaries, key=repr)
     assert text.summaries

@@ -1,4 +1,5 @@
-"""What an nsys export does not say is counted and named; what it says is no gap. And kernels in great numbers."""
+"""What an nsys export does not say is counted and named; what it says is no gap. And kernels in
+great numbers."""
 
 from __future__ import annotations
 
@@ -19,11 +20,16 @@ def quantities(report: Report) -> list[str]:
     return [one.quantity for one in report.gaps if one.quantity != "device"]
 
 
-def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(tmp_path: Path) -> None:
+def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(
+    tmp_path: Path,
+) -> None:
     """Of five kernels three are launched in a layer's range, those at 200 and 700 are not."""
     report = read(training_step(NsysBuilder()), tmp_path)
     assert quantities(report) == ["layer"]
-    assert gap(report, "layer") == "not_available: 2 of 5 kernels were launched outside of every layer's range"
+    assert (
+        gap(report, "layer")
+        == "not_available: 2 of 5 kernels were launched outside of every layer's range"
+    )
 
 
 def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
@@ -39,7 +45,9 @@ def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "end"), [(60, 100), (34, None)])
-def test_start_end_ranges_and_marks_alone_hold_no_launch(kind: int, end: int | None, tmp_path: Path) -> None:
+def test_start_end_ranges_and_marks_alone_hold_no_launch(
+    kind: int, end: int | None, tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     builder.range("fc:forward", 0, end, eventType=kind)
     builder.launch(10)
@@ -47,7 +55,10 @@ def test_start_end_ranges_and_marks_alone_hold_no_launch(kind: int, end: int | N
     assert quantities(report) == ["layer", "step"]
     reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
     assert gap(report, "layer") == f"not_collected: {reason}"
-    assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
+    assert (
+        gap(report, "step")
+        == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
+    )
 
 
 MEMSET = "start end deviceId streamId correlationId bytes"
@@ -71,15 +82,24 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
 ) -> None:
     builder = NsysBuilder()
     fill = {
-        "call": lambda: builder.call(1, 0, 5), "copy": lambda: builder.memcpy(1, 1, 64), "kernel": lambda: builder.kernel(1),
-        "memset": lambda: builder.row("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, start=1, end=2, bytes=8),
-        "graph": lambda: builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2),
-    }  # fmt: skip
+        "call": lambda: builder.call(1, 0, 5),
+        "copy": lambda: builder.memcpy(1, 1, 64),
+        "kernel": lambda: builder.kernel(1),
+        "memset": lambda: builder.row(
+            "CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, start=1, end=2, bytes=8
+        ),
+        "graph": lambda: builder.row(
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2
+        ),
+    }
     for part in filled:
         fill[part]()
     found = [one for one in read(builder, tmp_path).gaps if one.quantity != "device"]
     assert [one.quantity for one in found] == [one.partition(":")[0] for one in expected]
-    assert all(one.reason.startswith(said.partition(": ")[2]) for one, said in zip(found, expected, strict=True))
+    assert all(
+        one.reason.startswith(said.partition(": ")[2])
+        for one, said in zip(found, expected, strict=True)
+    )
     assert all(one.state == "not_collected" for one in found)
 
 
@@ -89,12 +109,16 @@ def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None
         connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
     report = parse(path)
     assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
-    assert gap(report, "profiler_version") == "not_available: nsys exports up to 2021.3 do not state the version"
+    assert (
+        gap(report, "profiler_version")
+        == "not_available: nsys exports up to 2021.3 do not state the version"
+    )
 
 
 @pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
 def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: Path) -> None:
-    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after the layer."""
+    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after
+    the layer."""
     builder = NsysBuilder()
     builder.range("perfctl:step:0", 0, 100)
     builder.range("fc:forward", 5, 50)
@@ -103,15 +127,20 @@ def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: 
     for number in range(strangers):
         builder.kernel(100 + number)
     count = 1 + strangers + others
-    expected = [f"not_available: {strangers} of {count} kernels have no launch call in the report"] * bool(strangers)
-    expected += [f"not_available: {others} of {count} kernels were launched outside of every layer's range"] * others
+    expected = [
+        f"not_available: {strangers} of {count} kernels have no launch call in the report"
+    ] * bool(strangers)
+    expected += [
+        f"not_available: {others} of {count} kernels were launched outside of every layer's range"
+    ] * others
     report = read(builder, tmp_path)
     assert quantities(report) == ["layer"] * len(expected)
     assert gap(report, "layer") == "; ".join(expected)
 
 
 def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:
-    """1100 steps of one layer and one kernel each: more than a piece of kernels (512) or of ranges (1024)."""
+    """1100 steps of one layer and one kernel each: more than a piece of kernels (512) or of
+    ranges (1024)."""
     count = 1100
     builder = NsysBuilder()
     for step in range(count):
@@ -121,14 +150,21 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
         builder.launch(at + 20, name=f"kernel{step}(int)")
     path = builder.write(tmp_path / "report.sqlite")
     report = parse(path)
-    expected = [(n, f"kernel{n}(int)", f"kernel{n}", f"layer{n}", n, 2 * n + 1) for n in range(count)]
+    expected = [
+        (n, f"kernel{n}(int)", f"kernel{n}", f"layer{n}", n, 2 * n + 1) for n in range(count)
+    ]
     assert isinstance(report.kernels, SqlKernels)
-    assert [(k.launch, k.name, k.short_name, k.layer, k.step, k.range_number) for k in report.kernels] == expected
+    assert [
+        (k.launch, k.name, k.short_name, k.layer, k.step, k.range_number) for k in report.kernels
+    ] == expected
     place, shape = ("backward", 0, "range", 1), (0, 7, 2, 3, 4, 32, 2, 1, 40, 16, 0, 120, 10)
     launched = {"process": 7, "context": 1, "correlation": 1}
-    assert next(iter(report.kernels)) == Kernel(0, "kernel0(int)", "kernel0", "layer0", *place, *shape, **launched)
+    assert next(iter(report.kernels)) == Kernel(
+        0, "kernel0(int)", "kernel0", "layer0", *place, *shape, **launched
+    )
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
-        (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
+        (number, None if number % 2 == 0 else number - 1, number % 2, number // 2)
+        for number in range(2 * count)
     ]
     rows = rows_for_a_store(report.kernels)
     texts = report.kernels.texts({row[1] for row in rows})
@@ -156,7 +192,9 @@ def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_pat
     path.write_bytes(whole + b"\0")
     check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:-1])
-    with pytest.raises(ReportError, match=f"cut off: only {2 * page - 1:,} of {2 * page:,} bytes are there"):
+    with pytest.raises(
+        ReportError, match=f"cut off: only {2 * page - 1:,} of {2 * page:,} bytes are there"
+    ):
         check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:99])
     with pytest.raises(ReportError, match="cut off: only 99 of"):
@@ -168,7 +206,9 @@ def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_pat
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(ending: str, tmp_path: Path) -> None:
+def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(
+    ending: str, tmp_path: Path
+) -> None:
     path = tmp_path / "r.sqlite"
     database(path, 512)
     log = tmp_path / f"r.sqlite{ending}"

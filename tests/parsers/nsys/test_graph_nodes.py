@@ -1,4 +1,5 @@
-"""Kernels that CUDA graphs replayed: layers by the ranges in which their nodes were captured (synthetic exports).
+"""Kernels that CUDA graphs replayed: layers by the ranges in which their nodes were captured
+(synthetic exports).
 
 The columns are those that NVIDIA's documentation and public scripts name; contents are made up.
 """
@@ -20,17 +21,29 @@ LAUNCH = 900
 """Of the first replay; the next ones follow every 100 ns."""
 
 
-def node(builder: NsysBuilder, number: int, at: int, *, of: int | None = None, pid: int = 7, thread: int = 7) -> None:
+def node(
+    builder: NsysBuilder,
+    number: int,
+    at: int,
+    *,
+    of: int | None = None,
+    pid: int = 7,
+    thread: int = 7,
+) -> None:
     values = {
         "start": at,
         "end": at + 1,
         "globalTid": global_tid(pid, thread),
         "nameId": builder.string("Graph Node Creation"),
     }
-    builder.row("CUDA_GRAPH_NODE_EVENTS", COLUMNS, **values, graphNodeId=number, originalGraphNodeId=of)
+    builder.row(
+        "CUDA_GRAPH_NODE_EVENTS", COLUMNS, **values, graphNodeId=number, originalGraphNodeId=of
+    )
 
 
-def replay(builder: NsysBuilder, nodes: list[int | None], at: int, *, pid: int = 7, thread: int = 7) -> None:
+def replay(
+    builder: NsysBuilder, nodes: list[int | None], at: int, *, pid: int = 7, thread: int = 7
+) -> None:
     """One launch of a graph at ``at``; each of its kernels takes 10 ns."""
     correlation = 1000 + at
     builder.call(correlation, at, at + 2, pid=pid, thread=thread)
@@ -39,7 +52,8 @@ def replay(builder: NsysBuilder, nodes: list[int | None], at: int, *, pid: int =
 
 
 def captured(builder: NsysBuilder) -> NsysBuilder:
-    """A graph of conv1, fc and what lies between them, forward on thread 7 and backward on thread 8, then copied at 700."""
+    """A graph of conv1, fc and what lies between them, forward on thread 7 and backward on thread
+    8, then copied at 700."""
     builder.range("conv1:forward", 100, 200)
     builder.range("fc:forward", 300, 400)
     builder.range("fc:backward", 500, 600, thread=8)
@@ -54,22 +68,35 @@ def layers(report: Report) -> list[tuple[str | None, str | None, str | None]]:
 
 
 EXPECTED = [
-    ("conv1", "forward", "capture"), (None, None, None), ("fc", "forward", "capture"), ("fc", "backward", "capture"),
-]  # fmt: skip
+    ("conv1", "forward", "capture"),
+    (None, None, None),
+    ("fc", "forward", "capture"),
+    ("fc", "backward", "capture"),
+]
 
 
 @pytest.mark.parametrize("generation", ["2020.3", "2022.1", "2024.2", "2026.1"])
-def test_each_replay_has_the_layers_in_which_its_nodes_were_captured(tmp_path: Path, generation: str) -> None:
+def test_each_replay_has_the_layers_in_which_its_nodes_were_captured(
+    tmp_path: Path, generation: str
+) -> None:
     builder = captured(NsysBuilder(generation))
     for step in range(2):
         builder.range(f"perfctl:step:{step}", LAUNCH + 100 * step, LAUNCH + 100 * step + 90)
         replay(builder, [101, 102, 103, 104], LAUNCH + 100 * step)
     report = read(builder, tmp_path)
     assert layers(report) == EXPECTED * 2
-    assert [kernel.step for kernel in report.kernels] == [0] * 4 + [1] * 4, "the step is that of the launch"
+    assert [kernel.step for kernel in report.kernels] == [0] * 4 + [1] * 4, (
+        "the step is that of the launch"
+    )
     first, second = report.graph_launches
     assert (first.step, first.kernels, first.kernel_ns, first.capture) == (0, 4, 40, CREATION)
-    assert (second.step, second.matched, second.matched_ns, second.how, second.confidence) == (1, 4, 40, "node", 1)
+    assert (second.step, second.matched, second.matched_ns, second.how, second.confidence) == (
+        1,
+        4,
+        40,
+        "node",
+        1,
+    )
 
 
 def test_the_store_gets_the_same_layers_by_sql(tmp_path: Path) -> None:
@@ -104,7 +131,8 @@ def test_nodes_of_another_process_are_others(tmp_path: Path) -> None:
 
 
 def test_a_copy_made_in_the_range_of_a_layer_is_not_of_that_layer(tmp_path: Path) -> None:
-    """The copies of what was captured before the recording say when the graph was instantiated, not whose kernels it has."""
+    """The copies of what was captured before the recording say when the graph was instantiated, not
+    whose kernels it has."""
     builder = NsysBuilder()
     builder.range("conv1:forward", 100, 200)
     node(builder, 101, 110, of=1)
@@ -113,10 +141,14 @@ def test_a_copy_made_in_the_range_of_a_layer_is_not_of_that_layer(tmp_path: Path
     assert layers(report) == [(None, None, None)] * 2
     (launch,) = report.graph_launches
     assert (launch.kernels, launch.matched, launch.capture, launch.confidence) == (2, 0, None, None)
-    assert "2 of all are of CUDA graphs, which were captured before the recording began" in gap(report, "layer")
+    assert "2 of all are of CUDA graphs, which were captured before the recording began" in gap(
+        report, "layer"
+    )
 
 
-def test_kernels_of_graphs_are_named_where_no_creation_of_a_node_was_recorded(tmp_path: Path) -> None:
+def test_kernels_of_graphs_are_named_where_no_creation_of_a_node_was_recorded(
+    tmp_path: Path,
+) -> None:
     builder = NsysBuilder()
     builder.range("conv1:forward", 100, 200)
     replay(builder, [101, 102, None], LAUNCH)
@@ -143,10 +175,15 @@ def test_copies_of_memory_in_a_graph_have_its_layers_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_kernel_leads_to_the_range_around_the_creation_of_its_node(tmp_path: Path, seed: int) -> None:
-    """Against a search through all events, with graphs of several threads and nodes that are copied up to twice."""
+def test_every_kernel_leads_to_the_range_around_the_creation_of_its_node(
+    tmp_path: Path, seed: int
+) -> None:
+    """Against a search through all events, with graphs of several threads and nodes that are copied
+    up to twice."""
     random, builder = Random(seed), NsysBuilder()
-    ranges = [(100 * at, 100 * at + 80, random.choice([7, 8]), f"layer{at}:forward") for at in range(8)]
+    ranges = [
+        (100 * at, 100 * at + 80, random.choice([7, 8]), f"layer{at}:forward") for at in range(8)
+    ]
     for start, end, thread, text in ranges:
         builder.range(text, start, end, thread=thread)
     created: dict[int, tuple[int, int]] = {}
@@ -165,7 +202,9 @@ def test_every_kernel_leads_to_the_range_around_the_creation_of_its_node(tmp_pat
     expected = []
     for number in used:
         at, thread = created[origin[number]]
-        around = [text for start, end, where, text in ranges if where == thread and start <= at < end]
+        around = [
+            text for start, end, where, text in ranges if where == thread and start <= at < end
+        ]
         expected.append(around[0].partition(":")[0] if around else None)
     assert found == expected
     assert any(found)

@@ -1,4 +1,5 @@
-"""Kernels of an nsys export as a store copies them by SQL: the same rows as the records, whatever the numbers look like."""
+"""Kernels of an nsys export as a store copies them by SQL: the same rows as the records, whatever
+the numbers look like."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def copied(path: Path) -> list[Kernel]:
     for launch, name, short, number, step, *rest in rows:
         layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
         more = dict(zip(kernels.fields, rest, strict=True))
-        found.append(Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, **more))
+        found.append(
+            Kernel(
+                launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, **more
+            )
+        )
     assert found == list(kernels)
     return found
 
@@ -40,7 +45,9 @@ def changed(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("steps", [[0], [8], [9], [10], [98, 99], [100, 9, 0], [10**18 - 1, 0]])
-def test_step_numbers_of_every_length_are_copied_whole(steps: list[int], outside: bool, tmp_path: Path) -> None:
+def test_step_numbers_of_every_length_are_copied_whole(
+    steps: list[int], outside: bool, tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     for place, step in enumerate(steps):
         builder.range(f"perfctl:step:{step}", 100 * place, 100 * place + 50)
@@ -60,12 +67,16 @@ def test_every_one_of_so_many_ranges_is_told_from_the_others(count: int, tmp_pat
         builder.range(f"layer{number}:forward", 100 * number, 100 * number + 50)
         builder.launch(100 * number + 10)
     kernels = copied(builder.write(tmp_path / "r.sqlite"))
-    assert [(kernel.range_number, kernel.layer) for kernel in kernels] == [(n, f"layer{n}") for n in range(count)]
+    assert [(kernel.range_number, kernel.layer) for kernel in kernels] == [
+        (n, f"layer{n}") for n in range(count)
+    ]
     assert {kernel.step for kernel in kernels} == {None}
 
 
 @pytest.mark.parametrize("ranges", [(), ("perfctl:step:3", "conv1:forward")])
-def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(ranges: tuple[str, ...], tmp_path: Path) -> None:
+def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(
+    ranges: tuple[str, ...], tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     builder.launch(10)
     for name in ranges:
@@ -76,7 +87,13 @@ def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(ranges: tuple[s
     assert [list(columns) for columns in kernels.around()] == [[[1], [1], [-1], [-1], [-1]]]
     assert dict(kernels.layers) == {}
     (kernel,) = copied(path)
-    assert (kernel.layer, kernel.direction, kernel.step, kernel.layer_source, kernel.range_number) == (None,) * 5
+    assert (
+        kernel.layer,
+        kernel.direction,
+        kernel.step,
+        kernel.layer_source,
+        kernel.range_number,
+    ) == (None,) * 5
 
 
 def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path) -> None:
@@ -84,7 +101,10 @@ def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path)
     builder.range("idle:forward", 960, 990)
     kernels = parse(builder.write(tmp_path / "r.sqlite")).kernels
     assert isinstance(kernels, SqlKernels)
-    assert set(kernels.layers.values()) == {("conv1", "backward", "range"), ("conv1", "forward", "range")}
+    assert set(kernels.layers.values()) == {
+        ("conv1", "backward", "range"),
+        ("conv1", "forward", "range"),
+    }
 
 
 def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
@@ -99,7 +119,8 @@ def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", [2, 3])
 def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path) -> None:
-    """Five kernels, of which the second or the third goes: the others keep their places in time and their layers."""
+    """Five kernels, of which the second or the third goes: the others keep their places in time and
+    their layers."""
     path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
     changed(path, f"DELETE FROM {TABLE} WHERE rowid = {taken}")
     kernels = parse(path).kernels
@@ -121,7 +142,9 @@ def test_a_table_of_kernels_without_a_row_is_no_kernel(tmp_path: Path) -> None:
     assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
 
 
-def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_there(tmp_path: Path) -> None:
+def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_there(
+    tmp_path: Path,
+) -> None:
     builder = NsysBuilder()
     columns = "start end demangledName shortName gridY blockZ streamId deviceId"
     names = {"demangledName": builder.string("a<1>(int)"), "shortName": builder.string("a")}
@@ -129,7 +152,15 @@ def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_th
     builder.row(TABLE, columns, start=7, **names)
     first, second = copied(builder.write(tmp_path / "r.sqlite"))
     assert first == Kernel(
-        0, "a<1>(int)", "a", device_index=1, stream=0, grid_y=2, block_z=3, start_ns=-5, duration_ns=14
+        0,
+        "a<1>(int)",
+        "a",
+        device_index=1,
+        stream=0,
+        grid_y=2,
+        block_z=3,
+        start_ns=-5,
+        duration_ns=14,
     )
     assert second == Kernel(1, "a<1>(int)", "a", start_ns=7)
 
@@ -140,7 +171,9 @@ def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_pa
     builder.kernel(2, demangledName=None)
     builder.kernel(3, demangledName=None, shortName=None)
     nameless = "(name not available: NULL in the report)"
-    names = [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))]
+    names = [
+        (kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))
+    ]
     assert names == [("gemm(int)", None), (nameless, "gemm"), (nameless, None)]
 
 
@@ -152,6 +185,13 @@ def test_kernels_are_put_together_from_pieces_of_any_size(
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
     monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
     kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))
-    assert [(kernel.launch, kernel.start_ns, kernel.layer, kernel.step, kernel.range_number) for kernel in kernels] == [
-        (0, 140, "conv1", 4, 3), (1, 195, "conv1", 4, 2), (2, 300, None, 4, 1), (3, 610, "conv1", 4, 5), (4, 800, None, 4, None),
-    ]  # fmt: skip
+    assert [
+        (kernel.launch, kernel.start_ns, kernel.layer, kernel.step, kernel.range_number)
+        for kernel in kernels
+    ] == [
+        (0, 140, "conv1", 4, 3),
+        (1, 195, "conv1", 4, 2),
+        (2, 300, None, 4, 1),
+        (3, 610, "conv1", 4, 5),
+        (4, 800, None, 4, None),
+    ]

@@ -1,4 +1,5 @@
-"""Kernels against a search through all calls and ranges, in the records and in the SQL that a store copies them by."""
+"""Kernels against a search through all calls and ranges, in the records and in the SQL that a store
+copies them by."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ Expected = list[tuple[int | None, str | None]]
 
 
 def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
-    """A report whose ranges nest, cross, never end and begin before 0, with calls of nothing and kernels of no call;
-    ids of calls lie ``step`` apart. And of each kernel the number and layer of its ranges."""
+    """A report whose ranges nest, cross, never end and begin before 0, with calls of nothing and
+    kernels of no call; ids of calls lie ``step`` apart. And of each kernel the number and layer of
+    its ranges."""
     builder = NsysBuilder()
     ranges = []
     for _ in range(random.randrange(12)):
@@ -55,7 +57,9 @@ def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
 
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path: Path, seed: int, step: int) -> None:
+def test_every_kernel_gets_the_ranges_around_its_own_call(
+    tmp_path: Path, seed: int, step: int
+) -> None:
     builder, expected = made_up(Random(seed), step)
     path = builder.write(tmp_path / "report.sqlite")
     kernels = parse(path).kernels
@@ -74,14 +78,17 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
         monkeypatch.setattr(module, "SLICE", size)
     monkeypatch.setattr(sqlite, "SLICE_ROWS", size + 1)
     builder, expected = made_up(Random(seed), 1)
-    assert [(kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels] == expected
+    assert [
+        (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
+    ] == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 10])
 def test_kernels_without_a_call_are_counted_over_all_pieces(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of nine kernels the first, the fourth and the seventh have a call, the last of them outside of every layer."""
+    """Of nine kernels the first, the fourth and the seventh have a call, the last of them outside
+    of every layer."""
     monkeypatch.setattr(nsys_kernels, "SLICE", size)
     builder = NsysBuilder()
     builder.range("conv1:forward", 0, 100)
@@ -94,7 +101,13 @@ def test_kernels_without_a_call_are_counted_over_all_pieces(
         "not_available: 6 of 9 kernels have no launch call in the report; "
         "not_available: 1 of 9 kernels were launched outside of every layer's range"
     )
-    assert [kernel.layer for kernel in report.kernels] == ["conv1", None, None, "conv1", *[None] * 5]
+    assert [kernel.layer for kernel in report.kernels] == [
+        "conv1",
+        None,
+        None,
+        "conv1",
+        *[None] * 5,
+    ]
 
 
 CALL = "start end globalTid correlationId"
@@ -103,7 +116,8 @@ CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 @pytest.mark.parametrize("columns", [CALL, "start globalTid correlationId"])
 def test_a_call_without_an_end_is_a_moment(columns: str, tmp_path: Path) -> None:
-    """At 10, where the first range ends just then, the second one before it and the third begins after it."""
+    """At 10, where the first range ends just then, the second one before it and the third begins
+    after it."""
     builder = NsysBuilder()
     builder.range("a:forward", 0, 10)
     builder.range("b:forward", 5, 9)
@@ -114,7 +128,9 @@ def test_a_call_without_an_end_is_a_moment(columns: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("end", "layer"), [(20, "a"), (21, None)])
-def test_a_call_is_inside_of_a_range_that_ends_no_earlier(end: int, layer: str | None, tmp_path: Path) -> None:
+def test_a_call_is_inside_of_a_range_that_ends_no_earlier(
+    end: int, layer: str | None, tmp_path: Path
+) -> None:
     builder = NsysBuilder()
     builder.range("a:forward", 10, 20)
     builder.call(1, 10, end)
@@ -129,15 +145,23 @@ def test_calls_that_do_not_say_who_or_which_launch_nothing(missing: str, tmp_pat
     for columns in (CALL, CALL.replace(missing, "nameId")):
         builder = NsysBuilder()
         builder.range("a:forward", 0, 100)
-        builder.row(CALLS, columns, **{key: value for key, value in whole.items() if key != missing})
+        builder.row(
+            CALLS, columns, **{key: value for key, value in whole.items() if key != missing}
+        )
         builder.kernel(1)
         builder.kernel(1, correlationId=None)
         report = read(builder, tmp_path)
-        assert [(kernel.layer, kernel.range_number) for kernel in report.kernels] == [(None, None)] * 2
-        assert gap(report, "layer").startswith("not_available: 2 of 2 kernels have no launch call in the report")
+        assert [(kernel.layer, kernel.range_number) for kernel in report.kernels] == [
+            (None, None)
+        ] * 2
+        assert gap(report, "layer").startswith(
+            "not_available: 2 of 2 kernels have no launch call in the report"
+        )
 
 
-@pytest.mark.parametrize(("second", "layers"), [(7, ["a", "a", None]), (8, [None, "a", None]), (6, [None, "a", None])])
+@pytest.mark.parametrize(
+    ("second", "layers"), [(7, ["a", "a", None]), (8, [None, "a", None]), (6, [None, "a", None])]
+)
 def test_a_kernel_of_an_unknown_process_is_matched_only_where_one_process_called_at_all(
     second: int, layers: list[str | None], tmp_path: Path
 ) -> None:
@@ -154,7 +178,9 @@ def test_a_kernel_of_an_unknown_process_is_matched_only_where_one_process_called
 
 
 def test_what_is_around_the_call_of_a_row_is_picked_by_the_number_of_the_call() -> None:
-    around = Around(*(np.array(values, np.int32) for values in ([5, 6, 7], [3, NOBODY, 4], [0, 1, 2])))
+    around = Around(
+        *(np.array(values, np.int32) for values in ([5, 6, 7], [3, NOBODY, 4], [0, 1, 2]))
+    )
     found = around.at(np.array([2, NOBODY, 0, 1, 0]))
     picked = [[7, NOBODY, 5, 6, 5], [4, NOBODY, 3, NOBODY, 3], [2, NOBODY, 0, 1, 0]]
     assert [part.tolist() for part in found] == picked

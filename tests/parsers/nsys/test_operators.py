@@ -1,4 +1,5 @@
-"""nsys reports of PyTorch's emit_nvtx with shapes: the paper side and the rows come from the ranges' texts."""
+"""nsys reports of PyTorch's emit_nvtx with shapes: the paper side and the rows come from the
+ranges' texts."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ BATCH, WIDE, OUT = 64, 9216, 128
 
 
 def linear_step(*, op_ids: bool = True) -> NsysBuilder:
-    """Forward and backward of fc1 on two threads; a ReLU between, as emit_nvtx(record_shapes=True) writes them."""
+    """Forward and backward of fc1 on two threads; a ReLU between, as emit_nvtx(record_shapes=True)
+    writes them."""
     number = iter(range(1, 99))
 
     def named(name: str, seq: int | None = None, sizes: str | None = None) -> str:
@@ -34,7 +36,9 @@ def linear_step(*, op_ids: bool = True) -> NsysBuilder:
     made.range(named("AddmmBackward0", 5, f"[[{BATCH}, {OUT}]]"), 505, 590, thread=8)
     made.range(named("aten::mm", None, f"[[{BATCH}, {OUT}], [{OUT}, {WIDE}]]"), 510, 530, thread=8)
     made.launch(515, thread=8, name="ampere_sgemm_128x64_nn")
-    made.range(named("aten::mm", None, f"[[{OUT}, {BATCH}], [{BATCH}, {WIDE}]]"), 540, 560, thread=8)
+    made.range(
+        named("aten::mm", None, f"[[{OUT}, {BATCH}], [{BATCH}, {WIDE}]]"), 540, 560, thread=8
+    )
     made.launch(545, thread=8, name="ampere_sgemm_128x64_nt")
     return made
 
@@ -47,10 +51,13 @@ def report(request: pytest.FixtureRequest, tmp_path: Path) -> Report:
 def test_paper_follows_from_the_sizes_in_the_ranges(report: Report) -> None:
     calls = estimate(report.ops)
     assert totals(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
-    assert totals(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))  # of the input and of the weight
+    # of the input and of the weight
+    assert totals(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
 
 
-def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(report: Report) -> None:
+def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(
+    report: Report,
+) -> None:
     row = f"aten::addmm {BATCH}x{WIDE}x{OUT}"
     kernels = [(kernel.layer, kernel.direction) for kernel in report.kernels]
     assert kernels == [(row, "forward"), (None, None), (row, "backward"), (row, "backward")]
@@ -63,7 +70,8 @@ def test_a_report_without_steps_is_taken_as_a_whole_and_says_so(report: Report) 
 
 
 def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_path: Path) -> None:
-    """emit_nvtx does not write stride and padding: 26x26 with a 3x3 filter gives 24x24, as grad_output says."""
+    """emit_nvtx does not write stride and padding: 26x26 with a 3x3 filter gives 24x24, as
+    grad_output says."""
     made = NsysBuilder()
     sizes = "[[16, 32, 26, 26], [64, 32, 3, 3], [64], [], [], [], [], [], []]"
     made.range(f"aten::convolution, seq = 2, op_id = 1, sizes = {sizes}", 10, 90)
@@ -75,8 +83,11 @@ def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_pa
     made.range(f"aten::convolution_backward, op_id = 6, sizes = {sizes}", 210, 290, thread=8)
     made.launch(220, thread=8)
     calls = estimate(read(made, tmp_path).ops)
-    assert [call.macs for call in calls if call.direction == "forward"] == [16 * 24 * 24 * 64 * 32 * 9]
-    assert [call.macs for call in calls if call.direction != "forward"] == [None]  # which gradients is not said
+    assert [call.macs for call in calls if call.direction == "forward"] == [
+        16 * 24 * 24 * 64 * 32 * 9
+    ]
+    # which gradients is not said
+    assert [call.macs for call in calls if call.direction != "forward"] == [None]
 
 
 def test_ranges_without_sizes_give_no_paper_but_the_reason(tmp_path: Path) -> None:
@@ -88,7 +99,9 @@ def test_ranges_without_sizes_give_no_paper_but_the_reason(tmp_path: Path) -> No
     assert "record_shapes=True" in gap(found, "op_shape")
 
 
-@pytest.mark.parametrize("sizes", ["[[2, 3], [3", "[[2, 3], [4, 5]]", "[]", "[2, 3]", '[["2"]]', "[[2, 3]]"])
+@pytest.mark.parametrize(
+    "sizes", ["[[2, 3], [3", "[[2, 3], [4, 5]]", "[]", "[2, 3]", '[["2"]]', "[[2, 3]]"]
+)
 def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path: Path, sizes: str) -> None:
     made = NsysBuilder()
     made.range(f"aten::mm, op_id = 9, sizes = {sizes}", 10, 90)
@@ -96,12 +109,17 @@ def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path: Path, sizes: str) -
     made.launch(20)
     made.launch(120)
     calls = estimate(read(made, tmp_path).ops)
-    assert sorted(call.macs or 0 for call in calls) == [0, 24] and any(call.macs is None for call in calls)
+    assert sorted(call.macs or 0 for call in calls) == [0, 24] and any(
+        call.macs is None for call in calls
+    )
 
 
 def pyprof(op: str, *shapes: tuple[int, ...]) -> str:
-    """As PyProf and DLProf's plugin name the range of a function: its tensors, and nothing of its other arguments."""
-    tensors = [{"name": "", "type": "tensor", "shape": shape, "dtype": "float32"} for shape in shapes]
+    """As PyProf and DLProf's plugin name the range of a function: its tensors, and nothing of its
+    other arguments."""
+    tensors = [
+        {"name": "", "type": "tensor", "shape": shape, "dtype": "float32"} for shape in shapes
+    ]
     return str({"mod": "torch.nn.functional", "op": op, "args": tensors})
 
 
@@ -122,10 +140,14 @@ def test_functions_of_pyprof_give_paper_where_the_next_one_tells_the_output(tmp_
     (op,) = found.ops
     assert op.layer == "torch.nn.functional.conv2d 8x3x32x32 6x3x5x5"
     assert totals(estimate(found.ops), ("forward",)).macs == prod((8, 6, 28, 28)) * prod((3, 5, 5))
-    assert [(kernel.layer, kernel.direction) for kernel in found.kernels] == [(op.layer, "forward"), (None, None)]
+    assert [(kernel.layer, kernel.direction) for kernel in found.kernels] == [
+        (op.layer, "forward"),
+        (None, None),
+    ]
 
 
 def test_a_convolution_of_pyprof_whose_output_nobody_tells_has_no_paper(tmp_path: Path) -> None:
-    found = read(pyprof_step((8, 6 * 28 * 28)), tmp_path)  # flattened: height and width are not known
+    # flattened: height and width are not known
+    found = read(pyprof_step((8, 6 * 28 * 28)), tmp_path)
     assert totals(estimate(found.ops), ("forward",)).macs == 0
     assert "stride" in str(found.ops[0].attributes["missed"])

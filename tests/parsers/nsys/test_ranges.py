@@ -1,4 +1,5 @@
-"""Ranges of an nsys export: their ends, threads, domains and names, and what is said of those that lack one of them."""
+"""Ranges of an nsys export: their ends, threads, domains and names, and what is said of those that
+lack one of them."""
 
 from __future__ import annotations
 
@@ -23,16 +24,28 @@ def table(builder: NsysBuilder, folder: Path) -> RangeTable:
         return load(database)
 
 
-def test_ranges_are_counted_by_kind_and_marks_have_no_end_that_could_be_missing(tmp_path: Path) -> None:
+def test_ranges_are_counted_by_kind_and_marks_have_no_end_that_could_be_missing(
+    tmp_path: Path,
+) -> None:
     builder = NsysBuilder()
     kinds = [(PUSH_POP, 5), (PUSH_POP, None), (START_END, None), (START_END, 9), (START_END, 9)]
-    for number, (kind, end) in enumerate([*kinds, *[(MARK, None)] * 4, (39, None), (75, None), (33, 5), (61, 5)]):
+    for number, (kind, end) in enumerate(
+        [*kinds, *[(MARK, None)] * 4, (39, None), (75, None), (33, 5), (61, 5)]
+    ):
         builder.range(f"r{number}", 0, end, eventType=kind)
     found = table(builder, tmp_path)
-    assert [found.kind.tolist().count(kind) for kind in (PUSH_POP, START_END, MARK, 39, 75)] == [2, 3, 4, 0, 0]
+    assert [found.kind.tolist().count(kind) for kind in (PUSH_POP, START_END, MARK, 39, 75)] == [
+        2,
+        3,
+        4,
+        0,
+        0,
+    ]
     assert found.unended() == 2
     report = read(builder, tmp_path)
-    assert gap(report, "range:duration") == "not_available: 2 of 9 ranges never ended in the capture"
+    assert (
+        gap(report, "range:duration") == "not_available: 2 of 9 ranges never ended in the capture"
+    )
 
 
 def test_the_largest_time_there_is_is_an_end_and_not_never(tmp_path: Path) -> None:
@@ -41,7 +54,10 @@ def test_the_largest_time_there_is_is_an_end_and_not_never(tmp_path: Path) -> No
     builder.range("long", 0, 2**63 - 2)
     builder.range("open", 0, None)
     ranges = list(read(builder, tmp_path).ranges)
-    assert [(r.name, r.duration_ns, r.depth) for r in ranges] == [("open", None, 0), ("long", 2**63 - 2, 1)]
+    assert [(r.name, r.duration_ns, r.depth) for r in ranges] == [
+        ("open", None, 0),
+        ("long", 2**63 - 2, 1),
+    ]
 
 
 def test_a_range_that_ends_before_it_begins_takes_no_time(tmp_path: Path) -> None:
@@ -71,7 +87,8 @@ def test_a_range_of_an_unknown_thread_is_listed_but_stands_on_no_stack(tmp_path:
 
 @pytest.mark.parametrize("thread", [0, 1, 2**24 - 1])
 def test_a_thread_is_the_low_24_bits_of_its_global_number(thread: int, tmp_path: Path) -> None:
-    """And what is left is its process: ranges of two processes with equal threads do not enclose each other."""
+    """And what is left is its process: ranges of two processes with equal threads do not enclose
+    each other."""
     builder = NsysBuilder()
     builder.range("outer", 0, 100, thread=thread)
     builder.range("other", 10, 50, pid=8, thread=thread)
@@ -92,13 +109,17 @@ def test_fields_of_names_follow_the_ranges_in_time_and_nobody_has_none(tmp_path:
     assert (found.names[:2], found.name.tolist()) == (["b:backward", "a:forward"], [1, 1, 0, 2, 3])
     said = {field: found.label_of(field) for field in ("layer", "direction", "step", "phase")}
     assert {field: values.tolist() for field, values in said.items()} == {
-        "layer": ["a", "a", "b", *[None] * 3], "direction": ["forward", "forward", "backward", *[None] * 3],
-        "step": [*[None] * 3, 5, None, None], "phase": [*[None] * 4, "data", None],
-    }  # fmt: skip
+        "layer": ["a", "a", "b", *[None] * 3],
+        "direction": ["forward", "forward", "backward", *[None] * 3],
+        "step": [*[None] * 3, 5, None, None],
+        "phase": [*[None] * 4, "data", None],
+    }
     assert {values[NOBODY] for values in said.values()} == {None}
 
 
-def test_a_domain_without_a_name_is_called_by_its_number_and_the_default_one_has_none(tmp_path: Path) -> None:
+def test_a_domain_without_a_name_is_called_by_its_number_and_the_default_one_has_none(
+    tmp_path: Path,
+) -> None:
     builder = NsysBuilder()
     for domain, name in ((3, "cuDNN"), (4, ""), (5, None)):
         builder.range(name, 0, None, eventType=75, domainId=domain)
@@ -106,7 +127,15 @@ def test_a_domain_without_a_name_is_called_by_its_number_and_the_default_one_has
         builder.range("call", at, at + 1, domainId=domain)
     builder.range("call", 9, 10, domainId=3, pid=8)
     ranges = list(read(builder, tmp_path).ranges)
-    assert [r.domain for r in ranges] == [None, None, "cuDNN", "domain 4", "domain 5", "domain 6", "domain 3"]
+    assert [r.domain for r in ranges] == [
+        None,
+        None,
+        "cuDNN",
+        "domain 4",
+        "domain 5",
+        "domain 6",
+        "domain 3",
+    ]
 
 
 def test_a_table_of_few_columns_leaves_the_rest_unknown(tmp_path: Path) -> None:
@@ -127,11 +156,18 @@ def test_ranges_are_put_together_from_pieces_of_any_size(
     monkeypatch.setattr(nsys_ranges, "CHUNK", size)
     ranges = list(read(training_step(NsysBuilder()), tmp_path).ranges)
     assert [(r.number, r.name, r.domain, r.start_ns, r.duration_ns, r.thread) for r in ranges] == [
-        (0, "perfctl:step:4", None, 0, 1000, 7), (1, "perfctl:phase:forward", None, 10, 390, 7),
-        (2, "conv1:forward", None, 20, 80, 7), (3, "cudnnConvolutionForward", "cudnn", 30, 60, 7),
-        (4, "perfctl:phase:backward", None, 450, 450, 7), (5, "conv1:backward", None, 500, 100, 8),
-    ]  # fmt: skip
+        (0, "perfctl:step:4", None, 0, 1000, 7),
+        (1, "perfctl:phase:forward", None, 10, 390, 7),
+        (2, "conv1:forward", None, 20, 80, 7),
+        (3, "cudnnConvolutionForward", "cudnn", 30, 60, 7),
+        (4, "perfctl:phase:backward", None, 450, 450, 7),
+        (5, "conv1:backward", None, 500, 100, 8),
+    ]
     assert [(r.depth, r.parent, r.step, r.phase, r.layer, r.direction) for r in ranges] == [
-        (0, None, 4, None, None, None), (1, 0, 4, "forward", None, None), (2, 1, 4, "forward", "conv1", "forward"),
-        (3, 2, 4, "forward", None, None), (1, 0, 4, "backward", None, None), (0, None, 4, "backward", "conv1", "backward"),
-    ]  # fmt: skip
+        (0, None, 4, None, None, None),
+        (1, 0, 4, "forward", None, None),
+        (2, 1, 4, "forward", "conv1", "forward"),
+        (3, 2, 4, "forward", None, None),
+        (1, 0, 4, "backward", None, None),
+        (0, None, 4, "backward", "conv1", "backward"),
+    ]

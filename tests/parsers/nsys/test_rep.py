@@ -1,4 +1,5 @@
-"""Reports that nsys keeps for itself: read through whichever nsys is installed, or refused with the version to install."""
+"""Reports that nsys keeps for itself: read through whichever nsys is installed, or refused with the
+version to install."""
 
 from __future__ import annotations
 
@@ -27,21 +28,34 @@ def export_of(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "head", "taken"),
     [
-        ("a.dat", b"x" * 36 + STREAM_WORDS, True), ("a.dat", b"x" * 37 + STREAM_WORDS, False),
-        ("a.dat", MAGIC, True), ("a.dat", b"x" + MAGIC, False), ("a.sqlite", b"\x01", False),
-        ("a.QDREP", b"\x01", True), ("a.qdstrm", b"\x01", True), ("a.nsys-rep", b"", False),
-        ("a.nsys-rep", b"SQLite format 3\0", False), ("a.nsys-rep", b"version https://git-lfs.github.com/spec/v1\n", False),
-        ("a.dat", STREAM, True), ("a.dat", b"\x01", False),
+        ("a.dat", b"x" * 36 + STREAM_WORDS, True),
+        ("a.dat", b"x" * 37 + STREAM_WORDS, False),
+        ("a.dat", MAGIC, True),
+        ("a.dat", b"x" + MAGIC, False),
+        ("a.sqlite", b"\x01", False),
+        ("a.QDREP", b"\x01", True),
+        ("a.qdstrm", b"\x01", True),
+        ("a.nsys-rep", b"", False),
+        ("a.nsys-rep", b"SQLite format 3\0", False),
+        ("a.nsys-rep", b"version https://git-lfs.github.com/spec/v1\n", False),
+        ("a.dat", STREAM, True),
+        ("a.dat", b"\x01", False),
     ],
-)  # fmt: skip
-def test_the_first_64_bytes_or_the_suffix_say_what_it_is(tmp_path: Path, name: str, head: bytes, taken: bool) -> None:
+)
+def test_the_first_64_bytes_or_the_suffix_say_what_it_is(
+    tmp_path: Path, name: str, head: bytes, taken: bool
+) -> None:
     path = tmp_path / name
     path.write_bytes(head)
     parser = sniff(path)
-    assert (parser is not None and parser.name == "nsys report") == nsys_rep.sniff(path, head) == taken
+    assert (
+        (parser is not None and parser.name == "nsys report") == nsys_rep.sniff(path, head) == taken
+    )
 
 
-def test_a_failed_export_is_refused_though_it_left_a_database(report: Path, fake_nsys: Path, temporary: Path) -> None:
+def test_a_failed_export_is_refused_though_it_left_a_database(
+    report: Path, fake_nsys: Path, temporary: Path
+) -> None:
     said = "Exportation error: Section Table Reference magic number mismatch."
     install(fake_nsys, f'echo x > "$5"; echo "{said}"; exit 1\n')
     with pytest.raises(ReportError, match="magic number mismatch"):
@@ -49,15 +63,22 @@ def test_a_failed_export_is_refused_though_it_left_a_database(report: Path, fake
     assert list(temporary.iterdir()) == []
 
 
-def test_the_whole_command_and_the_records(tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path) -> None:
+def test_the_whole_command_and_the_records(
+    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
+) -> None:
     export = export_of(tmp_path)
     install(fake_nsys, f'printf "%s\\n" "$@" > {tmp_path}/argv; cp {export} "$5"\n')
     before = sorted(report.parent.iterdir())
     found = nsys_rep.parse(report)
     (folder,) = temporary.iterdir()
     assert (tmp_path / "argv").read_text().split("\n")[:-1] == [
-        "export", "--type", "sqlite", "--output", f"{folder}/report.sqlite", f"{folder}/report.nsys-rep",
-    ]  # fmt: skip
+        "export",
+        "--type",
+        "sqlite",
+        "--output",
+        f"{folder}/report.sqlite",
+        f"{folder}/report.nsys-rep",
+    ]
     assert found.path == report
     assert found.tool == "nsys"
     assert found.form == "nsys report, exported: nsys SQLite, schema 3.11.1"
@@ -93,21 +114,35 @@ def test_what_is_wrong_with_the_export_is_said_of_the_report(
 
 
 @pytest.mark.parametrize("place", ["bin", "bin/host-linux-x64", "opt/host-linux-x64"])
-def test_a_stream_is_imported_first(tmp_path: Path, fake_nsys: Path, temporary: Path, place: str) -> None:
-    """By the importer on the PATH, beside nsys, or in the installation that a link to nsys leads to."""
+def test_a_stream_is_imported_first(
+    tmp_path: Path, fake_nsys: Path, temporary: Path, place: str
+) -> None:
+    """By the importer on the PATH, beside nsys, or in the installation that a link to nsys
+    leads to."""
     export = export_of(tmp_path)
-    for folder in (tmp_path / "opt/target/bin", tmp_path / place, fake_nsys / "host-linux-a/QdstrmImporter"):
+    for folder in (
+        tmp_path / "opt/target/bin",
+        tmp_path / place,
+        fake_nsys / "host-linux-a/QdstrmImporter",
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     install(tmp_path / "opt/target/bin", f'cp {export} "$5"\n')
     (fake_nsys / "nsys").symlink_to(tmp_path / "opt/target/bin/nsys")
-    install(tmp_path / place, f'printf "%s\\n" "$@" > {tmp_path}/argv; echo report > "$4"\n', "QdstrmImporter")
+    install(
+        tmp_path / place,
+        f'printf "%s\\n" "$@" > {tmp_path}/argv; echo report > "$4"\n',
+        "QdstrmImporter",
+    )
     path = tmp_path / "a.qdstrm"
     path.write_bytes(STREAM)
     found = nsys_rep.parse(path)
     (folder,) = temporary.iterdir()
     assert (tmp_path / "argv").read_text().split("\n")[:-1] == [
-        "--input-file", f"{folder}/stream.qdstrm", "--output-file", f"{folder}/report.nsys-rep",
-    ]  # fmt: skip
+        "--input-file",
+        f"{folder}/stream.qdstrm",
+        "--output-file",
+        f"{folder}/report.nsys-rep",
+    ]
     assert found.form.startswith("nsys stream, exported: nsys SQLite")
     assert len(list(found.kernels)) == 5
 
@@ -124,7 +159,9 @@ def test_the_tool_works_in_the_private_folder_and_is_told_nothing(
     del found
 
 
-def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path: Path, fake_nsys: Path, temporary: Path) -> None:
+def test_a_report_that_is_gone_is_named_with_what_to_check(
+    tmp_path: Path, fake_nsys: Path, temporary: Path
+) -> None:
     install(fake_nsys, "exit 0\n")
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(tmp_path / "gone.nsys-rep")
@@ -133,7 +170,9 @@ def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path: Path, fake_
     assert list(temporary.iterdir()) == []
 
 
-def test_an_export_that_is_interrupted_leaves_nothing(report: Path, fake_nsys: Path, temporary: Path) -> None:
+def test_an_export_that_is_interrupted_leaves_nothing(
+    report: Path, fake_nsys: Path, temporary: Path
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -150,10 +189,12 @@ def test_an_export_that_is_interrupted_leaves_nothing(report: Path, fake_nsys: P
 @pytest.mark.parametrize(
     ("name", "head", "is_stream"),
     [
-        ("a.qdstrm", STREAM, True), ("a.QDSTRM", b"\x01", True), ("a.dat", b"x" * 36 + STREAM_WORDS, True),
+        ("a.qdstrm", STREAM, True),
+        ("a.QDSTRM", b"\x01", True),
+        ("a.dat", b"x" * 36 + STREAM_WORDS, True),
         ("a.dat", b"x" * 37 + STREAM_WORDS, False),
     ],
-)  # fmt: skip
+)
 def test_a_stream_without_an_importer_says_what_is_missing(
     tmp_path: Path, fake_nsys: Path, temporary: Path, name: str, head: bytes, is_stream: bool
 ) -> None:
@@ -195,7 +236,9 @@ def _runs(process: int) -> bool:
 @pytest.mark.parametrize(
     "rest", [b"", bytes(5000), random.Random(5).randbytes(5000)], ids=["nothing", "zeros", "noise"]
 )
-def test_the_installed_nsys_refuses_damage_in_one_sentence(tmp_path: Path, temporary: Path, rest: bytes) -> None:
+def test_the_installed_nsys_refuses_damage_in_one_sentence(
+    tmp_path: Path, temporary: Path, rest: bytes
+) -> None:
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
     path = tmp_path / "cut.nsys-rep"

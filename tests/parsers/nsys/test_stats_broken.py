@@ -1,4 +1,5 @@
-"""Damaged nsys stats output gives right rows or a ReportError; what is written in any dialect is read back."""
+"""Damaged nsys stats output gives right rows or a ReportError; what is written in any dialect is
+read back."""
 
 from __future__ import annotations
 
@@ -14,12 +15,25 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError
 from perfctl.parsers.nsys import stats
 from tests.parsers.cuts import cuts
-from tests.parsers.nsys_stats_writer import box_table, column_table, csv_table, header, processing, titled
+from tests.parsers.nsys_stats_writer import (
+    box_table,
+    column_table,
+    csv_table,
+    header,
+    processing,
+    titled,
+)
 
 SUM = header("Instances", "Name")
-NAMES = ["void gemm<float, (int)128>(const float *, float *)", "relu_kernel(int)", "[CUDA memset]", "cudaFree(void *)"]
+NAMES = [
+    "void gemm<float, (int)128>(const float *, float *)",
+    "relu_kernel(int)",
+    "[CUDA memset]",
+    "cudaFree(void *)",
+]
 ROWS = [
-    [f"{10 + at}.5", str(1000 + at), str(at + 1), "5.5", "5.5", "5", "6", "0.1", name] for at, name in enumerate(NAMES)
+    [f"{10 + at}.5", str(1000 + at), str(at + 1), "5.5", "5.5", "5", "6", "0.1", name]
+    for at, name in enumerate(NAMES)
 ]
 TABLES = {"csv": csv_table, "column": column_table, "box": box_table}
 
@@ -38,7 +52,8 @@ def test_every_cut_gives_right_rows_or_an_error(tmp_path: Path, form: str) -> No
         except ReportError:
             continue
         found = list(report.operations)
-        if found and found[-1].name != whole[len(found) - 1].name:  # all figures are there, and the name's beginning
+        # all figures are there, and the name's beginning
+        if found and found[-1].name != whole[len(found) - 1].name:
             assert whole[len(found) - 1].name.startswith(found[-1].name)
             assert ("operation.name", "ambiguous") in {gap[:2] for gap in report.gaps}
             found[-1] = found[-1]._replace(name=whole[len(found) - 1].name)
@@ -46,7 +61,15 @@ def test_every_cut_gives_right_rows_or_an_error(tmp_path: Path, form: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["\n", "x", "Processing [a] with [gpukernsum.py]... \n", ",".join(SUM)[:30], "\0\0\n", "-- --\n"]
+    "text",
+    [
+        "\n",
+        "x",
+        "Processing [a] with [gpukernsum.py]... \n",
+        ",".join(SUM)[:30],
+        "\0\0\n",
+        "-- --\n",
+    ],
 )
 def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "stats.csv"
@@ -123,13 +146,33 @@ def test_damage_in_the_middle_ends_in_records_or_a_report_error(
 REPORTS = {
     "cuda_gpu_kern_sum": ("gpukernsum", "CUDA Kernel Statistics", "Instances", "Name", "device"),
     "cuda_gpu_mem_time_sum": (
-        "gpumemtimesum", "CUDA Memory Operation Statistics (by time)", "Count", "Operation", "device",
+        "gpumemtimesum",
+        "CUDA Memory Operation Statistics (by time)",
+        "Count",
+        "Operation",
+        "device",
     ),
     "cuda_api_sum": ("cudaapisum", "CUDA API Statistics", "Num Calls", "Name", "cpu"),
     "osrt_sum": ("osrtsum", "Operating System Runtime API Statistics", "Num Calls", "Name", "cpu"),
-    "nvtx_pushpop_sum": ("nvtxppsum", "NVTX Push-Pop Range Statistics", "Instances", "Range", "cpu"),
-}  # fmt: skip
-DIALECTS = ["csv new", "csv old", "column new", "column old", "box new", "executing", "2019", "2020", "2021"]
+    "nvtx_pushpop_sum": (
+        "nvtxppsum",
+        "NVTX Push-Pop Range Statistics",
+        "Instances",
+        "Range",
+        "cpu",
+    ),
+}
+DIALECTS = [
+    "csv new",
+    "csv old",
+    "column new",
+    "column old",
+    "box new",
+    "executing",
+    "2019",
+    "2020",
+    "2021",
+]
 
 
 def number(tenths: int, locale: str, *, whole: bool) -> str:
@@ -149,7 +192,13 @@ def write(report: str, rows: list[Figures], dialect: str, locale: str) -> str:
     cells = []
     for label, total, calls, average in rows:
         mean, least = number(average, locale, whole=False), number(total * 10, locale, whole=True)
-        by_name = {"Med (ns)": mean, "StdDev (ns)": mean, "Average": mean, "Average (ns)": mean, "Avg (ns)": mean}
+        by_name = {
+            "Med (ns)": mean,
+            "StdDev (ns)": mean,
+            "Average": mean,
+            "Average (ns)": mean,
+            "Avg (ns)": mean,
+        }
         by_name |= {head[0]: number(5, locale, whole=False), head[1]: least, name: label}
         by_name[count] = number(calls * 10, locale, whole=True)
         cells.append([by_name.get(column, least) for column in head])
@@ -186,8 +235,12 @@ one_table = st.tuples(st.sampled_from(sorted(REPORTS)), some)
 def test_what_is_written_in_a_dialect_is_read_back(
     tables: list[tuple[str, list[Figures]]], dialect: str, locale: str, encoding: str, line_end: str
 ) -> None:
-    locale = "C" if dialect.startswith("csv") else locale  # nsys groups and localises on the console only
-    text = "".join(write(report, [("anchor", 1, 1, 12_345_678_9), *rows], dialect, locale) for report, rows in tables)
+    # nsys groups and localises on the console only
+    locale = "C" if dialect.startswith("csv") else locale
+    text = "".join(
+        write(report, [("anchor", 1, 1, 12_345_678_9), *rows], dialect, locale)
+        for report, rows in tables
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stats.txt"
         with path.open("w", encoding=encoding, newline="") as file:
@@ -198,8 +251,12 @@ def test_what_is_written_in_a_dialect_is_read_back(
     for report, rows in tables:
         for name, total, calls, _ in [("anchor", 1, 1, 0), *rows]:
             device = REPORTS[report][4] == "device"
-            expected.append((name, report, calls, None if device else total, total if device else None))
-    assert [(one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in found.operations] == expected
+            expected.append(
+                (name, report, calls, None if device else total, total if device else None)
+            )
+    assert [
+        (one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in found.operations
+    ] == expected
     averages = {one.name: one.value for one in found.summaries if one.name.endswith(":Avg")}
     for report, rows in tables:
         for name, _, _, average in rows:
@@ -207,18 +264,30 @@ def test_what_is_written_in_a_dialect_is_read_back(
             assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)
 
 
-def test_a_titled_table_without_the_line_that_others_have_says_that_lines_may_be_lost(tmp_path: Path) -> None:
+def test_a_titled_table_without_the_line_that_others_have_says_that_lines_may_be_lost(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "stats.txt"
     table = column_table(SUM, ROWS)
-    parts = [processing("cuda_api_sum"), titled("CUDA API Summary", "cuda_api_sum") + table,
-             processing("cuda_gpu_kern_sum"), titled("CUDA GPU Kernel Summary", "cuda_gpu_kern_sum") + table]  # fmt: skip
+    parts = [
+        processing("cuda_api_sum"),
+        titled("CUDA API Summary", "cuda_api_sum") + table,
+        processing("cuda_gpu_kern_sum"),
+        titled("CUDA GPU Kernel Summary", "cuda_gpu_kern_sum") + table,
+    ]
     lost = "no line 'Processing ...' stands before cuda_gpu_kern_sum"
-    for kept, is_said in ((parts, False), ([*parts[:2], parts[3]], True), ([parts[1], parts[3]], False)):
+    for kept, is_said in (
+        (parts, False),
+        ([*parts[:2], parts[3]], True),
+        ([parts[1], parts[3]], False),
+    ):
         path.write_text("".join(kept))
         assert any(lost in gap.reason for gap in stats.parse(path).gaps) is is_said
 
 
-def test_a_row_that_took_longer_than_the_one_above_it_is_not_where_nsys_puts_it(tmp_path: Path) -> None:
+def test_a_row_that_took_longer_than_the_one_above_it_is_not_where_nsys_puts_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "stats.csv"
     down = [
         ["50.0", str(total), "1", *[str(total)] * 4, "0.0", name]
@@ -228,50 +297,118 @@ def test_a_row_that_took_longer_than_the_one_above_it_is_not_where_nsys_puts_it(
     for name, rows in {"down": down, "up": down[::-1]}.items():
         path.write_text(processing("cuda_api_sum") + csv_table(SUM, rows))
         said[name] = " ".join(one.text for one in stats.parse(path).diagnostics)
-    assert "cudaFree: it took longer than the row above it" in said["up"] and "longer than" not in said["down"]
+    assert (
+        "cudaFree: it took longer than the row above it" in said["up"]
+        and "longer than" not in said["down"]
+    )
 
 
 @pytest.mark.parametrize(
     "report, name, columns, said",
-    [("osrt_sum", "cuInit", SUM, "this is no function of the operating system"),
-     ("osrt_sum", "cuserid", SUM, None),
-     ("cuda_gpu_kern_sum", "void gemm<float, (int)128>(const float *, int, int, int*)", SUM, None),
-     ("cuda_gpu_kern_sum", "[CUDA memcpy Host-to-Device]", SUM, "this is an operation on memory: rows before it, or the title"),
-     ("cuda_gpu_mem_time_sum", "gemm(int)", SUM, "this is a kernel: rows before it, or the title"),
-     ("cuda_gpu_mem_time_sum", "[CUDA memcpy HtoD]", SUM, None),
-     ("cuda_gpu_kern_sum", "void gemm(Op)0, int const*>, unsigned int, int*)", SUM, "a bracket in its name has no other one"),
-     ("cuda_gpu_kern_sum", "void gemm(Op)0, int const*>, unsigned int, int*...", SUM, None),
-     ("osrt_sum", "poll", [column.replace("Avg", "AAvg") for column in SUM], "none with the average")],
-)  # fmt: skip
+    [
+        ("osrt_sum", "cuInit", SUM, "this is no function of the operating system"),
+        ("osrt_sum", "cuserid", SUM, None),
+        (
+            "cuda_gpu_kern_sum",
+            "void gemm<float, (int)128>(const float *, int, int, int*)",
+            SUM,
+            None,
+        ),
+        (
+            "cuda_gpu_kern_sum",
+            "[CUDA memcpy Host-to-Device]",
+            SUM,
+            "this is an operation on memory: rows before it, or the title",
+        ),
+        (
+            "cuda_gpu_mem_time_sum",
+            "gemm(int)",
+            SUM,
+            "this is a kernel: rows before it, or the title",
+        ),
+        ("cuda_gpu_mem_time_sum", "[CUDA memcpy HtoD]", SUM, None),
+        (
+            "cuda_gpu_kern_sum",
+            "void gemm(Op)0, int const*>, unsigned int, int*)",
+            SUM,
+            "a bracket in its name has no other one",
+        ),
+        ("cuda_gpu_kern_sum", "void gemm(Op)0, int const*>, unsigned int, int*...", SUM, None),
+        (
+            "osrt_sum",
+            "poll",
+            [column.replace("Avg", "AAvg") for column in SUM],
+            "none with the average",
+        ),
+    ],
+)
 def test_what_a_table_of_this_report_cannot_hold_is_said(
     tmp_path: Path, report: str, name: str, columns: list[str], said: str | None
 ) -> None:
     path = tmp_path / "stats.csv"
-    path.write_text(processing(report) + csv_table(columns, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", name]]))
+    path.write_text(
+        processing(report)
+        + csv_table(columns, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", name]])
+    )
     told = " ".join(one.text for one in stats.parse(path).diagnostics)
     assert said in told if said else "contradict" not in told
 
 
 @pytest.mark.parametrize(
     "unit, total, count, name, said",
-    [("KiB", "491,520.000", "60", "[CUDA memcpy HtoD]", None),
-     ("bytes", "503,316,480", "60", "[CUDA memcpy HtoD]", None),
-     ("GiB", "491,520.000", "60", "[CUDA memcpy HtoD]", "the unit of its sizes is none that nsys prints"),
-     ("KiB", "491,520,000.000", "60", "[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]: 5.03e+11 B in 7.89e+06 ns, which no memory can"),
-     ("KiB", "491,520.000", "61", "[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]: 60 by time, but 61 by size"),
-     ("KiB", "491,520.000", "60", "[CUDA memcpy DtoH]", "[CUDA memcpy HtoD]: it is in one of the sums of copies")],
-)  # fmt: skip
+    [
+        ("KiB", "491,520.000", "60", "[CUDA memcpy HtoD]", None),
+        ("bytes", "503,316,480", "60", "[CUDA memcpy HtoD]", None),
+        (
+            "GiB",
+            "491,520.000",
+            "60",
+            "[CUDA memcpy HtoD]",
+            "the unit of its sizes is none that nsys prints",
+        ),
+        (
+            "KiB",
+            "491,520,000.000",
+            "60",
+            "[CUDA memcpy HtoD]",
+            "[CUDA memcpy HtoD]: 5.03e+11 B in 7.89e+06 ns, which no memory can",
+        ),
+        (
+            "KiB",
+            "491,520.000",
+            "61",
+            "[CUDA memcpy HtoD]",
+            "[CUDA memcpy HtoD]: 60 by time, but 61 by size",
+        ),
+        (
+            "KiB",
+            "491,520.000",
+            "60",
+            "[CUDA memcpy DtoH]",
+            "[CUDA memcpy HtoD]: it is in one of the sums of copies",
+        ),
+    ],
+)
 def test_sums_of_copies_by_time_and_by_size_have_to_agree(
     tmp_path: Path, unit: str, total: str, count: str, name: str, said: str | None
 ) -> None:
     """nsys of 2020: 480 MiB in 7.89 ms, which is 64 GB/s."""
     path = tmp_path / "stats.txt"
     by_time = ["100.0", "7,891,763", "60", "131,529.4", "65,920", "194,239", "[CUDA memcpy HtoD]"]
-    heads = ["Time(%)", "Total Time (ns)", "Operations", "Average", "Minimum", "Maximum", "Operation"]
+    heads = [
+        "Time(%)",
+        "Total Time (ns)",
+        "Operations",
+        "Average",
+        "Minimum",
+        "Maximum",
+        "Operation",
+    ]
     figures = [total, count, *[f"{float(total.replace(',', '')) / int(count):,.3f}"] * 3, name]
     path.write_text(
         f"CUDA Memory Operation Statistics (by time):\n\n{column_table(heads, [by_time])}\n\n"
-        f"CUDA Memory Operation Statistics (by size in {unit}):\n\n{column_table(['Total', *heads[2:]], [figures])}"
+        f"CUDA Memory Operation Statistics (by size in {unit}):\n\n"
+        f"{column_table(['Total', *heads[2:]], [figures])}"
     )
     told = " ".join(one.text for one in stats.parse(path).diagnostics)
     assert said in told if said else "contradict" not in told
@@ -288,7 +425,12 @@ def test_default_reports_between_others_that_are_not_there_are_named(tmp_path: P
         "cuda_gpu_mem_size_sum",
         "openmp_sum",
     ]
-    names += ["opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum"]
+    names += [
+        "opengl_khr_range_sum",
+        "opengl_khr_gpu_range_sum",
+        "vulkan_marker_sum",
+        "vulkan_gpu_marker_sum",
+    ]
     row = ["100.0", "5", "1", "5", "5", "5", "5", "0.0", "poll"]
     parts = {
         name: processing(name)
@@ -304,7 +446,9 @@ def test_default_reports_between_others_that_are_not_there_are_named(tmp_path: P
     ):
         path.write_text("".join(part for name, part in parts.items() if name not in left_out))
         reasons = " ".join(gap.reason for gap in stats.parse(path).gaps)
-        assert ("between others that are there: cuda_gpu_kern_sum, openmp_sum." in reasons) is is_said
+        assert (
+            "between others that are there: cuda_gpu_kern_sum, openmp_sum." in reasons
+        ) is is_said
         assert ("between others" in reasons) is is_said
 
 
@@ -314,26 +458,50 @@ def test_tables_in_different_units_of_time_contradict_each_other(tmp_path: Path)
     kernels = processing("cuda_gpu_kern_sum") + csv_table(SUM, [[*row, "gemm(int)"]])
     for unit, is_said in (("ns", False), ("ms", True)):
         columns = [column.replace("(ns)", f"({unit})") for column in SUM]
-        path.write_text(kernels + "\n" + processing("osrt_sum") + csv_table(columns, [[*row, "poll"]]))
+        path.write_text(
+            kernels + "\n" + processing("osrt_sum") + csv_table(columns, [[*row, "poll"]])
+        )
         told = " ".join(one.text for one in stats.parse(path).diagnostics)
         assert ("times are not in one unit in cuda_gpu_kern_sum, osrt_sum" in told) is is_said
 
 
 def test_a_figure_that_lost_its_last_decimal_is_said(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
-    columns = ["Total (MB)", "Count", "Avg (MB)", "Med (MB)", "Min (MB)", "Max (MB)", "StdDev (MB)", "Operation"]
+    columns = [
+        "Total (MB)",
+        "Count",
+        "Avg (MB)",
+        "Med (MB)",
+        "Min (MB)",
+        "Max (MB)",
+        "StdDev (MB)",
+        "Operation",
+    ]
     rows = [
-        ["13627.435", "294", "46.352", "26.214", "0.010", "104.858", "42.643", "[CUDA memcpy HtoD]"],
+        [
+            "13627.435",
+            "294",
+            "46.352",
+            "26.214",
+            "0.010",
+            "104.858",
+            "42.643",
+            "[CUDA memcpy HtoD]",
+        ],
         ["12.345", "1", "12.345", "12.345", "12.345", "12.345", "0.000", "[CUDA memcpy DtoH]"],
     ]
     for total, is_said in (("13627.435", False), ("13627.43", True)):
         rows[0][0] = total
         path.write_text(processing("cuda_gpu_mem_size_sum") + csv_table(columns, rows))
         told = " ".join(one.text for one in stats.parse(path).diagnostics)
-        assert ("figures in the column Total have different numbers of decimals (2, 3)" in told) is is_said
+        assert (
+            "figures in the column Total have different numbers of decimals (2, 3)" in told
+        ) is is_said
 
 
-def test_a_table_that_no_line_names_beside_named_ones_says_that_lines_may_be_lost(tmp_path: Path) -> None:
+def test_a_table_that_no_line_names_beside_named_ones_says_that_lines_may_be_lost(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "stats.csv"
     table = csv_table(SUM, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", "poll"]])
     kernels = csv_table(SUM, [["100.0", "7", "1", "7", "7", "7", "7", "0.0", "gemm(int)"]])

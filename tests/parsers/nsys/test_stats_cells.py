@@ -6,7 +6,14 @@ import pytest
 
 from perfctl.parsers.nsys import stats_rows
 from perfctl.parsers.nsys.stats_columns import Column, columns_of
-from perfctl.parsers.nsys.stats_tables import BoxTable, ColumnTable, CsvTable, TsvTable, box_spans, ruler_spans
+from perfctl.parsers.nsys.stats_tables import (
+    BoxTable,
+    ColumnTable,
+    CsvTable,
+    TsvTable,
+    box_spans,
+    ruler_spans,
+)
 from perfctl.parsers.text.numbers import DecimalStyle, Unit
 from perfctl.records.report import Copy, Kernel, Operation, Range
 
@@ -16,7 +23,8 @@ LARGEST = 2**63 - 1
 
 
 def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
-    """A row whose columns have these labels; "__" is a blank, and a unit may follow after "_in_"."""
+    """A row whose columns have these labels; "__" is a blank, and a unit may follow
+    after "_in_"."""
     units = {"ms": MS, "ns": NS, "MB": MB, "byte": Unit("byte", 1)}
     columns = []
     for name in cells:
@@ -28,11 +36,17 @@ def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
-        ("-- --", ((0, 2), (3, 5))), (" ---  --", ((1, 4), (6, 8))), ("--", ()), ("- --", ()), ("  -- --", ()), ("-- -- x", ()),
+        ("-- --", ((0, 2), (3, 5))),
+        (" ---  --", ((1, 4), (6, 8))),
+        ("--", ()),
+        ("- --", ()),
+        ("  -- --", ()),
+        ("-- -- x", ()),
         ("", ()),
-        ("-" * 9_999 + " " + "-" * 10_000, ((0, 9_999), (10_000, 20_000))), ("-" * 10_000 + " " + "-" * 10_000, ()),
+        ("-" * 9_999 + " " + "-" * 10_000, ((0, 9_999), (10_000, 20_000))),
+        ("-" * 10_000 + " " + "-" * 10_000, ()),
     ],
-)  # fmt: skip
+)
 def test_a_ruler_gives_the_columns(text: str, spans: tuple[tuple[int, int], ...]) -> None:
     assert ruler_spans(text) == spans
 
@@ -65,15 +79,24 @@ def taken(
         (['50.0,7,1,"a "b" c"\n'], [["50.0", "7", "1", 'a "b" c']], 0),
         (['"50.0","7","1","a, b"\n'], [["50.0", "7", "1", "a, b"]], 0),
         (["50.0,7,1,a\n", "goes on\n"], [["50.0", "7", "1", "a\ngoes on"]], 0),
-        (["50.0,x,1,a\n"], [], 1), (["50.0,7,a\n"], [], 1), (["50.0,None,,a\n"], [["50.0", "None", "", "a"]], 0),
-        (["50.0,1.234,56…,a\n"], [["50.0", "1.234", "56…", "a"]], 0), (["1e3,0x1f,-7%,a\n"], [["1e3", "0x1f", "-7%", "a"]], 0),
-        # The file ends within the last row: a name with an open bracket or quote has been cut, another may have been.
-        (["50.0,7,1,a\n", "50.0,7,1,f(int"], [["50.0", "7", "1", "a"]], 1), (["50.0,7,1,f(int)"], [["50.0", "7", "1", "f(int)"]], 0),
-        (["50.0,7,1,f[3"], [], 1), (['50.0,7,1,a"b'], [], 1), (["50.0,7,1,"], [], 1),
+        (["50.0,x,1,a\n"], [], 1),
+        (["50.0,7,a\n"], [], 1),
+        (["50.0,None,,a\n"], [["50.0", "None", "", "a"]], 0),
+        (["50.0,1.234,56…,a\n"], [["50.0", "1.234", "56…", "a"]], 0),
+        (["1e3,0x1f,-7%,a\n"], [["1e3", "0x1f", "-7%", "a"]], 0),
+        # The file ends within the last row: a name with an open bracket or quote has been cut,
+        # another may have been.
+        (["50.0,7,1,a\n", "50.0,7,1,f(int"], [["50.0", "7", "1", "a"]], 1),
+        (["50.0,7,1,f(int)"], [["50.0", "7", "1", "f(int)"]], 0),
+        (["50.0,7,1,f[3"], [], 1),
+        (['50.0,7,1,a"b'], [], 1),
+        (["50.0,7,1,"], [], 1),
         (["50.0,7,1,f(in…"], [["50.0", "7", "1", "f(in…"]], 0),
     ],
-)  # fmt: skip
-def test_csv_written_by_hand_is_read_by_its_figures(lines: list[str], rows: list[list[str]], broken: int) -> None:
+)
+def test_csv_written_by_hand_is_read_by_its_figures(
+    lines: list[str], rows: list[list[str]], broken: int
+) -> None:
     assert taken(CsvTable(), *lines) == (rows, broken)
 
 
@@ -81,7 +104,10 @@ def test_tabs_part_cells_and_the_last_keeps_its_own() -> None:
     assert TsvTable.header_cells("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
     assert TsvTable.header_cells("a\tb\tc") == []
     assert CsvTable.header_cells(SUM) == SUM.split(",")
-    assert taken(TsvTable(), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n") == ([["50.0", "7", "1", "a\tb\n50.0\t7"]], 0)
+    assert taken(TsvTable(), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n") == (
+        [["50.0", "7", "1", "a\tb\n50.0\t7"]],
+        0,
+    )
 
 
 def test_a_column_may_be_wider_than_its_ruler_and_its_end_may_be_cut_off() -> None:
@@ -102,7 +128,13 @@ def test_a_row_that_does_not_stand_under_its_ruler_is_split_at_its_blanks() -> N
 def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
     ruler = "+------+---+---+------+"
     table = BoxTable(box_spans(ruler), ruler)
-    lines = [ruler, "| 50.0 | 7 | 1 | name |", "| 50.0 | 7 | 1 |name |", "| 50.0 | x | 1 | name |", ruler]
+    lines = [
+        ruler,
+        "| 50.0 | 7 | 1 | name |",
+        "| 50.0 | 7 | 1 |name |",
+        "| 50.0 | x | 1 | name |",
+        ruler,
+    ]
     assert taken(table, *(text + "\n" for text in lines), report="cuda_gpu_kern_sum") == (
         [["50.0", "7", "1", "name"]],
         2,
@@ -112,12 +144,22 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
 @pytest.mark.parametrize(
     ("text", "unit", "style", "expected"),
     [
-        ("7", NS, UNDECIDED, 7), ("1.5", MS, POINT, 1_500_000), ("1,5", MS, COMMA, 1_500_000), ("1.234", NS, UNDECIDED, None),
-        ("0", MS, POINT, 0), ("0.000", MS, POINT, None), ("0.000", NS, POINT, 0), ("0.001", MS, POINT, 1_000), ("", NS, POINT, None),
-        ("None", NS, POINT, None), ("x", NS, POINT, None), ("7", None, POINT, 7), ("2", MB, POINT, 2_000_000),
+        ("7", NS, UNDECIDED, 7),
+        ("1.5", MS, POINT, 1_500_000),
+        ("1,5", MS, COMMA, 1_500_000),
+        ("1.234", NS, UNDECIDED, None),
+        ("0", MS, POINT, 0),
+        ("0.000", MS, POINT, None),
+        ("0.000", NS, POINT, 0),
+        ("0.001", MS, POINT, 1_000),
+        ("", NS, POINT, None),
+        ("None", NS, POINT, None),
+        ("x", NS, POINT, None),
+        ("7", None, POINT, 7),
+        ("2", MB, POINT, 2_000_000),
         ("9" * 18, NS, UNDECIDED, 10**18 - 1),
     ],
-)  # fmt: skip
+)
 def test_a_figure_is_brought_to_base_units_or_not_known(
     text: str, unit: Unit | None, style: DecimalStyle, expected: float | None
 ) -> None:
@@ -125,15 +167,30 @@ def test_a_figure_is_brought_to_base_units_or_not_known(
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(None, None), (1.4, 1), (-1.6, -2), (LARGEST - 1, LARGEST - 1), (LARGEST, None), (1e300, None),
-     (-LARGEST, None)]
-)  # fmt: skip
+    ("value", "expected"),
+    [
+        (None, None),
+        (1.4, 1),
+        (-1.6, -2),
+        (LARGEST - 1, LARGEST - 1),
+        (LARGEST, None),
+        (1e300, None),
+        (-LARGEST, None),
+    ],
+)
 def test_a_whole_number_fits_64_bits(value: float | None, expected: int | None) -> None:
     assert stats_rows.whole(value) == expected
 
 
 def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
-    sizes = {"0.12": None, "0.123": 123_000, "12.345": 12_345_000, "012": None, "100": 100_000_000, "0.001": None}
+    sizes = {
+        "0.12": None,
+        "0.123": 123_000,
+        "12.345": 12_345_000,
+        "012": None,
+        "100": 100_000_000,
+        "0.001": None,
+    }
     assert {text: row(Bytes_in_MB=text).size("Bytes") for text in sizes} == sizes
     assert row(Bytes_in_byte="4").size("Bytes") == 4
     assert (row(Bytes_in_MB="4").exact("Bytes"), row(Bytes_in_byte="4").exact("Bytes")) == (None, 4)
@@ -144,7 +201,11 @@ def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
     assert row(GridXYZ=f"1 2 {'9' * 11}").triple("GridXYZ") == (1, 2, 10**11 - 1)
     assert row(GridXYZ=f"1 2 {'9' * 12}").triple("GridXYZ") == (None, None, None)
     assert row(GridXYZ="1 2").triple("GridXYZ") == (None, None, None)
-    assert row(GrdX="4", GrdY="3", GrdZ="").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (4, 3, None)
+    assert row(GrdX="4", GrdY="3", GrdZ="").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (
+        4,
+        3,
+        None,
+    )
 
 
 def test_a_sum_is_spent_where_its_report_says() -> None:
@@ -152,27 +213,39 @@ def test_a_sum_is_spent_where_its_report_says() -> None:
     assert stats_rows.operation("cuda_gpu_kern_sum", cells) == Operation(
         "k", "cuda_gpu_kern_sum", 3, None, None, 1_500_000, None, None
     )
-    assert stats_rows.operation("osrt_sum", cells) == Operation("k", "osrt_sum", 3, 1_500_000, None, None, None, None)
+    assert stats_rows.operation("osrt_sum", cells) == Operation(
+        "k", "osrt_sum", 3, 1_500_000, None, None, None, None
+    )
     assert stats_rows.operation("cuda_kern_exec_sum", cells) is None
     assert stats_rows.operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
     for category, times in (("CUDA_API", (5, None)), ("CUDA_KERNEL", (None, 5))):
         found = stats_rows.operation(
-            "cuda_api_gpu_sum", row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x")
+            "cuda_api_gpu_sum",
+            row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x"),
         )
         assert found is not None
         assert (found.name, found.cpu_ns, found.device_ns) == ("x", *times)
 
 
 def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
-    def one(name: str, calls: int, host: int | None, device: int | None, category: str = "c") -> Operation:
+    def one(
+        name: str, calls: int, host: int | None, device: int | None, category: str = "c"
+    ) -> Operation:
         return Operation(name, category, calls, host, None, device, None, None)
 
     rows = [
-        one("a", 2, None, 30), one("b", 1, 5, None), one("a", 3, None, 4), one("b", 1, None, None), one("a", 1, None, 1, "d"),
-    ]  # fmt: skip
+        one("a", 2, None, 30),
+        one("b", 1, 5, None),
+        one("a", 3, None, 4),
+        one("b", 1, None, None),
+        one("a", 1, None, 1, "d"),
+    ]
     assert stats_rows.merged(rows) == [
-        one("a", 5, None, 34), one("b", 1, 5, None), one("b", 1, None, None), one("a", 1, None, 1, "d"),
-    ]  # fmt: skip
+        one("a", 5, None, 34),
+        one("b", 1, 5, None),
+        one("b", 1, None, None),
+        one("a", 1, None, 1, "d"),
+    ]
     assert stats_rows.merged([one("f…", 1, 1, None)] * 2) == [one("f…", 1, 1, None)] * 2
     assert stats_rows.merged([one("a", LARGEST, 1, None), one("a", 1, LARGEST, None)]) == [
         one("a", LARGEST, None, None)
@@ -181,24 +254,46 @@ def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
 
 def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
     cells = row(
-        Time="50.0", Total__Time_in_ms="0.000", Instances="3", Name="k", GridXYZ="2  1  1", Style="PushPop", Med_in_ns="",
-    )  # fmt: skip
+        Time="50.0",
+        Total__Time_in_ms="0.000",
+        Instances="3",
+        Name="k",
+        GridXYZ="2  1  1",
+        Style="PushPop",
+        Med_in_ns="",
+    )
     about = "r:k (grid 2 1 1) (Style PushPop)"
-    assert [(one.name, one.value, one.unit, one.text) for one in stats_rows.summaries("r", cells)] == [
-        (f"{about}:Total Time", None, "ns", "0.000"), (f"{about}:Instances", 3, None, None),
-    ]  # fmt: skip
+    assert [
+        (one.name, one.value, one.unit, one.text) for one in stats_rows.summaries("r", cells)
+    ] == [
+        (f"{about}:Total Time", None, "ns", "0.000"),
+        (f"{about}:Instances", 3, None, None),
+    ]
 
 
 def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
     place = {"Start_in_ns": "7", "Duration_in_ns": "5", "Device": "Tesla T4 (1)", "Strm": "14"}
-    grid = {"GrdX": "4", "GrdY": "3", "GrdZ": "2", "BlkX": "32", "BlkY": "6", "BlkZ": "1", "Reg/Trd": "40"}
+    grid = {
+        "GrdX": "4",
+        "GrdY": "3",
+        "GrdZ": "2",
+        "BlkX": "32",
+        "BlkY": "6",
+        "BlkZ": "1",
+        "Reg/Trd": "40",
+    }
     shared = {"StcSMem_in_MB": "0.123", "DymSMem_in_byte": "16"}
     launched = row(Name="gemm", **place, **grid, **shared)
     assert stats_rows.kernel(launched, 9) == Kernel(
         9, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
     )
     assert stats_rows.copy(launched) is None
-    kinds = {"memcpy HtoD": "HtoD", "memcpy Device-to-Host": "DtoH", "memset": "memset", "memcpy": "memcpy"}
+    kinds = {
+        "memcpy HtoD": "HtoD",
+        "memcpy Device-to-Host": "DtoH",
+        "memset": "memset",
+        "memcpy": "memcpy",
+    }
     for name, kind in kinds.items():
         moved = row(Name=f"[CUDA {name}]", Bytes_in_MB="1.25", GrdX="", **place)
         assert stats_rows.kernel(moved, 0) is None
@@ -210,7 +305,10 @@ def test_a_device_is_read_from_its_text_or_its_number() -> None:
         stats_rows.device_index(row(Device="Tesla T4 (3)")),
         stats_rows.device_name(row(Device="Tesla T4 (3)")),
     ) == (3, "Tesla T4")
-    assert (stats_rows.device_index(row(Device="x", DevId="2")), stats_rows.device_name(row(Device="x"))) == (2, None)
+    assert (
+        stats_rows.device_index(row(Device="x", DevId="2")),
+        stats_rows.device_name(row(Device="x")),
+    ) == (2, None)
     assert stats_rows.device_index(row(Device=f"T4 ({'1' * 8})")) == 11_111_111
     assert stats_rows.device_index(row(Device=f"T4 ({'1' * 9})")) is None
 
@@ -219,12 +317,18 @@ def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     numbers: dict[str, int] = {}
     common = {"TID": "7", "Lvl": "0"}
     first = stats_rows.nvtx_range(
-        row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common), 0, numbers
+        row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common),
+        0,
+        numbers,
     )
     second = stats_rows.nvtx_range(
-        row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common), 1, numbers
+        row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common),
+        1,
+        numbers,
     )
-    assert first == Range(0, "fc:forward", None, 5, 9, 7, 0, None, "push_pop", "fc", "forward", None, None)
+    assert first == Range(
+        0, "fc:forward", None, 5, 9, 7, 0, None, "push_pop", "fc", "forward", None, None
+    )
     assert second == Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None)
     assert numbers == {"11": 0, "12": 1}
     assert stats_rows.nvtx_range(row(Start_in_ns="", Name="x"), 2, numbers) is None

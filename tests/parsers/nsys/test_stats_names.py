@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.nsys.stats_columns import Column, columns_of, guess, new_name, of_title, unit_of
+from perfctl.parsers.nsys.stats_columns import (
+    Column,
+    columns_of,
+    guess,
+    new_name,
+    of_title,
+    unit_of,
+)
 from perfctl.parsers.text.numbers import Unit
 
 NS, MS = Unit("ns", 1), Unit("ns", 10**6)
@@ -13,24 +20,35 @@ NS, MS = Unit("ns", 1), Unit("ns", 10**6)
 @pytest.mark.parametrize(
     ("title", "expected"),
     [
-        (" CUDA Kernel Statistics (nanoseconds)", ("cuda_gpu_kern_sum", "nanoseconds")), ("CUDA API Statistics", ("cuda_api_sum", "")),
+        (" CUDA Kernel Statistics (nanoseconds)", ("cuda_gpu_kern_sum", "nanoseconds")),
+        ("CUDA API Statistics", ("cuda_api_sum", "")),
         ("CUDA Memory Operation Statistics (by size in KiB)", ("cuda_gpu_mem_size_sum", "KiB")),
-        ("CUDA Memory Operation Statistics (by time)", ("cuda_gpu_mem_time_sum", "")), ("NVTX Statistics", ("nvtx_sum", "")),
-        ("NVTX Push-Pop Range Statistics", ("nvtx_pushpop_sum", "")), ("The CUDA API Statistics", None),
-        ("CUDA API Statistics".ljust(99), ("cuda_api_sum", "")), ("CUDA API Statistics".ljust(100), None),
+        ("CUDA Memory Operation Statistics (by time)", ("cuda_gpu_mem_time_sum", "")),
+        ("NVTX Statistics", ("nvtx_sum", "")),
+        ("NVTX Push-Pop Range Statistics", ("nvtx_pushpop_sum", "")),
+        ("The CUDA API Statistics", None),
+        ("CUDA API Statistics".ljust(99), ("cuda_api_sum", "")),
+        ("CUDA API Statistics".ljust(100), None),
     ],
-)  # fmt: skip
-def test_titles_name_a_report_and_the_unit_of_its_figures(title: str, expected: tuple[str, str] | None) -> None:
+)
+def test_titles_name_a_report_and_the_unit_of_its_figures(
+    title: str, expected: tuple[str, str] | None
+) -> None:
     assert of_title(title) == expected
 
 
 def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title() -> None:
     assert columns_of(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
-        Column("Time", None), Column("Total Time", MS), Column("Avg", MS), Column("Name", None),
-    ]  # fmt: skip
+        Column("Time", None),
+        Column("Total Time", MS),
+        Column("Avg", MS),
+        Column("Name", None),
+    ]
     assert columns_of(["Total", "Operations", "Operation"], "KiB") == [
-        Column("Total", Unit("byte", 1024)), Column("Operations", None), Column("Operation", None),
-    ]  # fmt: skip
+        Column("Total", Unit("byte", 1024)),
+        Column("Operations", None),
+        Column("Operation", None),
+    ]
     assert columns_of(["Total Time", "Name"]) is None, "two known columns are no table"
     assert columns_of(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
     assert columns_of(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
@@ -42,13 +60,21 @@ def test_reports_and_units_of_all_spellings_are_known() -> None:
     assert new_name("/opt/x/reports/gpukernsum.py") == "cuda_gpu_kern_sum"
     assert (new_name("cuda_api_sum:base"), new_name("own")) == ("cuda_api_sum", "own")
     assert [unit_of(text) for text in ("nsec", "MBi", "MiB", "KBps")] == [
-        NS, Unit("byte", 2**20), Unit("byte", 2**20), Unit("byte/s", 1000),
-    ]  # fmt: skip
+        NS,
+        Unit("byte", 2**20),
+        Unit("byte", 2**20),
+        Unit("byte/s", 1000),
+    ]
     known = columns_of(["Total Time (ns)", "Instances", "Name"])
     assert known is not None
-    assert [guess(known, name) for name in ("a_gpukernsum.csv", "gputrace.csv", "nvtx_sum.csv", "x.csv")] == [
-        "cuda_gpu_kern_sum", "cuda_gpu_trace", "nvtx_sum", "cuda_gpu_kern_sum",
-    ]  # fmt: skip
+    assert [
+        guess(known, name) for name in ("a_gpukernsum.csv", "gputrace.csv", "nvtx_sum.csv", "x.csv")
+    ] == [
+        "cuda_gpu_kern_sum",
+        "cuda_gpu_trace",
+        "nvtx_sum",
+        "cuda_gpu_kern_sum",
+    ]
     odd = columns_of(["Max (ns)", "Calls", "Style"])
     assert odd is not None
     assert guess(odd, "x.csv") == "unnamed report"

@@ -23,27 +23,42 @@ def test_real_console_text_of_a_profile_run(reports: Path) -> None:
     found = stats.parse(reports / "nsys" / "stats_text" / "dphpc_nsys.log")
     by_category = [one.category for one in found.operations]
     assert {name: by_category.count(name) for name in by_category} == {
-        "cuda_api_sum": 10, "cuda_gpu_kern_sum": 1, "cuda_gpu_mem_time_sum": 1,
-    }  # fmt: skip
-    assert summaries(found)["cuda_gpu_mem_size_sum:[CUDA memcpy Host-to-Device]:Total"] == (67_633_000, "byte")
+        "cuda_api_sum": 10,
+        "cuda_gpu_kern_sum": 1,
+        "cuda_gpu_mem_time_sum": 1,
+    }
+    assert summaries(found)["cuda_gpu_mem_size_sum:[CUDA memcpy Host-to-Device]:Total"] == (
+        67_633_000,
+        "byte",
+    )
 
 
 @pytest.mark.parametrize("name", ["gpukernsum", "nvtxsum"])
 def test_stats_of_a_real_database_add_up_to_it(reports: Path, name: str) -> None:
-    found = stats.parse(reports / "nsys" / "stats_generated" / f"quasiben_cudf_2020schema_{name}.csv")
+    found = stats.parse(
+        reports / "nsys" / "stats_generated" / f"quasiben_cudf_2020schema_{name}.csv"
+    )
     database = sqlite.parse(reports / "nsys" / "sqlite" / "quasiben_cudf.sqlite")
     if name == "gpukernsum":
         kernels = list(database.kernels)
         assert sum(one.calls for one in found.operations) == len(kernels)
-        assert sum(one.device_ns or 0 for one in found.operations) == sum(kernel.duration_ns or 0 for kernel in kernels)
+        assert sum(one.device_ns or 0 for one in found.operations) == sum(
+            kernel.duration_ns or 0 for kernel in kernels
+        )
         assert {one.name for one in found.operations} == {kernel.name for kernel in kernels}
     else:
-        ranges = [one for one in database.ranges if one.duration_ns is not None and one.kind != "mark"]
+        ranges = [
+            one for one in database.ranges if one.duration_ns is not None and one.kind != "mark"
+        ]
         assert sum(one.calls for one in found.operations) == len(ranges)
-        assert sum(one.cpu_ns or 0 for one in found.operations) == sum(one.duration_ns or 0 for one in ranges)
+        assert sum(one.cpu_ns or 0 for one in found.operations) == sum(
+            one.duration_ns or 0 for one in ranges
+        )
 
 
-@pytest.mark.parametrize("folder", ["ncu/console", "ncu/csv_long", "ncu/csv_wide", "nvidia_smi", "dlprof/tf1_v100"])
+@pytest.mark.parametrize(
+    "folder", ["ncu/console", "ncu/csv_long", "ncu/csv_wide", "nvidia_smi", "dlprof/tf1_v100"]
+)
 def test_real_files_of_other_tools_are_not_taken(reports: Path, folder: str) -> None:
     for path in sorted((reports / folder).iterdir()):
         assert not stats.sniff(path, path.read_bytes()[:65536]), path

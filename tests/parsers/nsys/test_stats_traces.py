@@ -13,8 +13,8 @@ from tests.parsers.nsys_stats_read import KERNELS, SUM, operations, read
 from tests.parsers.nsys_stats_writer import csv_table, processing
 
 TRACE = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem ({mem}),DymSMem ({mem}),Bytes ({mem}),"
-    "Throughput ({thru}),SrcMemKd,DstMemKd,Device,Ctx,{green}Strm,Name"
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem ({mem}),DymSMem "
+    "({mem}),Bytes ({mem}),Throughput ({thru}),SrcMemKd,DstMemKd,Device,Ctx,{green}Strm,Name"
 )
 
 
@@ -23,29 +23,45 @@ def trace(kernel: str, copy: str, mem: str = "MB", thru: str = "MBps", green: st
 
 
 OLD_TRACE = trace(
-    '727260259,59808,126,23,2,1,32,4,2,18,0.002,0.000,None,None,None,None,Tesla T4 (1),1,7,"k(int, int)"',
+    '727260259,59808,126,23,2,1,32,4,2,18,0.002,0.000,None,None,None,None,Tesla T4 (1),1,7,"k(int, '
+    'int)"',
     "670339055,25440,127,None,None,None,None,None,None,None,None,None,0.144,5669.471,"
     "Pageable,Device,Tesla T4 (1),1,13,[CUDA memcpy HtoD]",
 )
 NEW_TRACE = trace(
     '727260259,59808,126,23,2,1,32,4,2,18,1536,0,,,,,Tesla T4 (1),1,,7,"k(int, int)"',
-    "670339055,25440,127,,,,,,,,,,144232,5669471698,Pageable,Device,Tesla T4 (1),1,,13,[CUDA memcpy Host-to-Device]",
+    "670339055,25440,127,,,,,,,,,,144232,5669471698,Pageable,Device,Tesla T4 (1),1,,13,[CUDA "
+    "memcpy Host-to-Device]",
     "B",
     "B/s",
     "GreenCtx,",
 )
 
 
-@pytest.mark.parametrize(("text", "shared", "size"), [(OLD_TRACE, None, 144_000), (NEW_TRACE, (1536, 0), 144_232)])
+@pytest.mark.parametrize(
+    ("text", "shared", "size"), [(OLD_TRACE, None, 144_000), (NEW_TRACE, (1536, 0), 144_232)]
+)
 def test_a_trace_gives_launches_and_copies(
     tmp_path: Path, text: str, shared: tuple[int, int] | None, size: int
 ) -> None:
     found = read(tmp_path, processing("gputrace") + text)
     kernel = Kernel(
-        0, "k(int, int)", device_index=1, stream=7, grid_x=23, grid_y=2, grid_z=1, block_x=32, block_y=4, block_z=2,
-        registers=18, static_shared_bytes=shared and shared[0], dynamic_shared_bytes=shared and shared[1],
-        start_ns=727260259, duration_ns=59808,
-    )  # fmt: skip
+        0,
+        "k(int, int)",
+        device_index=1,
+        stream=7,
+        grid_x=23,
+        grid_y=2,
+        grid_z=1,
+        block_x=32,
+        block_y=4,
+        block_z=2,
+        registers=18,
+        static_shared_bytes=shared and shared[0],
+        dynamic_shared_bytes=shared and shared[1],
+        start_ns=727260259,
+        duration_ns=59808,
+    )
     for _ in range(2):  # as often as asked
         assert list(found.kernels) == [kernel]
         assert list(found.copies) == [Copy("HtoD", size, 670339055, 25440, None, 1, 13)]
@@ -61,17 +77,38 @@ def test_a_copy_of_too_few_printed_digits_has_no_size(tmp_path: Path) -> None:
 
 def test_a_range_trace_gives_ranges_with_parents(tmp_path: Path) -> None:
     columns = (
-        "Start (ns),End (ns),Duration (ns),DurChild (ns),DurNonChild (ns),Name,PID,TID,Lvl,NumChild,RangeId,ParentId,"
+        "Start (ns),End (ns),Duration (ns),DurChild (ns),DurNonChild "
+        "(ns),Name,PID,TID,Lvl,NumChild,RangeId,ParentId,"
     )
     columns += "RangeStack,NameTree"
     rows = "100,900,800,500,300,perfctl:step:3,42,43,0,1,7,None,:7,perfctl:step:3\n"
     rows += "200,700,500,0,500,conv2:forward,42,43,1,0,9,7,:7:9,--conv2:forward"
     found = read(tmp_path, processing("nvtxpptrace") + columns + "\n" + rows + "\n\n")
     step, layer = found.ranges
-    assert (step.number, step.start_ns, step.duration_ns, step.thread, step.depth, step.parent, step.step) == (
-        0, 100, 800, 43, 0, None, 3,
-    )  # fmt: skip
-    assert (layer.number, layer.parent, layer.depth, layer.layer, layer.direction) == (1, 0, 1, "conv2", "forward")
+    assert (
+        step.number,
+        step.start_ns,
+        step.duration_ns,
+        step.thread,
+        step.depth,
+        step.parent,
+        step.step,
+    ) == (
+        0,
+        100,
+        800,
+        43,
+        0,
+        None,
+        3,
+    )
+    assert (layer.number, layer.parent, layer.depth, layer.layer, layer.direction) == (
+        1,
+        0,
+        1,
+        "conv2",
+        "forward",
+    )
 
 
 def test_calls_of_an_api_trace_are_added_up_where_there_is_no_sum(tmp_path: Path) -> None:

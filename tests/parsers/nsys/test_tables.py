@@ -1,4 +1,5 @@
-"""Columns of an export as arrays: what a plain query gives, slice by slice, whatever the values and the row ids."""
+"""Columns of an export as arrays: what a plain query gives, slice by slice, whatever the values and
+the row ids."""
 
 from __future__ import annotations
 
@@ -26,12 +27,17 @@ class ClosedWhenDropped(sqlite3.Connection):
 def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Database:
     connection = sqlite3.connect(":memory:", check_same_thread=False, factory=ClosedWhenDropped)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, thread, start, text)")
-    numbered = [(number, *row) for number, row in zip(ids or range(1, len(rows) + 1), rows, strict=True)]
+    numbered = [
+        (number, *row) for number, row in zip(ids or range(1, len(rows) + 1), rows, strict=True)
+    ]
     connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", numbered)
     return Database(connection)
 
 
-@given(st.lists(st.tuples(NUMBERS, st.integers(-(2**63), 2**63 - 1), st.just("")), max_size=12), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(NUMBERS, st.integers(-(2**63), 2**63 - 1), st.just("")), max_size=12),
+    st.integers(1, 5),
+)
 def test_columns_are_what_a_query_gives_however_often_a_number_comes_again(
     rows: list[tuple[int, int, str]], rows_of_a_slice: int
 ) -> None:
@@ -43,12 +49,15 @@ def test_columns_are_what_a_query_gives_however_often_a_number_comes_again(
 
 
 @pytest.mark.parametrize("change_at", [0, 1, 3, 5])
-def test_a_number_that_changes_in_a_later_slice_is_seen(monkeypatch: pytest.MonkeyPatch, change_at: int) -> None:
+def test_a_number_that_changes_in_a_later_slice_is_seen(
+    monkeypatch: pytest.MonkeyPatch, change_at: int
+) -> None:
     monkeypatch.setattr(sqlite, "SLICE_ROWS", 2)
     rows = [(5 if number < change_at else 6, number, "") for number in range(6)]
     pieces = list(database(rows).pieces("t", "start", "thread", few=("thread",)))
     assert [piece[1].tolist() for piece in pieces] == [
-        [5 if number < change_at else 6 for number in range(first, first + 2)] for first in (0, 2, 4)
+        [5 if number < change_at else 6 for number in range(first, first + 2)]
+        for first in (0, 2, 4)
     ]
 
 
@@ -114,12 +123,19 @@ def test_slices_hold_every_row_once_and_no_more_rows_than_they_may(
 def test_columns_and_names_are_found_by_name_alone() -> None:
     found = database([(1, None, "x"), (2, None, "")])
     assert (
-        found.has("t") and found.has("t", "id", "text") and not found.has("t", "id", "nowhere") and not found.has("u")
+        found.has("t")
+        and found.has("t", "id", "text")
+        and not found.has("t", "id", "nowhere")
+        and not found.has("u")
     )
     names = [found.column("t", "start"), found.column("t", "nowhere"), found.column("u", "id", "0")]
     assert names == ["start", "NULL", "0"]
     assert (found.filled("t"), found.filled("u"), database([]).filled("t")) == (True, False, False)
-    assert [found.holds("t", *column) for column in (("text",), ("start",), ())] == [True, False, True]
+    assert [found.holds("t", *column) for column in (("text",), ("start",), ())] == [
+        True,
+        False,
+        True,
+    ]
     assert found.pairs("u") == {}
     assert found.rows("t", "start", "nowhere") == [(None, None)] * 2
 
@@ -137,7 +153,10 @@ def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
 
 
 def test_a_table_that_is_not_there_is_empty() -> None:
-    assert [column.tolist() for column in database([]).integers("u", "a", "b", few=("a",))] == [[], []]
+    assert [column.tolist() for column in database([]).integers("u", "a", "b", few=("a",))] == [
+        [],
+        [],
+    ]
     assert list(database([]).texts("u", "a")) == []
     assert database([]).rows("u", "a") == []
 

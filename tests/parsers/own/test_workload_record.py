@@ -15,11 +15,30 @@ from perfctl.records.paper import LayerCall, MemoryTrace, OpShape, read_op_shape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
 
 OP = {"layer": "fc", "kind": "Linear", "op": "aten.addmm", "direction": "forward"}
-OP |= {"inputs": [[10], [4, 8], None], "outputs": [[4, 10]], "dtypes": ["float32"], "attributes": {"bias": True}}
+OP |= {
+    "inputs": [[10], [4, 8], None],
+    "outputs": [[4, 10]],
+    "dtypes": ["float32"],
+    "attributes": {"bias": True},
+}
 RECORD: dict[str, Any] = {
-    "perfctl_workload_record": 1, "workload": "mlp", "batch_size": 4, "mode": "train", "precision": "fp32", "seed": 0,
-    "clock": "monotonic", "variant": "wide",
-    "options": {"steps": 3, "trace": "t", "window": "w", "annotate": "nvtx", "record": "r", "batch_size": 4, "data": None},
+    "perfctl_workload_record": 1,
+    "workload": "mlp",
+    "batch_size": 4,
+    "mode": "train",
+    "precision": "fp32",
+    "seed": 0,
+    "clock": "monotonic",
+    "variant": "wide",
+    "options": {
+        "steps": 3,
+        "trace": "t",
+        "window": "w",
+        "annotate": "nvtx",
+        "record": "r",
+        "batch_size": 4,
+        "data": None,
+    },
     "environment": {"torch": "2.9.0", "cuda": None, "threads": 2},
     "device": {"name": "a CPU", "kind": "cpu"},
     "started_at": "2026-11-20T20:58:30Z",
@@ -29,10 +48,18 @@ RECORD: dict[str, Any] = {
     "summaries": [{"name": "s", "value": 1.5, "unit": None}],
     "ops": [OP],
     "layer_times": [
-        {"layer": "fc", "kind": "Linear", "direction": "forward", "duration_ns": 5, "low_ns": 4, "high_ns": 6, "steps": 3}
+        {
+            "layer": "fc",
+            "kind": "Linear",
+            "direction": "forward",
+            "duration_ns": 5,
+            "low_ns": 4,
+            "high_ns": 6,
+            "steps": 3,
+        }
     ],
     "gaps": [{"quantity": "kernel", "state": "not_collected", "reason": "no profiler"}],
-}  # fmt: skip
+}
 
 
 def put(folder: Path, record: object) -> Path:
@@ -48,8 +75,17 @@ def without(*names: str, **changed: object) -> dict[str, object]:
 def test_every_part_of_a_record_stands_in_the_report(tmp_path: Path) -> None:
     report = parse(put(tmp_path, RECORD))
     assert (report.tool, report.form) == ("workload", "perfctl workload record, version 1")
-    assert (report.workload, report.batch_size, report.mode, report.precision) == ("mlp", 4, "train", "fp32")
-    assert (report.started_at, report.duration_ns, report.variant) == ("2026-11-20T20:58:30Z", 7, "wide")
+    assert (report.workload, report.batch_size, report.mode, report.precision) == (
+        "mlp",
+        4,
+        "train",
+        "fp32",
+    )
+    assert (report.started_at, report.duration_ns, report.variant) == (
+        "2026-11-20T20:58:30Z",
+        7,
+        "wide",
+    )
     assert report.devices == (Device("a CPU", "cpu"),)
     assert report.steps == (Step(0, "step", 1, 2, 1),)
     assert report.memory == (MemoryFigure("peak", "allocated", 9),)
@@ -57,24 +93,50 @@ def test_every_part_of_a_record_stands_in_the_report(tmp_path: Path) -> None:
     assert report.layer_times == (LayerTime("fc", "Linear", "forward", 5, 4, 6, 3),)
     assert report.gaps == (Gap("kernel", "not_collected", "no profiler"),)
     shape = OpShape(
-        "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),), ("float32",), {"bias": True}
+        "fc",
+        "Linear",
+        "aten.addmm",
+        "forward",
+        ((10,), (4, 8), None),
+        ((4, 10),),
+        ("float32",),
+        {"bias": True},
     )
     assert report.ops == (shape,)
     assert report.diagnostics == ()
 
 
-def test_options_by_which_perfctl_talks_to_the_workload_are_no_facts_and_null_is_none(tmp_path: Path) -> None:
-    facts = {"torch": "2.9.0", "threads": "2", "option:steps": "3", "seed": "0", "clock": "monotonic"}
+def test_options_by_which_perfctl_talks_to_the_workload_are_no_facts_and_null_is_none(
+    tmp_path: Path,
+) -> None:
+    facts = {
+        "torch": "2.9.0",
+        "threads": "2",
+        "option:steps": "3",
+        "seed": "0",
+        "clock": "monotonic",
+    }
     assert parse(put(tmp_path, RECORD)).environment == facts
-    assert parse(put(tmp_path, without("seed", "clock", "options", "environment"))).environment == {}
-    assert parse(put(tmp_path, without("options", "environment", seed=None))).environment == {"clock": "monotonic"}
+    assert (
+        parse(put(tmp_path, without("seed", "clock", "options", "environment"))).environment == {}
+    )
+    assert parse(put(tmp_path, without("options", "environment", seed=None))).environment == {
+        "clock": "monotonic"
+    }
 
 
 def test_what_older_records_lack_is_empty(tmp_path: Path) -> None:
     report = parse(put(tmp_path, without("summaries", "layer_times", "device", "variant")))
-    assert (report.summaries, report.layer_times, report.devices, report.variant) == ((), (), (), None)
+    assert (report.summaries, report.layer_times, report.devices, report.variant) == (
+        (),
+        (),
+        (),
+        None,
+    )
     row = {key: value for key, value in OP.items() if key not in ("dtypes", "attributes")}
-    assert read_op_shape(row) == OpShape("fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),))
+    assert read_op_shape(row) == OpShape(
+        "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,12 +149,20 @@ def test_what_older_records_lack_is_empty(tmp_path: Path) -> None:
         (without("steps"), "a field is missing or wrong ('steps')"),
         (without("gaps"), "a field is missing or wrong ('gaps')"),
         (without(duration_ns=1.5), "a field is missing or wrong (_RunFields.duration_ns is '1.5')"),
-        (without(duration_ns=2**63), "a field is missing or wrong (_RunFields.duration_ns does not fit 64 bits)"),
-        (without(memory=[{"moment": 3, "quantity": "x", "bytes": 1}]), "(MemoryFigure.moment is '3')"),
+        (
+            without(duration_ns=2**63),
+            "a field is missing or wrong (_RunFields.duration_ns does not fit 64 bits)",
+        ),
+        (
+            without(memory=[{"moment": 3, "quantity": "x", "bytes": 1}]),
+            "(MemoryFigure.moment is '3')",
+        ),
         (without(environment=5), "a field is missing or wrong"),
     ],
 )
-def test_a_record_that_is_none_newer_or_broken_is_refused(tmp_path: Path, record: object, reason: str) -> None:
+def test_a_record_that_is_none_newer_or_broken_is_refused(
+    tmp_path: Path, record: object, reason: str
+) -> None:
     with pytest.raises(ReportError) as refused:
         parse(put(tmp_path, record))
     assert reason in refused.value.reason
@@ -121,5 +191,11 @@ def test_what_nobody_said_of_a_record_of_pen_and_paper_is_one_call_without_a_fig
     call = LayerCall("fc", "Linear", "forward", 320, 640, 90, 1, 2, 40, None)
     assert (call.calls, call.elementwise_flops, call.position) == (1, None, None)
     shape = OpShape("fc", "Linear", "aten.addmm", "forward", (), ())
-    assert (shape.calls, shape.position, shape.parameters, shape.attributes, shape.dtypes) == (1, 0, 0, {}, ())
+    assert (shape.calls, shape.position, shape.parameters, shape.attributes, shape.dtypes) == (
+        1,
+        0,
+        0,
+        {},
+        (),
+    )
     assert MemoryTrace((), 1, 2, 3).whole

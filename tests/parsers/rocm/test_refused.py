@@ -1,4 +1,5 @@
-"""Reports of rocprof v1 and rocprof-compute are refused by name; what is next to them is still read."""
+"""Reports of rocprof v1 and rocprof-compute are refused by name; what is next to them is
+still read."""
 
 from __future__ import annotations
 
@@ -21,13 +22,21 @@ SMI = "utilization.gpu [%], index\n5 %, 0\n"
 def database(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         for table in ("OPS", "COPY", "HIP"):
-            connection.execute(f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)')
+            connection.execute(
+                f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
+            )
 
 
 TEXTS = {
-    "results.stats.csv": '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int)",2,300,150,100.0\n',
-    "results.csv": "Index,KernelName,gpu-id,grd,wgr,SQ_WAVES,BeginNs,EndNs\n0,mul,1,1000,256,16,100,140\n",
-    "results.json": '{ "traceEvents":[{}\n,{"ph":"X","name":"mul","args":{"BeginNs":"1000","EndNs":"3000"}}\n]}',
+    "results.stats.csv": (
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int)",2,300,150,100.0\n'
+    ),
+    "results.csv": (
+        "Index,KernelName,gpu-id,grd,wgr,SQ_WAVES,BeginNs,EndNs\n0,mul,1,1000,256,16,100,140\n"
+    ),
+    "results.json": (
+        '{ "traceEvents":[{}\n,{"ph":"X","name":"mul","args":{"BeginNs":"1000","EndNs":"3000"}}\n]}'
+    ),
     "pmc_perf.csv": f"Dispatch_ID,{IDENTITY}0,mul,4,1000,256,16,100,140\n",
     "sysinfo.csv": "gpu_model,gpu_arch,cu_per_gpu\nMI300X_A1,gfx942,304\n",
     "pmc_kernel_top.csv": "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nmul,2,80,40,40,100\n",
@@ -47,9 +56,14 @@ def test_each_form_is_refused_with_the_release_that_reads_it(name: str, tmp_path
     )
 
 
-@pytest.mark.parametrize("change", [lambda text: text.replace("Workgroup_Size", "Groups"),
-                                    lambda text: text.replace("Dispatch_ID", "Launch"),
-                                    lambda text: text.replace("Kernel_Name", "Name")])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("Workgroup_Size", "Groups"),
+        lambda text: text.replace("Dispatch_ID", "Launch"),
+        lambda text: text.replace("Kernel_Name", "Name"),
+    ],
+)
 def test_other_tables_are_not_taken_for_these(change: Callable[[str], str], tmp_path: Path) -> None:
     path = tmp_path / "pmc_perf.csv"
     path.write_text(change(TEXTS["pmc_perf.csv"]))

@@ -1,4 +1,5 @@
-"""rocprofv3's database: synthetic ones by rocpd_builder, and a real one read a second time with sqlite3 alone."""
+"""rocprofv3's database: synthetic ones by rocpd_builder, and a real one read a second time with
+sqlite3 alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def test_grids_count_work_groups_and_a_last_group_may_be_partly_filled(tmp_path:
     kernels = list(parsers.parse(made(tmp_path / "r.db")).kernels)
     assert [(k.grid_x, k.grid_y, k.grid_z) for k in kernels] == [(-(-1000 // 256), 6 // 2, 1)] * 3
     assert [(k.block_x, k.block_y, k.block_z) for k in kernels] == [(256, 2, 1)] * 3
-    assert [(k.launch, k.start_ns, k.duration_ns) for k in kernels] == [(n, 2000 + 100 * n, 40) for n in range(3)]
+    assert [(k.launch, k.start_ns, k.duration_ns) for k in kernels] == [
+        (n, 2000 + 100 * n, 40) for n in range(3)
+    ]
 
 
 def test_registers_lds_and_the_gpu_s_ordinal_are_those_of_the_launch(tmp_path: Path) -> None:
@@ -36,12 +39,16 @@ def test_registers_lds_and_the_gpu_s_ordinal_are_those_of_the_launch(tmp_path: P
 def test_instances_of_a_counter_are_summed_and_kilobytes_are_of_1024_bytes(tmp_path: Path) -> None:
     counters = list(parsers.parse(made(tmp_path / "r.db", 2)).counters)
     assert counters == [
-        Counter(0, "FETCH_SIZE", 2 * 2 * 1024, "byte"), Counter(0, "SQ_WAVES", 2 * 1, None),
-        Counter(1, "FETCH_SIZE", 2 * 3 * 1024, "byte"), Counter(1, "SQ_WAVES", 2 * 2, None),
-    ]  # fmt: skip
+        Counter(0, "FETCH_SIZE", 2 * 2 * 1024, "byte"),
+        Counter(0, "SQ_WAVES", 2 * 1, None),
+        Counter(1, "FETCH_SIZE", 2 * 3 * 1024, "byte"),
+        Counter(1, "SQ_WAVES", 2 * 2, None),
+    ]
 
 
-def test_copies_calls_and_ranges_are_read_and_allocations_are_named_as_left_out(tmp_path: Path) -> None:
+def test_copies_calls_and_ranges_are_read_and_allocations_are_named_as_left_out(
+    tmp_path: Path,
+) -> None:
     report = parsers.parse(made(tmp_path / "r.db"))
     assert list(report.copies) == [Copy("HtoD", 4096, 1200, 100, None, 1, 3)]
     assert [(one.name, one.category, one.calls, one.cpu_ns) for one in report.operations] == [
@@ -57,7 +64,11 @@ def test_copies_calls_and_ranges_are_read_and_allocations_are_named_as_left_out(
 def test_the_gpu_that_worked_comes_first_with_its_own_facts(tmp_path: Path) -> None:
     first, second = parsers.parse(made(tmp_path / "r.db")).devices
     assert (first.index, second.index) == (1, 0)
-    assert (first.name, first.compute_capability, first.sm_count) == ("AMD Instinct MI300X", "gfx942", 304)
+    assert (first.name, first.compute_capability, first.sm_count) == (
+        "AMD Instinct MI300X",
+        "gfx942",
+        304,
+    )
     assert (first.memory_bytes, first.clock_hz) == (192 << 30, 2_100_000_000)
 
 
@@ -103,7 +114,9 @@ def test_a_table_that_no_list_knows_is_named(tmp_path: Path) -> None:
 def test_a_database_of_missing_columns_gives_null_and_no_traceback(tmp_path: Path) -> None:
     path = made(tmp_path / "r.db")
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE rocpd_info_kernel_symbol_0000_test DROP COLUMN arch_vgpr_count")
+        connection.execute(
+            "ALTER TABLE rocpd_info_kernel_symbol_0000_test DROP COLUMN arch_vgpr_count"
+        )
         connection.execute("ALTER TABLE rocpd_info_agent_0000_test DROP COLUMN product_name")
     report = parsers.parse(path)
     assert next(iter(report.kernels)).registers is None
@@ -116,15 +129,25 @@ def test_the_real_database_agrees_with_its_own_rows(shared: Path) -> None:
     kernels = list(report.kernels)
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
         names = dict(connection.execute("SELECT name, count(*) FROM kernels GROUP BY 1"))
-        total, launches = connection.execute("SELECT sum(duration), count(*) FROM kernels").fetchone()
+        total, launches = connection.execute(
+            "SELECT sum(duration), count(*) FROM kernels"
+        ).fetchone()
         grids = connection.execute(
             "SELECT grid_x / workgroup_x, grid_y / workgroup_y FROM kernels ORDER BY id"
         ).fetchall()
         calls = dict(connection.execute("SELECT name, sum(end - start) FROM regions GROUP BY 1"))
-        agents = connection.execute("SELECT product_name, extdata FROM rocpd_info_agent WHERE type = 'GPU'").fetchall()
-    assert (len(kernels), sum(kernel.duration_ns or 0 for kernel in kernels)) == (launches, total) == (151, 2604546)
+        agents = connection.execute(
+            "SELECT product_name, extdata FROM rocpd_info_agent WHERE type = 'GPU'"
+        ).fetchall()
+    assert (
+        (len(kernels), sum(kernel.duration_ns or 0 for kernel in kernels))
+        == (launches, total)
+        == (151, 2604546)
+    )
     assert {name: sum(kernel.name == name for kernel in kernels) for name in names} == names
     assert [(kernel.grid_x, kernel.grid_y) for kernel in kernels] == grids
     assert {one.name: one.cpu_ns for one in report.operations} == calls
     assert sum(one.calls for one in report.operations) == 629
-    assert [(one.name, one.sm_count) for one in report.devices] == [(n, json.loads(e)["cu_count"]) for n, e in agents]
+    assert [(one.name, one.sm_count) for one in report.devices] == [
+        (n, json.loads(e)["cu_count"]) for n, e in agents
+    ]

@@ -1,6 +1,8 @@
-"""Layers of a graph's kernels by sequence, from a run of the same steps without graphs: a guess, with its confidence.
+"""Layers of a graph's kernels by sequence, from a run of the same steps without graphs: a guess,
+with its confidence.
 
-The last tests are of real traces: of SGLang's decode step, whose graph's kernels have true layers from its capture.
+The last tests are of real traces: of SGLang's decode step, whose graph's kernels have true layers
+from its capture.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from tests.parsers.served.served_traces import MADE, WHERE
 
 
 def guessed(
-    folder: Path, ran: Sequence[str] = MADE, *, grid: list[int] | None = None, replays: int = 1, **eager: Any
+    folder: Path,
+    ran: Sequence[str] = MADE,
+    *,
+    grid: list[int] | None = None,
+    replays: int = 1,
+    **eager: Any,
 ) -> Report:
     run = traces.executing(folder / "run.json", ran, replays=replays)
     if grid is not None:
@@ -33,14 +40,19 @@ def guessed(
     return kineto_trace.parse(run, capture=traces.eager(folder / "eager.json", **eager))
 
 
-def test_each_kernel_has_the_module_of_the_one_at_its_place_in_the_eager_run(tmp_path: Path) -> None:
+def test_each_kernel_has_the_module_of_the_one_at_its_place_in_the_eager_run(
+    tmp_path: Path,
+) -> None:
     found = guessed(tmp_path, grid=[4, 1, 1], blocks=4, replays=2)
     assert [one.layer for one in found.kernels] == [*WHERE] * 2
     assert {one.layer_source for one in found.kernels} == {"guessed"}
     for replay in found.graph_launches:
         assert (replay.how, replay.kernels, replay.matched, replay.confidence) == ("eager", 5, 5, 1)
         assert replay.capture == "eager.json, without graphs"
-    assert any("were guessed from eager.json, by sequence; confidence 1.00" in one.text for one in found.diagnostics)
+    assert any(
+        "were guessed from eager.json, by sequence; confidence 1.00" in one.text
+        for one in found.diagnostics
+    )
 
 
 def test_kernels_with_other_grids_count_half(tmp_path: Path) -> None:
@@ -86,25 +98,35 @@ def decode(reports: Path) -> Report:
     return kineto_trace.parse(path, single_operators=False)
 
 
-def test_an_eager_run_of_other_shapes_is_doubted_and_what_it_tells_is_true(decode: Report, reports: Path) -> None:
-    """The only public eager trace of this model is of its prefill: 15,360 tokens in the place of 32, so attention and products
-    are other kernels. Norms, activations and copies have the same names, and lead to the modules that the capture says."""
+def test_an_eager_run_of_other_shapes_is_doubted_and_what_it_tells_is_true(
+    decode: Report, reports: Path
+) -> None:
+    """The only public eager trace of this model is of its prefill: 15,360 tokens in the place of
+    32, so attention and products are other kernels. Norms, activations and copies have the same
+    names, and lead to the modules that the capture says."""
     eager = reports / "kineto/llm/sglang_qwen3_prefilldecode.json.gz"
     if not eager.is_file():
         pytest.skip(f"{eager.name} is not there")
-    found = kineto_trace.parse(reports / SGLANG / "execution.json.gz", single_operators=False, capture=eager)
+    found = kineto_trace.parse(
+        reports / SGLANG / "execution.json.gz", single_operators=False, capture=eager
+    )
     (replay,) = found.graph_launches
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     told = {one.launch: one.layer for one in found.kernels if one.layer_source == "guessed"}
     assert len(told) == replay.matched > 300
     assert told == {launch: true[launch] for launch in told}
-    assert (replay.confidence or 0) < replay.matched / replay.kernels, "grids differ, so names alone count half"
+    assert (replay.confidence or 0) < replay.matched / replay.kernels, (
+        "grids differ, so names alone count half"
+    )
 
 
 def test_against_itself_every_kernel_finds_its_layer(decode: Report) -> None:
-    """The eager run is made from the capture: the same kernels with the layers of the capture, and the server's own among them."""
+    """The eager run is made from the capture: the same kernels with the layers of the capture, and
+    the server's own among them."""
     (replay,) = decode.graph_launches
-    bare = [one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels]
+    bare = [
+        one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
+    ]
     found = explain_by_eager(bare, {replay.correlation}, list(decode.kernels), "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     assert {one.launch: one.layer for one in found.kernels if one.launch in true} == true
@@ -112,14 +134,23 @@ def test_against_itself_every_kernel_finds_its_layer(decode: Report) -> None:
 
 
 @pytest.mark.parametrize("lost", [10, 50])
-def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(decode: Report, lost: int) -> None:
-    """Every n-th kernel is taken out of the eager run, as other fusion would: what is guessed is mostly true, and doubted as much."""
+def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(
+    decode: Report, lost: int
+) -> None:
+    """Every n-th kernel is taken out of the eager run, as other fusion would: what is guessed is
+    mostly true, and doubted as much."""
     (replay,) = decode.graph_launches
-    bare = [one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels]
+    bare = [
+        one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
+    ]
     eager = [one for at, one in enumerate(decode.kernels) if at % lost]
     found = explain_by_eager(bare, {replay.correlation}, eager, "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
-    told = [(one.layer, true[one.launch]) for one in found.kernels if one.launch in true and one.layer is not None]
+    told = [
+        (one.layer, true[one.launch])
+        for one in found.kernels
+        if one.launch in true and one.layer is not None
+    ]
     right = sum(layer == truth for layer, truth in told) / len(true)
     assert right > 1 - 3 / lost
     assert found.launches[0].confidence == pytest.approx(len(eager) / len(decode.kernels), abs=0.01)

@@ -44,7 +44,9 @@ def test_every_element_and_member_comes_out_wherever_the_chunks_are_cut(
     tmp_path_factory: pytest.TempPathFactory, items: list[Any], others: dict[str, Any], chunk: int
 ) -> None:
     others.pop("items", None)
-    path = put(tmp_path_factory.mktemp("json") / "x.json", json.dumps({"items": items, **others}, indent=1))
+    path = put(
+        tmp_path_factory.mktemp("json") / "x.json", json.dumps({"items": items, **others}, indent=1)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_json, "CHUNK_BYTES", chunk)
         assert members(path) == [("items", item) for item in items] + list(others.items())
@@ -53,18 +55,44 @@ def test_every_element_and_member_comes_out_wherever_the_chunks_are_cut(
 def test_numbers_words_and_blanks_are_read_right_wherever_the_chunks_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = ' \n{"n": -1.5e-7, "items" : [12, 3.25, -4E+10, 1e5, 4348661288164.763, 10159970886766084423, '
+    text = (
+        ' \n{"n": -1.5e-7, "items" : [12, 3.25, -4E+10, 1e5, 4348661288164.763, '
+        "10159970886766084423, "
+    )
     text += 'true, null, "\u00e9\\n", [6]] , "m": 123456789}\r\n '
     path = put(tmp_path / "x.json", text.encode("utf-8-sig"))
-    items = [12, "3.25", "-4E+10", "1e5", "4348661288164.763", 10159970886766084423, True, None, "\u00e9\n", [6]]
+    items = [
+        12,
+        "3.25",
+        "-4E+10",
+        "1e5",
+        "4348661288164.763",
+        10159970886766084423,
+        True,
+        None,
+        "\u00e9\n",
+        [6],
+    ]
     for chunk in range(1, 32):
         monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
-        assert members(path) == [("n", "-1.5e-7"), *(("items", item) for item in items), ("m", 123456789)], chunk
+        assert members(path) == [
+            ("n", "-1.5e-7"),
+            *(("items", item) for item in items),
+            ("m", 123456789),
+        ], chunk
 
 
 def test_only_an_array_under_the_array_s_name_is_handed_out_singly(tmp_path: Path) -> None:
-    path = put(tmp_path / "x.json", '{"items": {"a": [1]}, "items": [2, 3], "others": [4], "items": 5}')
-    assert members(path) == [("items", {"a": [1]}), ("items", 2), ("items", 3), ("others", [4]), ("items", 5)]
+    path = put(
+        tmp_path / "x.json", '{"items": {"a": [1]}, "items": [2, 3], "others": [4], "items": 5}'
+    )
+    assert members(path) == [
+        ("items", {"a": [1]}),
+        ("items", 2),
+        ("items", 3),
+        ("others", [4]),
+        ("items", 5),
+    ]
 
 
 def test_a_large_file_needs_little_memory(tmp_path: Path) -> None:
@@ -88,11 +116,16 @@ def test_a_file_cut_anywhere_is_reported_as_cut_with_event_and_byte(tmp_path: Pa
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 13, 1 << 20])
-def test_the_number_of_whole_events_is_told(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_whole_events_is_told(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
     whole = json.dumps({"items": [{"n": 1}, {"n": 2}, {"n": 3}]})
     size = whole.index('{"n": 3') + 4
-    with pytest.raises(ReportError, match=f"the JSON is cut off after 2 complete events, at byte {size} of the JSON"):
+    with pytest.raises(
+        ReportError,
+        match=f"the JSON is cut off after 2 complete events, at byte {size} of the JSON",
+    ):
         members(put(tmp_path / "x.json", whole[:size]))
 
 
@@ -120,13 +153,25 @@ def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
     first, second = gzip.compress(text[:300]), gzip.compress(text[300:])
     path = put(tmp_path / "x.json.gz", first + b"\0" * 10 + second + b"\0" * 40)
     whole = len(first) + 10 + len(second)
-    for chunk in (2, 3, 17, len(first) - 1, len(first), len(first) + 5, len(first) + 10, whole - 1, whole, whole + 20):
+    for chunk in (
+        2,
+        3,
+        17,
+        len(first) - 1,
+        len(first),
+        len(first) + 5,
+        len(first) + 10,
+        whole - 1,
+        whole,
+        whole + 20,
+    ):
         monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
         assert members(path) == [("items", item) for item in items], chunk
 
 
 def test_gzip_may_refer_back_as_far_as_it_can(tmp_path: Path) -> None:
-    """A text of 20,000 characters that stands twice: the second is packed as a look back of more than 16 KiB."""
+    """A text of 20,000 characters that stands twice: the second is packed as a look back of more
+    than 16 KiB."""
     block = random.Random(0).randbytes(10_000).hex()
     text = json.dumps({"items": [block, block]})
     packed = gzip.compress(text.encode())
@@ -142,7 +187,9 @@ def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are() -> None
     assert peek(b"\x1f\x8b broken") == peek(b"") == ""
 
 
-def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_is_refused_with_its_expansion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_json, "MIN_BOMB_BYTES", 1 << 20)
     bomb = gzip.compress(b'{"items": [' + b'{"a": 1},' * 400_000 + b"1]}")
     first_over = 200 * len(bomb) // 2**20 + 1  # the text comes 1 MiB at a time
@@ -151,13 +198,17 @@ def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path: Path, monkeypatch: 
         members(put(tmp_path / "x.json.gz", bomb))
 
 
-def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     even = put(tmp_path / "even.json.gz", gzip.compress(b'{"items": ["' + b"x" * 400_000 + b'"]}'))
     assert even.stat().st_size < 400_000 / 200
     assert members(even) == [("items", "x" * 400_000)]
     monkeypatch.setattr(text_json, "MIN_BOMB_BYTES", 10)
     block = random.Random(0).randbytes(2000).hex()
-    uneven = put(tmp_path / "uneven.json.gz", gzip.compress(json.dumps({"items": [block]}).encode()))
+    uneven = put(
+        tmp_path / "uneven.json.gz", gzip.compress(json.dumps({"items": [block]}).encode())
+    )
     assert members(uneven) == [("items", block)]
 
 
@@ -196,11 +247,22 @@ def test_a_value_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_old_traces_need_is_put_right_wherever_the_chunks_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One event with faults far apart: the later ones are read after the first ones were put right."""
+    """One event with faults far apart: the later ones are read after the first ones were
+    put right."""
     far = "x" * 100
-    event = rf'{{"a": inf, "far": "{far}", "file": "C:\Users\x", "b": -nan, "name": "\u00e9\\ \"inf\" {far}", "c": [inf, 1]}}'
+    event = (
+        rf'{{"a": inf, "far": "{far}", "file": "C:\Users\x", "b": -nan, "name": "\u00e9\\ \"inf\" '
+        f'{far}", "c": [inf, 1]}}'
+    )
     path = put(tmp_path / "x.json", f'{{"items": [{event}, 5], "end": nan}}')
-    right = {"a": None, "far": far, "file": r"C:\Users\x", "b": None, "name": f'\u00e9\\ "inf" {far}', "c": [None, 1]}
+    right = {
+        "a": None,
+        "far": far,
+        "file": r"C:\Users\x",
+        "b": None,
+        "name": f'\u00e9\\ "inf" {far}',
+        "c": [None, 1],
+    }
     for chunk in range(1, len(event) + 40):
         monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
         stream = JsonStream(path, "torch", "items")
@@ -209,7 +271,9 @@ def test_what_old_traces_need_is_put_right_wherever_the_chunks_are_cut(
 
 
 def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path: Path) -> None:
-    stream = JsonStream(put(tmp_path / "x.json", r'{"items": ["inf, nan \\ \u00e9"]}'), "torch", "items")
+    stream = JsonStream(
+        put(tmp_path / "x.json", r'{"items": ["inf, nan \\ \u00e9"]}'), "torch", "items"
+    )
     assert list(stream.members()) == [("items", "inf, nan \\ \u00e9")]
     assert not stream.repaired
 

@@ -1,4 +1,5 @@
-"""A report that is text: encodings, lines beyond the limit, and what is kept of all that is no table."""
+"""A report that is text: encodings, lines beyond the limit, and what is kept of all that is
+no table."""
 
 from __future__ import annotations
 
@@ -16,13 +17,24 @@ from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text, tail_
 @pytest.mark.parametrize(
     ("head", "encoding"),
     [
-        (b"", "utf-8"), (b"a\0b", "utf-8"), (b"\xef\xbb\xbfID", "utf-8-sig"), (b"\xff\xfeI\0", "utf-16"),
-        (b"\xfe\xff\0I", "utf-16"), ("ID,a".encode("utf-16-le"), "utf-16-le"), ("ID,a".encode("utf-16-be"), "utf-16-be"),
-        ("ID".encode("utf-16-le"), "utf-16-le"), ("ID".encode("utf-16-be"), "utf-16-be"), (b"plain", "utf-8"),
-        (b"ab\0c\0d", "utf-8"), (b"a\0b\0cd", "utf-8"), (b"a\0b\0c\0", "utf-16-le"),
-        (b"\0a\0", "utf-8"), (b"a\0" * 256 + b"plain" * 300, "utf-16-le"), (b"plain!!!" * 64 + b"a\0" * 900, "utf-8"),
+        (b"", "utf-8"),
+        (b"a\0b", "utf-8"),
+        (b"\xef\xbb\xbfID", "utf-8-sig"),
+        (b"\xff\xfeI\0", "utf-16"),
+        (b"\xfe\xff\0I", "utf-16"),
+        ("ID,a".encode("utf-16-le"), "utf-16-le"),
+        ("ID,a".encode("utf-16-be"), "utf-16-be"),
+        ("ID".encode("utf-16-le"), "utf-16-le"),
+        ("ID".encode("utf-16-be"), "utf-16-be"),
+        (b"plain", "utf-8"),
+        (b"ab\0c\0d", "utf-8"),
+        (b"a\0b\0cd", "utf-8"),
+        (b"a\0b\0c\0", "utf-16-le"),
+        (b"\0a\0", "utf-8"),
+        (b"a\0" * 256 + b"plain" * 300, "utf-16-le"),
+        (b"plain!!!" * 64 + b"a\0" * 900, "utf-8"),
     ],
-)  # fmt: skip
+)
 def test_the_encoding_shows_in_the_first_bytes(head: bytes, encoding: str) -> None:
     assert encoding_of(head) == encoding
 
@@ -45,7 +57,9 @@ def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar() ->
     assert (log.first_line, log.console_lines) == ("==PROF== 0%", 1)
 
 
-def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message() -> None:
+def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message() -> (
+    None
+):
     log = Log()
     log.add("  " + "f" * 1500)
     log.add("==WARNING==  " + "w" * 2500)
@@ -56,10 +70,15 @@ def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_
 @pytest.mark.parametrize(
     ("line", "of_ncu"),
     [
-        ("    Section: GPU Speed Of Light", 1), ("Section: GPU Speed Of Light", 0), ("    Section: ", 0),
-        ("  " + "-" * 20 + " ---", 1), ("  " + "-" * 19 + " ---", 0), ("  " + "-" * 20 + " --", 0), ("1,2", 0),
+        ("    Section: GPU Speed Of Light", 1),
+        ("Section: GPU Speed Of Light", 0),
+        ("    Section: ", 0),
+        ("  " + "-" * 20 + " ---", 1),
+        ("  " + "-" * 19 + " ---", 0),
+        ("  " + "-" * 20 + " --", 0),
+        ("1,2", 0),
     ],
-)  # fmt: skip
+)
 def test_lines_of_ncu_s_console_tables_are_counted(line: str, of_ncu: int) -> None:
     log = Log()
     log.add(line)
@@ -72,7 +91,11 @@ def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those() -
     for number in (*range(1001), 0, 1000):
         log.add(f"==PROF== {number}")
     assert len(log.tool_lines) == 1000
-    assert (log.tool_lines["PROF", "0"], log.tool_lines["PROF", "999"], log.tool_lines["PROF", "1000"]) == (2, 1, 0)
+    assert (
+        log.tool_lines["PROF", "0"],
+        log.tool_lines["PROF", "999"],
+        log.tool_lines["PROF", "1000"],
+    ) == (2, 1, 0)
 
 
 def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,11 +118,18 @@ def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.Monk
 def test_lines_are_those_of_the_file_however_it_is_read(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_lines, "BLOCK", block)
-        assert list(Lines(io.StringIO(text, newline="\n"), Log())) == list(io.StringIO(text, newline="\n"))
+        assert list(Lines(io.StringIO(text, newline="\n"), Log())) == list(
+            io.StringIO(text, newline="\n")
+        )
 
 
-@given(st.lists(st.sampled_from(["a,1\n", "a,2\r\n", "b\n", "\n", "a\n", "a,"]), max_size=12), st.integers(1, 40))
-def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts: list[str], block: int) -> None:
+@given(
+    st.lists(st.sampled_from(["a,1\n", "a,2\r\n", "b\n", "\n", "a\n", "a,"]), max_size=12),
+    st.integers(1, 40),
+)
+def test_lines_with_one_beginning_are_taken_together_and_no_other_is(
+    parts: list[str], block: int
+) -> None:
     text = "".join(parts)
     found = []
     with pytest.MonkeyPatch.context() as patch:
@@ -128,7 +158,9 @@ def test_the_end_of_a_file_is_read_where_the_file_is_longer_than_its_head(tmp_pa
     assert tail_of(path, head) == text[-16384:]
     assert tail_of(path, text.encode()) == ""
     path.write_text(text + "x")
-    assert tail_of(path, head) == text[-16384:] + "x", "from an even byte on, where UTF-16 has whole characters"
+    assert tail_of(path, head) == text[-16384:] + "x", (
+        "from an even byte on, where UTF-16 has whole characters"
+    )
     path.write_text(text)
     assert tail_of(path, text.encode()[:-1]) == text[-16384:]
     assert tail_of(tmp_path / "missing", head) == ""
@@ -153,9 +185,15 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path
         assert file.read(100) == "k\ufffd\n"
 
 
-@pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"a\0b\0c\0", b"\0a\0b\0c"])
-@given(parts=st.lists(st.sampled_from([b"a", b"\r\n", b"\xc3\xa9", b"\xe2\x82\xac", b"\xc3", b"\0", b"\xd8\0"])),
-       block=st.integers(1, 9))  # fmt: skip
+@pytest.mark.parametrize(
+    "head", [b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"a\0b\0c\0", b"\0a\0b\0c"]
+)
+@given(
+    parts=st.lists(
+        st.sampled_from([b"a", b"\r\n", b"\xc3\xa9", b"\xe2\x82\xac", b"\xc3", b"\0", b"\xd8\0"])
+    ),
+    block=st.integers(1, 9),
+)
 def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     tmp_path_factory: pytest.TempPathFactory, head: bytes, parts: list[bytes], block: int
 ) -> None:
@@ -164,7 +202,9 @@ def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     with open_text(path) as file:
         found = list(iter(lambda: file.read(block), ""))
         assert file.read(block) == "", "at the end it stays there"
-    with path.open(encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n") as whole:
+    with path.open(
+        encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n"
+    ) as whole:
         expected = whole.read()
     assert "".join(found) == (expected.replace("\r", "\n") if "\n" not in expected else expected)
     assert all(0 < len(text) <= block + 2 for text in found)

@@ -14,8 +14,9 @@ from tests.parsers.text.test_unknown import LONG, SUMS, WIDE
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TRACE = (
-    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
-    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n10,5,1,2,3,4,32,2,1,40,0.0,0.0,,,,,A100 (0),1,7,gemm\n\n"
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem "
+    "(MB),Bytes (MB),Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
+    "10,5,1,2,3,4,32,2,1,40,0.0,0.0,,,,,A100 (0),1,7,gemm\n\n"
 )
 CONSOLE = (
     "[7] a@127.0.0.1\n  gemm(int) (2, 3, 4)x(32, 2, 1), Context 1, Stream 7, Device 0, CC 8.0\n"
@@ -24,15 +25,20 @@ CONSOLE = (
     "    Duration        nsecond         5.00\n    ----------- ----------- ------------\n\n"
 )
 TABLE = (
-    "Processing [r.sqlite] with [gpukernsum.py]... \n\n ** CUDA GPU Kernel Summary (gpukernsum):\n\n"
-    " Time (%)  Total Time (ns)  Instances  Avg (ns)  Name     \n --------  ---------------  ---------  --------  ------\n"
+    "Processing [r.sqlite] with [gpukernsum.py]... \n\n ** CUDA GPU Kernel Summary "
+    "(gpukernsum):\n\n"
+    " Time (%)  Total Time (ns)  Instances  Avg (ns)  Name     \n"
+    " --------  ---------------  ---------  --------  ------\n"
     "     60.0              600          2     300.0  gemm\n\n"
 )
-ROWS = [{"Time (%)": 75.0, "Total Time (ns)": 300, "Instances": 2, "Avg (ns)": 150.0, "Name": "gemm"}]
+ROWS = [
+    {"Time (%)": 75.0, "Total Time (ns)": 300, "Instances": 2, "Avg (ns)": 150.0, "Name": "gemm"}
+]
 PAGE = (
-    '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device Id","Invocations",'
-    '"Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
-    '"7","a","h","gemm","(32, 1, 1)","(1, 1, 1)","0","2","SpeedOfLight","Duration","nsecond","1","3","2"\n'
+    '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device '
+    'Id","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+    '"7","a","h","gemm","(32, 1, 1)","(1, 1, 1)","0","2","SpeedOfLight","Duration","nsecond","1",'
+    '"3","2"\n'
 )
 OP_TYPES = (DATA / "dlprof-synthetic" / "dlprof_op_type.csv").read_text()
 SUMMARY = (DATA / "dlprof-synthetic" / "dlprof_summary.csv").read_text()
@@ -46,10 +52,16 @@ ONCE = {
     "nsys stats JSON": json.dumps(ROWS) + "\n\n",
     "nsys stats trace": TRACE,
     "ncu long CSV": LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
-    "ncu raw CSV": WIDE.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', "").replace(',"","inst"', ',"inst"'),
-    "ncu summary CSV": PAGE, "ncu console text": CONSOLE,
-    "DLProf table": OP_TYPES, "DLProf summary": SUMMARY, "nvprof summary": NVPROF, "nvprof trace": NVPROF_TRACE,
-}  # fmt: skip
+    "ncu raw CSV": WIDE.replace('"Cluster Size",', "")
+    .replace('"(2, 1, 1)",', "")
+    .replace(',"","inst"', ',"inst"'),
+    "ncu summary CSV": PAGE,
+    "ncu console text": CONSOLE,
+    "DLProf table": OP_TYPES,
+    "DLProf summary": SUMMARY,
+    "nvprof summary": NVPROF,
+    "nvprof trace": NVPROF_TRACE,
+}
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -64,7 +76,10 @@ BY_ITSELF = ("DLProf", "nsys stats JSON")
 
 @pytest.mark.parametrize(
     ("form", "before"),
-    [*((form, "") for form in ONCE), *((form, "a\nb\n") for form in ONCE if not form.startswith(BY_ITSELF))],
+    [
+        *((form, "") for form in ONCE),
+        *((form, "a\nb\n") for form in ONCE if not form.startswith(BY_ITSELF)),
+    ],
 )
 def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_read(
     tmp_path: Path, form: str, before: str
@@ -80,9 +95,16 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
         parse(written(tmp_path, "".join(part)))
 
 
-def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(tmp_path: Path) -> None:
-    calls = "Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
-    other = [calls + f"100.0,300,2,150.0,150.0,100,200,70.7,{name}\n\n" for name in ("cudaFree", "ioctl", "MPI_Send")]
+def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
+    tmp_path: Path,
+) -> None:
+    calls = (
+        "Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    )
+    other = [
+        calls + f"100.0,300,2,150.0,150.0,100,200,70.7,{name}\n\n"
+        for name in ("cudaFree", "ioctl", "MPI_Send")
+    ]
     found = parse(written(tmp_path, ONCE["nsys stats CSV"] + TRACE + "".join(other)))
     assert [one.name for one in found.operations] == ["gemm", "cudaFree", "ioctl", "MPI_Send"]
     with pytest.raises(ReportError, match=r"osrt_sum appears twice \(again at line 7"):
@@ -91,7 +113,10 @@ def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
 
 def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path: Path) -> None:
     rows = [*ROWS, {**ROWS[0], "Name": "relu", "Med (ns)": 1.0}]
-    assert [one.name for one in parse(written(tmp_path, json.dumps(rows) + "\n")).operations] == ["gemm", "relu"]
+    assert [one.name for one in parse(written(tmp_path, json.dumps(rows) + "\n")).operations] == [
+        "gemm",
+        "relu",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,21 +154,33 @@ def test_dlprof_in_utf_16_reads_as_in_utf_8(tmp_path: Path, text: str, encoding:
 
 def test_dlprof_json_in_utf_16_reads_as_in_utf_8(tmp_path: Path) -> None:
     source = next(path for path in sorted((DATA / "dlprof-json-synthetic").glob("*.json")))
-    plain, other = (parse(written(tmp_path, source.read_text(), name)) for name in ("utf-8", "utf-16"))
+    plain, other = (
+        parse(written(tmp_path, source.read_text(), name)) for name in ("utf-8", "utf-16")
+    )
     assert (other.summaries, list(other.kernels)) == (plain.summaries, list(plain.kernels))
 
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
     error = repeated(Path("r.csv"), "nsys", "the table", 40)
-    assert error.reason == "the table appears twice (again at line 40); counting both would double the totals"
-    assert error.remedy == "Split the file there (head -n 39 and tail -n +40) and pass each part separately"
+    assert (
+        error.reason
+        == "the table appears twice (again at line 40); counting both would double the totals"
+    )
+    assert (
+        error.remedy
+        == "Split the file there (head -n 39 and tail -n +40) and pass each part separately"
+    )
     assert (error.path, error.tool) == (Path("r.csv"), "nsys")
 
 
 @pytest.mark.parametrize(
-    ("lines", "shown"), [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")]
+    ("lines", "shown"),
+    [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
 )
 def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
-    text = f"tables begin at line {shown} and were read as one run. If they are separate runs, split the file there"
+    text = (
+        f"tables begin at line {shown} and were read as one run. If they are separate runs, split "
+        "the file there"
+    )
     assert joined("tables", lines) == (Diagnostic("warning", SOURCE, text),)
     assert joined("tables", []) == ()

@@ -1,4 +1,5 @@
-"""Columns read from the pages of an SQLite file are those that SQLite reads; what is not plain is left to SQLite."""
+"""Columns read from the pages of an SQLite file are those that SQLite reads; what is not plain is
+left to SQLite."""
 
 from __future__ import annotations
 
@@ -32,17 +33,29 @@ NUMBERS = (
 
 
 def made(path: Path, rows: int, page: int = 4096, seed: int = 1) -> None:
-    """A table with texts of many lengths before the numbers, gaps among its rowids, and another table in between."""
+    """A table with texts of many lengths before the numbers, gaps among its rowids, and another
+    table in between."""
     random = Random(seed)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA page_size = {page}")
         connection.execute("CREATE TABLE other (x)")
-        connection.execute("CREATE TABLE t (a INTEGER, name TEXT, b INTEGER, c INTEGER NOT NULL, last)")
+        connection.execute(
+            "CREATE TABLE t (a INTEGER, name TEXT, b INTEGER, c INTEGER NOT NULL, last)"
+        )
         for number in range(rows):
             numbers = [random.choice(NUMBERS) if random.random() < 0.8 else None for _ in "ab"]
             text = "x" * random.choice((0, 3, 57, 58, 59, 200))
-            row = (number * number, numbers[0], text, numbers[1], random.getrandbits(random.randint(1, 60)), text)
-            connection.execute("INSERT INTO t (rowid, a, name, b, c, last) VALUES (?, ?, ?, ?, ?, ?)", row)
+            row = (
+                number * number,
+                numbers[0],
+                text,
+                numbers[1],
+                random.getrandbits(random.randint(1, 60)),
+                text,
+            )
+            connection.execute(
+                "INSERT INTO t (rowid, a, name, b, c, last) VALUES (?, ?, ?, ?, ?, ?)", row
+            )
             connection.execute("INSERT INTO other VALUES (?)", (text,))
         connection.commit()
 
@@ -54,7 +67,9 @@ def read(path: Path, *names: str) -> list[tuple[int | None, ...]]:
             columns = [
                 [
                     value if known else None
-                    for value, known in zip(c.values.tolist(), c.where_known().tolist(), strict=True)
+                    for value, known in zip(
+                        c.values.tolist(), c.where_known().tolist(), strict=True
+                    )
                 ]
                 for c in some
             ]
@@ -65,7 +80,9 @@ def read(path: Path, *names: str) -> list[tuple[int | None, ...]]:
 def from_pages(path: Path, wanted: list[int]) -> int:
     """How many rows its pages give."""
     with closing(sqlite3.connect(path)) as connection:
-        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 't'").fetchone()
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 't'"
+        ).fetchone()
     return sum(len(some[0].values) for some in sqlite_pages.columns(path, root, wanted))
 
 
@@ -76,7 +93,9 @@ def by_sqlite(path: Path, names: str) -> list[tuple[int | None, ...]]:
 
 @pytest.mark.parametrize("page", [512, 4096, 65536])
 @pytest.mark.parametrize("rows", [0, 1, 40, 3000])
-def test_numbers_of_every_size_and_null_are_read_from_the_pages(rows: int, page: int, tmp_path: Path) -> None:
+def test_numbers_of_every_size_and_null_are_read_from_the_pages(
+    rows: int, page: int, tmp_path: Path
+) -> None:
     path = tmp_path / "r.sqlite"
     made(path, rows, page)
     assert read(path, "c", "a", "b") == by_sqlite(path, "c, a, b")
@@ -100,14 +119,19 @@ def test_a_column_that_is_not_there_is_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE t SET a = 'text' WHERE rowid = 4", "UPDATE t SET a = 2.5 WHERE rowid = 400",
-        "UPDATE t SET name = printf('%9000s', 'x') WHERE rowid = 400", "ALTER TABLE t ADD COLUMN later INTEGER DEFAULT 7",
+        "UPDATE t SET a = 'text' WHERE rowid = 4",
+        "UPDATE t SET a = 2.5 WHERE rowid = 400",
+        "UPDATE t SET name = printf('%9000s', 'x') WHERE rowid = 400",
+        "ALTER TABLE t ADD COLUMN later INTEGER DEFAULT 7",
     ],
-)  # fmt: skip
-def test_what_is_not_plain_is_read_by_sqlite(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_what_is_not_plain_is_read_by_sqlite(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "r.sqlite"
     made(path, 300)
-    monkeypatch.setattr(sqlite_pages, "SLICE_ROWS", 50)  # so that it is noticed after some rows were read
+    # so that it is noticed after some rows were read
+    monkeypatch.setattr(sqlite_pages, "SLICE_ROWS", 50)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
         connection.commit()
@@ -126,7 +150,8 @@ def test_a_number_that_stands_for_the_rowid_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_page_gives_an_error_or_what_sqlite_gives(seed: int, tmp_path: Path) -> None:
-    """Bytes of the headers and cells are overwritten: nothing is read beyond a page, and nothing else goes wrong."""
+    """Bytes of the headers and cells are overwritten: nothing is read beyond a page, and nothing
+    else goes wrong."""
     from perfctl.records.errors import ReportError
 
     path = tmp_path / "r.sqlite"

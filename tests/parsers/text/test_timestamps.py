@@ -1,4 +1,5 @@
-"""Timestamps of monitors and of ``date``: every form, zone and boundary, and which of day and month comes first."""
+"""Timestamps of monitors and of ``date``: every form, zone and boundary, and which of day and month
+comes first."""
 
 from __future__ import annotations
 
@@ -25,26 +26,46 @@ TEN = moment(2024, 3, 5, 10, 7, 9)
     [
         ("2024/03/05 10:07:09.250", TEN + 250_000_000, False),
         ("2024/03/05 10:07:59.001", TEN + 50 * SECOND + 1_000_000, False),
-        ("2024/03/05 10:07:09,250", TEN + 250_000_000, False), ("2024/3/5 10:07:09", TEN, False),
-        ("2024-03-05T10:07:09Z", TEN, True), ("  2024-03-05 10:07:09.5 +00:00\n", TEN + 500_000_000, True),
-        ("2024-03-05 10:07:09.123456789", TEN + 123_456_789, False), ("2024-03-05 10:07:09.000000001", TEN + 1, False),
-        ("20240305 10:07:09", TEN, False), ("20240305   10:07:09 UTC", TEN, True), ("03-05-2024 10:07:09", TEN, False),
-        ("3/5/2024 10:07:09 AM", TEN, False), ("Tue Mar  5 10:07:09 2024", TEN, False),
-        ("Tue Mar  5 10:07:09 UTC 2024", TEN, True), ("Tue Mar  5 11:07:09 AM CET 2024", TEN, True),
-        ("Tue 05 Mar 2024 10:07:09 AM UTC", TEN, True), ("Tue, 5 Mar 2024 12:37:09 +0230", TEN, True),
+        ("2024/03/05 10:07:09,250", TEN + 250_000_000, False),
+        ("2024/3/5 10:07:09", TEN, False),
+        ("2024-03-05T10:07:09Z", TEN, True),
+        ("  2024-03-05 10:07:09.5 +00:00\n", TEN + 500_000_000, True),
+        ("2024-03-05 10:07:09.123456789", TEN + 123_456_789, False),
+        ("2024-03-05 10:07:09.000000001", TEN + 1, False),
+        ("20240305 10:07:09", TEN, False),
+        ("20240305   10:07:09 UTC", TEN, True),
+        ("03-05-2024 10:07:09", TEN, False),
+        ("3/5/2024 10:07:09 AM", TEN, False),
+        ("Tue Mar  5 10:07:09 2024", TEN, False),
+        ("Tue Mar  5 10:07:09 UTC 2024", TEN, True),
+        ("Tue Mar  5 11:07:09 AM CET 2024", TEN, True),
+        ("Tue 05 Mar 2024 10:07:09 AM UTC", TEN, True),
+        ("Tue, 5 Mar 2024 12:37:09 +0230", TEN, True),
         ("1990-01-01 00:00:00", moment(1990, 1, 1), False),
-        ("2199-12-31 23:59:59", moment(2199, 12, 31, 23, 59, 59), False), ("1969-12-31 23:59:59", None, False),
-        ("1989-12-31 23:59:59", None, False), ("2200-01-01 00:00:00", None, False),
-        ("2200/01/01 00:00:00.000", None, False), ("2024/03/05 10:07:60.250", None, False),
-        ("2024/03/05 10:07:70.250", None, False), ("2024/03/05 10:60:09.250", None, False),
-        ("2024/13/05 10:07:09.250", None, False), ("2024/02/30 10:07:09.250", None, False),
-        ("2024/03/05 24:00:00.000", None, False), ("2024/03/05 10:07:09:250", None, False),
-        ("2024/03/05 10:07:09.1234567890", None, False), ("Tue Foo  5 10:07:09 2024", None, False),
-        ("Tue Mar  5 10:07:09 UTC", None, False), ("10:07:09", None, False), ("2024/03/05", None, False),
-        ("", None, False), ("0, 45 %", None, False),
+        ("2199-12-31 23:59:59", moment(2199, 12, 31, 23, 59, 59), False),
+        ("1969-12-31 23:59:59", None, False),
+        ("1989-12-31 23:59:59", None, False),
+        ("2200-01-01 00:00:00", None, False),
+        ("2200/01/01 00:00:00.000", None, False),
+        ("2024/03/05 10:07:60.250", None, False),
+        ("2024/03/05 10:07:70.250", None, False),
+        ("2024/03/05 10:60:09.250", None, False),
+        ("2024/13/05 10:07:09.250", None, False),
+        ("2024/02/30 10:07:09.250", None, False),
+        ("2024/03/05 24:00:00.000", None, False),
+        ("2024/03/05 10:07:09:250", None, False),
+        ("2024/03/05 10:07:09.1234567890", None, False),
+        ("Tue Foo  5 10:07:09 2024", None, False),
+        ("Tue Mar  5 10:07:09 UTC", None, False),
+        ("10:07:09", None, False),
+        ("2024/03/05", None, False),
+        ("", None, False),
+        ("0, 45 %", None, False),
     ],
-)  # fmt: skip
-def test_every_form_is_the_same_moment_and_what_is_no_moment_is_none(text: str, ns: int | None, zoned: bool) -> None:
+)
+def test_every_form_is_the_same_moment_and_what_is_no_moment_is_none(
+    text: str, ns: int | None, zoned: bool
+) -> None:
     assert read_stamp(text) == (None if ns is None else Stamp(ns, zoned))
 
 
@@ -62,9 +83,17 @@ def test_a_text_of_more_than_64_characters_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize(
     ("printed", "hour"),
-    [("12:07:09 AM", 0), ("1:07:09 am", 1), ("11:07:09 AM", 11), ("12:07:09 PM", 12), ("1:07:09 pm", 13),
-     ("11:07:09 PM", 23), ("0:07:09 AM", None), ("13:07:09 PM", None)],
-)  # fmt: skip
+    [
+        ("12:07:09 AM", 0),
+        ("1:07:09 am", 1),
+        ("11:07:09 AM", 11),
+        ("12:07:09 PM", 12),
+        ("1:07:09 pm", 13),
+        ("11:07:09 PM", 23),
+        ("0:07:09 AM", None),
+        ("13:07:09 PM", None),
+    ],
+)
 def test_hours_of_the_half_day_run_from_12_over_1_to_11(printed: str, hour: int | None) -> None:
     found = read_stamp(f"03/05/2024 {printed}")
     assert found == (None if hour is None else Stamp(moment(2024, 3, 5, hour, 7, 9), zoned=False))
@@ -73,28 +102,55 @@ def test_hours_of_the_half_day_run_from_12_over_1_to_11(printed: str, hour: int 
 def test_each_month_of_date_has_its_number() -> None:
     names = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     for number, name in enumerate(names, 1):
-        assert read_stamp(f"Mon {name}  9 01:02:03 2023") == Stamp(moment(2023, number, 9, 1, 2, 3), zoned=False)
+        assert read_stamp(f"Mon {name}  9 01:02:03 2023") == Stamp(
+            moment(2023, number, 9, 1, 2, 3), zoned=False
+        )
 
 
 @pytest.mark.parametrize(
     ("hours", "names"),
     [
-        (0, "UTC GMT WET Z"), (1, "WEST CET"), (2, "CEST EET"), (3, "EEST MSK"), (8, "SGT HKT AWST"), (9, "JST KST"),
-        (10, "AEST"), (11, "AEDT"), (12, "NZST"), (13, "NZDT"), (-4, "EDT"), (-5, "EST CDT"), (-6, "MDT"),
-        (-7, "MST PDT"), (-8, "PST AKDT"), (-9, "AKST"), (-10, "HST"),
+        (0, "UTC GMT WET Z"),
+        (1, "WEST CET"),
+        (2, "CEST EET"),
+        (3, "EEST MSK"),
+        (8, "SGT HKT AWST"),
+        (9, "JST KST"),
+        (10, "AEST"),
+        (11, "AEDT"),
+        (12, "NZST"),
+        (13, "NZDT"),
+        (-4, "EDT"),
+        (-5, "EST CDT"),
+        (-6, "MDT"),
+        (-7, "MST PDT"),
+        (-8, "PST AKDT"),
+        (-9, "AKST"),
+        (-10, "HST"),
     ],
-)  # fmt: skip
+)
 def test_a_zone_s_name_means_its_offset_from_utc(hours: int, names: str) -> None:
     for name in names.split():
-        assert read_stamp(f"2024-03-05 10:07:09 {name}") == Stamp(TEN - hours * 3600 * SECOND, zoned=True), name
+        assert read_stamp(f"2024-03-05 10:07:09 {name}") == Stamp(
+            TEN - hours * 3600 * SECOND, zoned=True
+        ), name
 
 
 @pytest.mark.parametrize(
     ("zone", "minutes"),
-    [("+01:00", 60), ("-01:00", -60), ("+0530", 330), ("-03:30", -210), ("+14:00", 840), ("+23:59", 1439)],
+    [
+        ("+01:00", 60),
+        ("-01:00", -60),
+        ("+0530", 330),
+        ("-03:30", -210),
+        ("+14:00", 840),
+        ("+23:59", 1439),
+    ],
 )
 def test_a_zone_in_numbers_is_hours_and_minutes_with_one_sign(zone: str, minutes: int) -> None:
-    assert read_stamp(f"2024-03-05 10:07:09{zone}") == Stamp(TEN - minutes * 60 * SECOND, zoned=True)
+    assert read_stamp(f"2024-03-05 10:07:09{zone}") == Stamp(
+        TEN - minutes * 60 * SECOND, zoned=True
+    )
 
 
 @pytest.mark.parametrize("zone", ["CST", "IST", "BST", "+24:00", "-2400"])
@@ -103,7 +159,9 @@ def test_a_zone_that_means_several_or_none_is_taken_as_utc_and_told(zone: str) -
 
 
 def test_the_day_goes_first_where_the_caller_says_so() -> None:
-    assert read_stamp("03-05-2024 10:07:09", day_first=True) == Stamp(moment(2024, 5, 3, 10, 7, 9), zoned=False)
+    assert read_stamp("03-05-2024 10:07:09", day_first=True) == Stamp(
+        moment(2024, 5, 3, 10, 7, 9), zoned=False
+    )
     assert read_stamp("2024-03-05 10:07:09", day_first=True) == Stamp(TEN, zoned=False)
 
 
@@ -120,7 +178,8 @@ def test_the_day_goes_first_where_the_caller_says_so() -> None:
         (["03-11-2026", "03-11-2026"], None),
         (["03-11-2026", "03-12-2026"], False),  # a day apart, or a month
         (["11-03-2026", "12-03-2026"], True),
-        (["02-01-2026", "01-03-2026"], True),  # 1 Feb before 3 Jan is out of order; 2 Jan before 1 Mar is not, if wider
+        # 1 Feb before 3 Jan is out of order; 2 Jan before 1 Mar is not, if wider
+        (["02-01-2026", "01-03-2026"], True),
         (["01-02-2026", "03-01-2026"], False),
     ],
 )

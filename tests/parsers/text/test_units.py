@@ -37,30 +37,55 @@ def style_of(*texts: str) -> DecimalStyle:
 @pytest.mark.parametrize(
     ("printed", "name", "scale"),
     [
-        ("nsecond", "ns", 1), ("usecond", "ns", 10**3), ("msecond", "ns", 10**6), ("second", "ns", 10**9),
-        ("ns", "ns", 1), ("us", "ns", 10**3), ("ms", "ns", 10**6),
-        ("byte", "byte", 1), ("Kbyte", "byte", 10**3), ("Mbyte", "byte", 10**6), ("Gbyte", "byte", 10**9),
-        ("MiB", "byte", 2**20), ("byte/block", "byte/block", 1), ("Kbyte/block", "byte/block", 10**3),
-        ("Gbyte/second", "byte/s", 10**9), ("Gbyte/s", "byte/s", 10**9), ("byte/nsecond", "byte/s", 10**9),
-        ("cycle/second", "Hz", 1), ("cycle/nsecond", "Hz", 10**9), ("cycle/usecond", "Hz", 10**6),
-        ("Ghz", "Hz", 10**9), ("MHz", "Hz", 10**6), ("hz", "Hz", 1),
-        ("sector/nsecond", "sector/s", 10**9), ("%", "%", 1), ("inst", "inst", 1), ("inst/cycle", "inst/cycle", 1),
-        ("register/thread", "register/thread", 1), ("", None, 1),
+        ("nsecond", "ns", 1),
+        ("usecond", "ns", 10**3),
+        ("msecond", "ns", 10**6),
+        ("second", "ns", 10**9),
+        ("ns", "ns", 1),
+        ("us", "ns", 10**3),
+        ("ms", "ns", 10**6),
+        ("byte", "byte", 1),
+        ("Kbyte", "byte", 10**3),
+        ("Mbyte", "byte", 10**6),
+        ("Gbyte", "byte", 10**9),
+        ("MiB", "byte", 2**20),
+        ("byte/block", "byte/block", 1),
+        ("Kbyte/block", "byte/block", 10**3),
+        ("Gbyte/second", "byte/s", 10**9),
+        ("Gbyte/s", "byte/s", 10**9),
+        ("byte/nsecond", "byte/s", 10**9),
+        ("cycle/second", "Hz", 1),
+        ("cycle/nsecond", "Hz", 10**9),
+        ("cycle/usecond", "Hz", 10**6),
+        ("Ghz", "Hz", 10**9),
+        ("MHz", "Hz", 10**6),
+        ("hz", "Hz", 1),
+        ("sector/nsecond", "sector/s", 10**9),
+        ("%", "%", 1),
+        ("inst", "inst", 1),
+        ("inst/cycle", "inst/cycle", 1),
+        ("register/thread", "register/thread", 1),
+        ("", None, 1),
         ("Mfurlong", "Mfurlong", 1),
     ],
-)  # fmt: skip
-def test_every_unit_that_ncu_prints_has_its_base_unit(printed: str, name: str | None, scale: int) -> None:
+)
+def test_every_unit_that_ncu_prints_has_its_base_unit(
+    printed: str, name: str | None, scale: int
+) -> None:
     assert base_unit(printed) == Unit(name, scale)
 
 
 @pytest.mark.parametrize(
     ("text", "unit", "expected"),
     [
-        ("203.62", "usecond", 203620), ("10.12", "cycle/nsecond", 10_120_000_000),
-        ("9,007,199,254,740,993", "", 2**53 + 1), ("171,805,402,726,400.00", "", 171_805_402_726_400),
-        ("18446744073709551615", "", float(2**64)), ("5e90", "", 5e90),
+        ("203.62", "usecond", 203620),
+        ("10.12", "cycle/nsecond", 10_120_000_000),
+        ("9,007,199,254,740,993", "", 2**53 + 1),
+        ("171,805,402,726,400.00", "", 171_805_402_726_400),
+        ("18446744073709551615", "", float(2**64)),
+        ("5e90", "", 5e90),
     ],
-)  # fmt: skip
+)
 def test_a_printed_decimal_is_an_exact_integer_up_to_64_bits_and_a_float_beyond(
     text: str, unit: str, expected: float
 ) -> None:
@@ -70,19 +95,37 @@ def test_a_printed_decimal_is_an_exact_integer_up_to_64_bits_and_a_float_beyond(
 @pytest.mark.parametrize(
     ("text", "style", "expected"),
     [
-        ("837,859,712", POINT, 837859712), ("5,318,969,728.00", POINT, 5318969728), ("1.234", POINT, 1.234),
-        ("1,234", POINT, 1234), ("12,34,567", POINT, 1234567), ("-1.5", POINT, -1.5), ("1.2e6", POINT, 1200000),
-        ("448.600", COMMA, 448600), ("10,12", COMMA, 10.12), ("1.234,5", COMMA, 1234.5), ("2.520.000", COMMA, 2520000),
-        ("134.234240", COMMA, 134.23424), ("0.000000", COMMA, 0), ("1,234", COMMA, 1.234), ("1 234,5", COMMA, 1234.5),
-        ("512", COMMA, 512), ("0.860", UNDECIDED, 0.86), ("134.234240", UNDECIDED, 134.23424), ("1,5", UNDECIDED, 1.5),
+        ("837,859,712", POINT, 837859712),
+        ("5,318,969,728.00", POINT, 5318969728),
+        ("1.234", POINT, 1.234),
+        ("1,234", POINT, 1234),
+        ("12,34,567", POINT, 1234567),
+        ("-1.5", POINT, -1.5),
+        ("1.2e6", POINT, 1200000),
+        ("448.600", COMMA, 448600),
+        ("10,12", COMMA, 10.12),
+        ("1.234,5", COMMA, 1234.5),
+        ("2.520.000", COMMA, 2520000),
+        ("134.234240", COMMA, 134.23424),
+        ("0.000000", COMMA, 0),
+        ("1,234", COMMA, 1.234),
+        ("1 234,5", COMMA, 1234.5),
+        ("512", COMMA, 512),
+        ("0.860", UNDECIDED, 0.86),
+        ("134.234240", UNDECIDED, 134.23424),
+        ("1,5", UNDECIDED, 1.5),
     ],
-)  # fmt: skip
-def test_one_number_is_read_in_the_style_of_its_file(text: str, style: DecimalStyle, expected: float) -> None:
+)
+def test_one_number_is_read_in_the_style_of_its_file(
+    text: str, style: DecimalStyle, expected: float
+) -> None:
     assert value(text, style) == expected
 
 
 @pytest.mark.parametrize("text", ["1.234", "1,234", "512.000", "-9.860"])
-def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_decide(text: str) -> None:
+def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_decide(
+    text: str,
+) -> None:
     with pytest.raises(AmbiguousNumber):
         read_number(text, UNDECIDED)
 
@@ -90,13 +133,18 @@ def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_dec
 @pytest.mark.parametrize(
     ("texts", "style"),
     [
-        (("1.234", "837,859,712"), POINT), (("1,234", "10.12"), POINT), (("1.234", "2.520.000"), COMMA),
-        (("9.860", "85,33"), COMMA), (("1,234.5",), POINT), (("1.234,5",), COMMA),
+        (("1.234", "837,859,712"), POINT),
+        (("1,234", "10.12"), POINT),
+        (("1.234", "2.520.000"), COMMA),
+        (("9.860", "85,33"), COMMA),
+        (("1,234.5",), POINT),
+        (("1.234,5",), COMMA),
         (("134.234240", "9.860"), UNDECIDED),  # six decimals, as on the raw page
-        (("134.234240", "9.860", "2.520.000"), COMMA), (("10.12", "10,12"), UNDECIDED),
+        (("134.234240", "9.860", "2.520.000"), COMMA),
+        (("10.12", "10,12"), UNDECIDED),
         (("512", "NVIDIA B200", "(16, 8, 1)"), UNDECIDED),
     ],
-)  # fmt: skip
+)
 def test_the_style_comes_from_any_number_that_can_only_be_read_one_way(
     texts: tuple[str, ...], style: DecimalStyle
 ) -> None:
@@ -121,7 +169,18 @@ def test_every_prefix_has_its_power() -> None:
     assert base_unit("kB") == Unit("byte", 1000)
     for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1):
         assert base_unit(prefix + "B") == Unit("byte", 1024**power)
-    for counted in ("inst", "sector", "request", "warp", "thread", "block", "cycle", "flop", "FLOP", "pass"):
+    for counted in (
+        "inst",
+        "sector",
+        "request",
+        "warp",
+        "thread",
+        "block",
+        "cycle",
+        "flop",
+        "FLOP",
+        "pass",
+    ):
         assert base_unit(f" K{counted} ") == Unit(counted, 1000)
 
 
@@ -136,16 +195,32 @@ def test_a_rate_is_scaled_to_the_second_and_a_share_of_something_scaled_stays_as
 @pytest.mark.parametrize(
     ("text", "style", "digits", "decimals"),
     [
-        ("1,234.50", POINT, 123450, 2), ("12.5", POINT, 125, 1), ("-.5", POINT, -5, 1), ("+5", POINT, 5, 0),
-        ("1 234.5", POINT, 12345, 1), ("1'234'567", POINT, 1234567, 0), ("1.25e-2", POINT, 125, 4),
-        ("1.25e1", COMMA, 125, 1), ("1.5e1", UNDECIDED, 15, 0), ("-2e3", POINT, -2000, 0), ("2E+03", POINT, 2000, 0),
-        ("1.234,50", COMMA, 123450, 2), ("-,5", COMMA, -5, 1), ("1\u202f234,5", COMMA, 12345, 1),
-        ("1.5", COMMA, 15, 1), ("12,34,567", UNDECIDED, 1234567, 0), ("1.234.567", UNDECIDED, 1234567, 0),
-        ("1234.567", UNDECIDED, 1234567, 3), ("1234,567", UNDECIDED, 1234567, 3), (".125", UNDECIDED, 125, 3),
-        ("1.2345", UNDECIDED, 12345, 4), ("0,125", UNDECIDED, 125, 3), ("7", UNDECIDED, 7, 0),
+        ("1,234.50", POINT, 123450, 2),
+        ("12.5", POINT, 125, 1),
+        ("-.5", POINT, -5, 1),
+        ("+5", POINT, 5, 0),
+        ("1 234.5", POINT, 12345, 1),
+        ("1'234'567", POINT, 1234567, 0),
+        ("1.25e-2", POINT, 125, 4),
+        ("1.25e1", COMMA, 125, 1),
+        ("1.5e1", UNDECIDED, 15, 0),
+        ("-2e3", POINT, -2000, 0),
+        ("2E+03", POINT, 2000, 0),
+        ("1.234,50", COMMA, 123450, 2),
+        ("-,5", COMMA, -5, 1),
+        ("1\u202f234,5", COMMA, 12345, 1),
+        ("1.5", COMMA, 15, 1),
+        ("12,34,567", UNDECIDED, 1234567, 0),
+        ("1.234.567", UNDECIDED, 1234567, 0),
+        ("1234.567", UNDECIDED, 1234567, 3),
+        ("1234,567", UNDECIDED, 1234567, 3),
+        (".125", UNDECIDED, 125, 3),
+        ("1.2345", UNDECIDED, 12345, 4),
+        ("0,125", UNDECIDED, 125, 3),
+        ("7", UNDECIDED, 7, 0),
         ("9" * 64, POINT, 10**64 - 1, 0),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_read_as_exact_digits_and_decimals(
     text: str, style: DecimalStyle, digits: int, decimals: int
 ) -> None:
@@ -155,10 +230,27 @@ def test_a_number_is_read_as_exact_digits_and_decimals(
 @pytest.mark.parametrize(
     "text",
     [
-        "", "n/a", "PreferNone", "(16, 8, 1)", "1.2.3", "85,33,1", "-", "0x10", "9" * 5000, "9" * 65, "0." + "1" * 63,
-        "\u0663", "1e100", "12 34", "1,23", "1,2345", ",", ".", "85,33",
+        "",
+        "n/a",
+        "PreferNone",
+        "(16, 8, 1)",
+        "1.2.3",
+        "85,33,1",
+        "-",
+        "0x10",
+        "9" * 5000,
+        "9" * 65,
+        "0." + "1" * 63,
+        "\u0663",
+        "1e100",
+        "12 34",
+        "1,23",
+        "1,2345",
+        ",",
+        ".",
+        "85,33",
     ],
-)  # fmt: skip
+)
 def test_what_no_style_prints_is_no_number(text: str) -> None:
     assert read_number(text, POINT) is None
     assert read_value(text, POINT) is None
@@ -167,13 +259,24 @@ def test_what_no_style_prints_is_no_number(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("999999999999999999", 10**18 - 1), ("9223372036854775807", 2**63 - 1), ("9223372036854775808", float(2**63)),
+        ("999999999999999999", 10**18 - 1),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", float(2**63)),
         ("9,223,372,036,854,775,808", float(2**63)),
-        ("99,999,999,999,999,999,999", 1e20), ("999,999,999,999,999,999", 10**18 - 1), ("1,500.00", 1500),
-        ("1.50", 1.5), ("-1.50", -1.5), ("-3", -3), (".25", 0.25), ("0." + "1" * 62, 1 / 9), ("1.5e3", 1500),
+        ("99,999,999,999,999,999,999", 1e20),
+        ("999,999,999,999,999,999", 10**18 - 1),
+        ("1,500.00", 1500),
+        ("1.50", 1.5),
+        ("-1.50", -1.5),
+        ("-3", -3),
+        (".25", 0.25),
+        ("0." + "1" * 62, 1 / 9),
+        ("1.5e3", 1500),
     ],
-)  # fmt: skip
-def test_a_value_is_whole_where_it_can_be_and_a_float_beyond_64_bits(text: str, expected: float) -> None:
+)
+def test_a_value_is_whole_where_it_can_be_and_a_float_beyond_64_bits(
+    text: str, expected: float
+) -> None:
     found = read_value(text, POINT)
     assert found == expected
     assert type(found) is type(expected)
@@ -182,11 +285,17 @@ def test_a_value_is_whole_where_it_can_be_and_a_float_beyond_64_bits(text: str, 
 @pytest.mark.parametrize(
     ("number", "scale", "expected"),
     [
-        (Number(5, 1), 1000, 500), (Number(1, 3), 10, 0.01), (Number(-15, 1), 1, -1.5), (Number(-20, 1), 1, -2),
-        (Number(2**63 - 1, 0), 1, 2**63 - 1), (Number(2**63, 0), 1, float(2**63)), (Number(2**62, 0), 2, float(2**63)),
-        (Number(1 - 2**63, 0), 1, 1 - 2**63), (Number(-(2**63), 0), 1, -float(2**63)),
+        (Number(5, 1), 1000, 500),
+        (Number(1, 3), 10, 0.01),
+        (Number(-15, 1), 1, -1.5),
+        (Number(-20, 1), 1, -2),
+        (Number(2**63 - 1, 0), 1, 2**63 - 1),
+        (Number(2**63, 0), 1, float(2**63)),
+        (Number(2**62, 0), 2, float(2**63)),
+        (Number(1 - 2**63, 0), 1, 1 - 2**63),
+        (Number(-(2**63), 0), 1, -float(2**63)),
     ],
-)  # fmt: skip
+)
 def test_base_units_are_whole_up_to_64_bits(number: Number, scale: int, expected: float) -> None:
     assert to_base(number, scale) == expected
     assert type(to_base(number, scale)) is type(expected)
@@ -195,12 +304,26 @@ def test_base_units_are_whole_up_to_64_bits(number: Number, scale: int, expected
 @pytest.mark.parametrize(
     ("text", "style"),
     [
-        ("1.23456", POINT), ("1.234567", UNDECIDED), ("1.2345678", POINT), ("1,234567", COMMA), ("12.345", UNDECIDED),
-        ("123.456", UNDECIDED), ("1234.567", POINT), ("1234,567", COMMA), ("0.860", POINT), ("0,860", COMMA),
-        (".5", POINT), ("1.2.3", UNDECIDED), ("1 234,5", COMMA), ("1,234,567.8", POINT), ("1e5.", UNDECIDED),
+        ("1.23456", POINT),
+        ("1.234567", UNDECIDED),
+        ("1.2345678", POINT),
+        ("1,234567", COMMA),
+        ("12.345", UNDECIDED),
+        ("123.456", UNDECIDED),
+        ("1234.567", POINT),
+        ("1234,567", COMMA),
+        ("0.860", POINT),
+        ("0,860", COMMA),
+        (".5", POINT),
+        ("1.2.3", UNDECIDED),
+        ("1 234,5", COMMA),
+        ("1,234,567.8", POINT),
+        ("1e5.", UNDECIDED),
     ],
-)  # fmt: skip
-def test_one_number_decides_only_where_it_can_be_read_one_way(text: str, style: DecimalStyle) -> None:
+)
+def test_one_number_decides_only_where_it_can_be_read_one_way(
+    text: str, style: DecimalStyle
+) -> None:
     assert style_of(text) is style
 
 

@@ -1,4 +1,5 @@
-"""A format newer than known is read as far as its columns allow, and one warning names what was not understood."""
+"""A format newer than known is read as far as its columns allow, and one warning names what was
+not understood."""
 
 from __future__ import annotations
 
@@ -18,16 +19,19 @@ from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, read, training_
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 LONG = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster Size","Section Name",'
-    '"Metric Name","Metric Unit","Metric Value"\n'
-    '"0","1","app","host","gemm","1","7","(2, 1, 1)","Command line profiler metrics","inst_executed.sum","inst","5"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster '
+    'Size","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    '"0","1","app","host","gemm","1","7","(2, 1, 1)","Command line profiler '
+    'metrics","inst_executed.sum","inst","5"\n'
 )
 WIDE = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster Size","sm__inst.sum"\n'
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster '
+    'Size","sm__inst.sum"\n'
     '"","","","","","","","","inst"\n"0","1","app","host","gemm","1","7","(2, 1, 1)","5"\n'
 )
 SUMS = (
-    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Warp Stalls,Name\n"
+    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Warp "
+    "Stalls,Name\n"
     "100.0,300,2,150.0,150.0,100,200,70.7,4,gemm\n"
 )
 STRANGE_REPORT = (
@@ -39,7 +43,11 @@ STRANGE_REPORT = (
 
 def warning(report: Report) -> str:
     """The one warning about what was not understood; "" without one."""
-    found = [said.text for said in report.diagnostics if said.source == SOURCE and said.severity == "warning"]
+    found = [
+        said.text
+        for said in report.diagnostics
+        if said.source == SOURCE and said.severity == "warning"
+    ]
     assert len(found) < 2
     return found[0] if found else ""
 
@@ -53,9 +61,15 @@ def written(folder: Path, name: str, text: str) -> Report:
 def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
     names = [f"c{n}" for n in range(9)]
     eight = "c0, c1, c2, c3, c4, c5, c6, c7"
-    assert not_understood({"columns": names[:8]})[0].text == f"not understood and left out: columns {eight}"
+    assert (
+        not_understood({"columns": names[:8]})[0].text
+        == f"not understood and left out: columns {eight}"
+    )
     (said,) = not_understood({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
-    assert said.text == f"not understood and kept: columns {eight} and 1 more; tables {'x' * 80}, {'y' * 77}..."
+    assert (
+        said.text
+        == f"not understood and kept: columns {eight} and 1 more; tables {'x' * 80}, {'y' * 77}..."
+    )
     assert (said.severity, said.source) == ("warning", SOURCE)
     (said,) = not_understood({"columns": [], "tables": ["a\x1b[31m\nb", "a\x1b[31m\nb"]})
     assert said.text == "not understood and left out: tables a [31m b"
@@ -68,9 +82,18 @@ def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() ->
 
 @pytest.mark.parametrize(
     ("version", "is_newer"),
-    [("3.24.14", False), ("3.25.0", True), ("3.9", False), ("4.0", True), (None, False), ("", False)],
+    [
+        ("3.24.14", False),
+        ("3.25.0", True),
+        ("3.9", False),
+        ("4.0", True),
+        (None, False),
+        ("", False),
+    ],
 )
-def test_a_newer_version_alone_is_a_note_and_no_warning(version: str | None, is_newer: bool) -> None:
+def test_a_newer_version_alone_is_a_note_and_no_warning(
+    version: str | None, is_newer: bool
+) -> None:
     found = newer("schema", version, "3.24")
     assert [said.severity for said in found] == ["info"] * is_newer
 
@@ -78,10 +101,12 @@ def test_a_newer_version_alone_is_a_note_and_no_warning(version: str | None, is_
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [
-        ("long.csv", LONG, "Cluster Size"), ("wide.csv", WIDE, "Cluster Size"),
-        ("sums.csv", SUMS, "cuda_gpu_kern_sum.Warp Stalls"), ("stats.txt", STRANGE_REPORT, "tensor_sum (Tensor,Heads,Blocks)"),
+        ("long.csv", LONG, "Cluster Size"),
+        ("wide.csv", WIDE, "Cluster Size"),
+        ("sums.csv", SUMS, "cuda_gpu_kern_sum.Warp Stalls"),
+        ("stats.txt", STRANGE_REPORT, "tensor_sum (Tensor,Heads,Blocks)"),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_column_or_table_is_named_and_the_rest_is_read(
     tmp_path: Path, name: str, text: str, named: str
 ) -> None:
@@ -91,12 +116,26 @@ def test_an_unknown_column_or_table_is_named_and_the_rest_is_read(
 
 
 def test_the_same_columns_without_the_new_one_bring_no_warning(tmp_path: Path) -> None:
-    assert warning(written(tmp_path, "long.csv", LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""))) == ""
-    assert warning(written(tmp_path, "sums.csv", SUMS.replace(",Warp Stalls", "").replace(",4,", ","))) == ""
+    assert (
+        warning(
+            written(
+                tmp_path,
+                "long.csv",
+                LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
+            )
+        )
+        == ""
+    )
+    assert (
+        warning(written(tmp_path, "sums.csv", SUMS.replace(",Warp Stalls", "").replace(",4,", ",")))
+        == ""
+    )
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_nsys_exports_of_all_generations_hold_nothing_unknown(tmp_path: Path, generation: str) -> None:
+def test_nsys_exports_of_all_generations_hold_nothing_unknown(
+    tmp_path: Path, generation: str
+) -> None:
     assert warning(read(training_step(NsysBuilder(generation)), tmp_path)) == ""
 
 
@@ -118,7 +157,10 @@ def test_unknown_columns_of_dlprof_are_named_in_csv_and_json(tmp_path: Path) -> 
     title, names, *rows = source.splitlines()
     text = "\n".join([title, f"{names},Sparsity", *(f"{row},1" for row in rows)]) + "\n"
     assert "op_type.sparsity" in warning(written(tmp_path, "dlprof_op_type.csv", text))
-    objects = [dict(zip([*names.split(","), "Sparsity"], f"{row},1".split(","), strict=False)) for row in rows]
+    objects = [
+        dict(zip([*names.split(","), "Sparsity"], f"{row},1".split(","), strict=False))
+        for row in rows
+    ]
     assert "op_type.sparsity" in warning(written(tmp_path, "op_type.json", json.dumps(objects)))
 
 
@@ -126,7 +168,10 @@ def test_unknown_categories_and_kinds_of_kineto_are_counted(tmp_path: Path) -> N
     trace = json.loads((DATA / "kineto-synthetic" / "trace.json").read_text())
     kernels = sum(event.get("cat") == "kernel" for event in trace["traceEvents"])
     trace["traceEvents"] += [{"ph": "X", "cat": "gpu_dma", "name": "x", "ts": 1, "dur": 1}] * 3
-    trace["traceEvents"] += [{"ph": "Z", "cat": "kernel", "name": "x", "ts": 1}, {"ph": "X", "cat": "ac2g"}]
+    trace["traceEvents"] += [
+        {"ph": "Z", "cat": "kernel", "name": "x", "ts": 1},
+        {"ph": "X", "cat": "ac2g"},
+    ]
     report = written(tmp_path, "trace.json", json.dumps(trace))
     assert warning(report).endswith("categories gpu_dma (3 events), ph Z (1 events)")
     assert len(list(report.kernels)) == kernels
@@ -136,15 +181,24 @@ def test_unknown_columns_of_monitors_are_named(tmp_path: Path) -> None:
     dmon = (DATA / "nvidia-smi-synthetic" / "dmon.txt").read_text()
     lines = [line + ("  hbmx" if "gpu" in line else "     5") for line in dmon.splitlines()]
     assert "hbmx" in warning(written(tmp_path, "dmon.txt", "\n".join(lines) + "\n"))
-    fields = "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n0,1709632800000000,qubit_count,5\n"
+    fields = (
+        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n"
+        "0,1709632800000000,qubit_count,5\n"
+    )
     assert warning(written(tmp_path, "dcgm.csv", fields)).endswith("fields qubit_count")
-    query = "timestamp, utilization.gpu [%], coolant.flow [l/min]\n2024/01/01 00:00:00.000, 5 %, 3 l/min\n"
+    query = (
+        "timestamp, utilization.gpu [%], coolant.flow [l/min]\n2024/01/01 00:00:00.000, 5 %, 3 "
+        "l/min\n"
+    )
     assert "coolant.flow [l/min]" in warning(written(tmp_path, "query.csv", query))
 
 
 def test_unknown_tables_and_columns_of_nvprof_are_named(tmp_path: Path) -> None:
     trace = (DATA / "nvprof-synthetic" / "trace.csv").read_text()
-    lines = [line.replace('"Correlation_ID"', '"Correlation_ID","Tensor Map"') for line in trace.splitlines()]
+    lines = [
+        line.replace('"Correlation_ID"', '"Correlation_ID","Tensor Map"')
+        for line in trace.splitlines()
+    ]
     at = next(number for number, line in enumerate(lines) if "Tensor Map" in line)
     lines[at + 1] += ","
     lines[at + 2 :] = [line + ',"9"' if line[:1].isdigit() else line for line in lines[at + 2 :]]
@@ -155,13 +209,19 @@ def test_unknown_tables_and_columns_of_nvprof_are_named(tmp_path: Path) -> None:
 
 
 WARNED = {
-    "nsysai_h100_2gpu_1s.sqlite", "nsysai_mfu_2gpu_after.sqlite", "nsysai_mfu_2gpu_before.sqlite", "akshay_gpu_usage1.csv",
-}  # fmt: skip
-"""Real reports whose warning is right: NVTX payload schemas and tensor sizes are not read, and a log that pauses."""
+    "nsysai_h100_2gpu_1s.sqlite",
+    "nsysai_mfu_2gpu_after.sqlite",
+    "nsysai_mfu_2gpu_before.sqlite",
+    "akshay_gpu_usage1.csv",
+}
+"""Real reports whose warning is right: NVTX payload schemas and tensor sizes are not read, and a
+log that pauses."""
 
 
 @pytest.mark.parametrize("folder", ["own", "real"])
-def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, request: pytest.FixtureRequest) -> None:
+def test_nothing_in_reports_that_are_understood_is_called_unknown(
+    folder: str, request: pytest.FixtureRequest
+) -> None:
     root = DATA if folder == "own" else request.getfixturevalue("reports")
     wrong = {}
     for path in parsers.find(root):
@@ -177,12 +237,18 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, r
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (gzip.compress(b"ID,Process ID\n", mtime=0), "it is a gzip file, but not a gzipped Kineto trace"),
+        (
+            gzip.compress(b"ID,Process ID\n", mtime=0),
+            "it is a gzip file, but not a gzipped Kineto trace",
+        ),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
         (b"one,two\n1,2\n", "not a known report format"),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "gzipped twice. Unpack it once"),
         (gzip.compress(b"", mtime=0), "a gzip file of nothing"),
-        (gzip.compress(b"SQLite format 3\0", mtime=0), "a gzipped SQLite database. Unpack it with gunzip"),
+        (
+            gzip.compress(b"SQLite format 3\0", mtime=0),
+            "a gzipped SQLite database. Unpack it with gunzip",
+        ),
         (gzip.compress(bytes(range(256)), mtime=0), "a gzip file of no report"),
         (gzip.compress(b"{}", mtime=0)[:12], "cut off in its first bytes. Copy"),
         (gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 40, r"damaged in its first bytes \(Error"),
@@ -191,7 +257,9 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder: str, r
         (bytes(5000), "it begins with zeros"),
     ],
 )
-def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path: Path, data: bytes, said: str) -> None:
+def test_what_is_no_report_is_refused_with_what_stands_in_the_way(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
     path = tmp_path / "file.csv"
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
@@ -202,7 +270,8 @@ def test_bytes_that_are_no_gzip_under_a_gzip_s_name_are_named_so(tmp_path: Path)
     path = tmp_path / "z.json.gz"
     path.write_bytes(bytes(range(255, 0, -1)))
     with pytest.raises(
-        ReportError, match=r"its name says gzip, but it does not begin like a gzip file\. Copy it again"
+        ReportError,
+        match=r"its name says gzip, but it does not begin like a gzip file\. Copy it again",
     ):
         parse(path)
 
@@ -211,21 +280,30 @@ def test_unknown_words_and_lines_of_nvidia_smi_s_table_are_named(tmp_path: Path)
     table = (DATA / "nvidia-smi-synthetic" / "table.txt").read_text()
     plain = written(tmp_path, "table.txt", table)
     assert warning(plain) == ""
-    third = "|                                         |                      |                  N/A |\n"
-    named = table.replace("GPU-Util  Compute", "GPU-Util Coolant", 1).replace(third, third.replace("N/A", "9 l"), 1)
+    third = (
+        "|                                         |                      |                  N/A "
+        "|\n"
+    )
+    named = table.replace("GPU-Util  Compute", "GPU-Util Coolant", 1).replace(
+        third, third.replace("N/A", "9 l"), 1
+    )
     report = written(tmp_path, "table.txt", named)
     assert warning(report).endswith("parts Coolant, | | 9 l")
     assert report.samples == plain.samples
 
 
 def test_unknown_columns_of_samples_are_named_whatever_stands_in_them(tmp_path: Path) -> None:
-    text = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n# readings: 1\n"
+    text = (
+        "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n# readings: 1\n"
+    )
     report = written(tmp_path, "samples.csv", text)
     assert warning(report).endswith("columns coolant")
     assert [sample.power_w for sample in report.samples] == [70.5]
 
 
-def test_unknown_fields_of_a_workload_s_record_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_unknown_fields_of_a_workload_s_record_are_named_and_the_rest_is_read(
+    tmp_path: Path,
+) -> None:
     source = DATA / "recorded-cpu" / "nsys" / "b16" / "workload.json"
     plain = parse(source)
     record = json.loads(source.read_text())

@@ -18,7 +18,9 @@ def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(
     path = tmp_path / "record.json"
     path.write_text('{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
     monkeypatch.setattr(text_json, "LIMIT", 20)
-    assert read_whole(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, "numbers that are none stay texts"
+    assert read_whole(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
+        "numbers that are none stay texts"
+    )
     monkeypatch.setattr(text_json, "LIMIT", 19)
     with pytest.raises(ReportError, match=r"20 bytes of JSON are too many\. Run it again"):
         read_whole(path, "workload", "Run it again")
@@ -26,9 +28,15 @@ def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b'{"steps": [1, 2', "not complete JSON"), (b"[" * 100_000, "not complete JSON"), (None, "cannot be read")],
+    [
+        (b'{"steps": [1, 2', "not complete JSON"),
+        (b"[" * 100_000, "not complete JSON"),
+        (None, "cannot be read"),
+    ],
 )
-def test_what_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_what_cannot_be_read_is_named_with_what_to_do(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
     path = tmp_path / "record.json"
     if content is not None:
         path.write_bytes(content)

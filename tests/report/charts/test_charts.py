@@ -9,16 +9,22 @@ from perfctl.orchestrator.report.charts import charts, files
 
 
 def drawing(label: str = "conv2", name: str = "s1-test") -> str:
-    lines = [charts.Series(label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0),
-             charts.Series("other", (16, 64), (3.0, 1.0), colour=1)]  # fmt: skip
+    lines = [
+        charts.Series(label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0),
+        charts.Series("other", (16, 64), (3.0, 1.0), colour=1),
+    ]
     return charts.against_batch(name, "what it shows", lines, str)
 
 
-def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> None:
+def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> (
+    None
+):
     assert drawing() == drawing()
     words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
     assert {"16", "32", "64"} <= set(words)
-    one, other = (set(re.findall(r' id="([^"]*)"', drawing(name=name))) for name in ("s1-a", "s2-a"))
+    one, other = (
+        set(re.findall(r' id="([^"]*)"', drawing(name=name))) for name in ("s1-a", "s2-a")
+    )
     assert not one & other
 
 
@@ -39,7 +45,10 @@ def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
     assert "var(--s0)" in svg and "var(--s1)" in svg and "var(--muted)" in svg
     assert not re.search(r"(?:fill|stroke): #(?:0101|0202|0303|0a0a)", svg)
     label = '<b>&"$x^2$'
-    words = ["".join(element.itertext()) for element in ET.fromstring(with_namespace(drawing(label))).iter()]
+    words = [
+        "".join(element.itertext())
+        for element in ET.fromstring(with_namespace(drawing(label))).iter()
+    ]
     assert label in words
 
 

@@ -31,7 +31,9 @@ def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends() -> None:
 
 
 def test_the_ticks_of_a_drawn_axis_are_labelled() -> None:
-    figure, axes = new_axes(x="FLOP", y="time", shows=(lambda x: f"{x:g}", lambda y: f"{y:g} s"), log=True)
+    figure, axes = new_axes(
+        x="FLOP", y="time", shows=(lambda x: f"{x:g}", lambda y: f"{y:g} s"), log=True
+    )
     axes.plot([120, 180], [0.02, 0.5], "o")
     axes.set_xlim(110, 190)
     axes.set_ylim(0.01, 1)
@@ -43,9 +45,11 @@ def test_the_ticks_of_a_drawn_axis_are_labelled() -> None:
 
 
 STORES = {
-    "measured": [DATA / "recorded-cpu" / "torch"], "published": [ROOT / "examples" / "mnist_v100_study"],
-    "one batch size": [DATA / "recorded-cpu" / "torch" / "b16"], "inference": [DATA / "inference-reports"],
-}  # fmt: skip
+    "measured": [DATA / "recorded-cpu" / "torch"],
+    "published": [ROOT / "examples" / "mnist_v100_study"],
+    "one batch size": [DATA / "recorded-cpu" / "torch" / "b16"],
+    "inference": [DATA / "inference-reports"],
+}
 
 
 def of_store(name: str, folder: Path) -> dict[str, Picture]:
@@ -95,10 +99,14 @@ def test_every_log_axis_of_every_chart_of_the_recordings_has_two_labelled_ticks(
 def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chance() -> None:
     points = bench_points(file=DATA / "bench-cpu" / "bench.json")
     nine = [point for point in points if point.family == "mlp"][:9]
-    enough = {family: [point for point in points if point.family == family] for family in ("vgg", "mlp")}
+    enough = {
+        family: [point for point in points if point.family == family] for family in ("vgg", "mlp")
+    }
     assert len(nine) == 9 and all(len(mine) >= 10 for mine in enough.values())
     for made in (bench_charts, lambda some: all_relation_charts(observations(some))):
         few: dict[str, Drawn] = made(nine)
         assert few and {"mlp (9)" in (chart.warning or "") for chart in few.values()} == {True}
         many: dict[str, Drawn] = made([*enough["vgg"], *enough["mlp"]])
-        assert many and {chart.warning for name, chart in many.items() if "parameters" in name} == {None}
+        assert many and {chart.warning for name, chart in many.items() if "parameters" in name} == {
+            None
+        }

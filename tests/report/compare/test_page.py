@@ -1,4 +1,5 @@
-"""The page, the Markdown and the terminal of a comparison: one set of words, and names that stay text."""
+"""The page, the Markdown and the terminal of a comparison: one set of words, and names that
+stay text."""
 
 from __future__ import annotations
 
@@ -19,14 +20,22 @@ from tests.analyse import synthetic
 from tests.report.outline import outline, printed
 
 HOSTILE = (
-    "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</script><b>x", "a|b`c*d_e[f](javascript:x)",
-    "@everyone #1", "x" * 4000, "\u202edirection\u202c", "\x1b[31mred\nline", "{{ 7*7 }}",
-)  # fmt: skip
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><b>x",
+    "a|b`c*d_e[f](javascript:x)",
+    "@everyone #1",
+    "x" * 4000,
+    "\u202edirection\u202c",
+    "\x1b[31mred\nline",
+    "{{ 7*7 }}",
+)
 
 
 @pytest.fixture
 def slower() -> Any:
-    """slower(names): conv2 forward a fifth slower in B; other names for two kernels where given. 4 repeats."""
+    """slower(names): conv2 forward a fifth slower in B; other names for two kernels where given.
+    4 repeats."""
 
     def make(hostile: str | None = None, torch: str = "2.8.0") -> Comparison:
         dice = random.Random(1)
@@ -38,10 +47,16 @@ def slower() -> Any:
                 kernels = [
                     kernel._replace(
                         duration_ns=kernel.duration_ns
-                        * (factor if (kernel.layer, kernel.direction) == ("conv2", "forward") else 1.0)
+                        * (
+                            factor
+                            if (kernel.layer, kernel.direction) == ("conv2", "forward")
+                            else 1.0
+                        )
                         * (1 + dice.gauss(0, 0.005)),
                         layer=hostile if hostile and kernel.layer == "fc1" else kernel.layer,
-                        short_name=f"{hostile} {label}" if hostile and kernel.layer == "fc2" else kernel.short_name,
+                        short_name=f"{hostile} {label}"
+                        if hostile and kernel.layer == "fc2"
+                        else kernel.short_name,
                     )
                     for kernel in run.report.kernels
                 ]
@@ -50,7 +65,9 @@ def slower() -> Any:
                 runs.append(replace(run, report=report, workload=hostile or run.workload))
             return Side(f"{label} {hostile or ''}".strip(), tuple(runs))
 
-        return compare(side("before", 1.0, "2.8.0"), side("after", 1.2, torch), force=torch != "2.8.0")
+        return compare(
+            side("before", 1.0, "2.8.0"), side("after", 1.2, torch), force=torch != "2.8.0"
+        )
 
     return make
 
@@ -59,10 +76,15 @@ def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said(slower: Any) -> None:
+def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said(
+    slower: Any,
+) -> None:
     found = slower(torch="2.9.0")
     said = findings(found)
-    assert any(sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence for sentence in said.news)
+    assert any(
+        sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
+        for sentence in said.news
+    )
     text = flat(" ".join(outline(page.render_comparison(found)).words))
     for sentence in (*said.news, *said.warnings, said.banner or ""):
         assert flat(sentence) in text
@@ -77,7 +99,10 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     found = slower(name)
-    plain, hostile = outline(page.render_comparison(slower())), outline(page.render_comparison(found))
+    plain, hostile = (
+        outline(page.render_comparison(slower())),
+        outline(page.render_comparison(found)),
+    )
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
     assert not [name for _, name, _ in hostile.attributes if name.startswith("on")]
@@ -91,9 +116,13 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     assert compare_text.as_json(found)["pairs"]
 
 
-def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(slower: Any) -> None:
+def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(
+    slower: Any,
+) -> None:
     parsed = outline(page.render_comparison(slower()))
-    targets = [value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")]
+    targets = [
+        value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
+    ]
     assert targets and all(target.startswith("#") for target in targets)
     assert {target[1:] for target in targets} <= set(parsed.ids)
     assert page.render_comparison(slower()) == page.render_comparison(slower())
@@ -101,7 +130,8 @@ def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gi
 
 def test_a_page_of_nothing_is_a_page() -> None:
     found = compare(
-        Side("A", (synthetic.cpu_run(1, 16),)), Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),))
+        Side("A", (synthetic.cpu_run(1, 16),)),
+        Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
     )
     text = page.render_comparison(found)
     assert "Nothing was compared." in text
@@ -111,10 +141,14 @@ def test_a_page_of_nothing_is_a_page() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (0.2013, "+20.1 %"), (-0.03, "−3.0 %"), (0, "0.0 %"), (0.0001, "< 0.1 %"), (-0.0001, "> −0.1 %"),
+        (0.2013, "+20.1 %"),
+        (-0.03, "−3.0 %"),
+        (0, "0.0 %"),
+        (0.0001, "< 0.1 %"),
+        (-0.0001, "> −0.1 %"),
         (9.5, "10.5 times"),
     ],
-)  # fmt: skip
+)
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
     assert around((change, change)) == f"{text} to {text}"
@@ -128,10 +162,15 @@ def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change() -> None:
         noisy = []
         for run in runs:
             factor = 1 + dice.gauss(0, 0.3)
-            steps = tuple(step._replace(duration_ns=int(step.duration_ns * factor)) for step in run.report.steps)
+            steps = tuple(
+                step._replace(duration_ns=int(step.duration_ns * factor))
+                for step in run.report.steps
+            )
             noisy.append(replace(run, report=replace(run.report, steps=steps)))
         return Side(label, tuple(noisy))
 
     said = findings(compare(side("A"), side("B")))
     assert said.news[0].startswith("Too noisy to judge at batch 64: the step changed by ")
-    assert any("may hide in the spread of 1 of 1 times: step at batch 64" in text for text in said.warnings)
+    assert any(
+        "may hide in the spread of 1 of 1 times: step at batch 64" in text for text in said.warnings
+    )

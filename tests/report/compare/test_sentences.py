@@ -1,4 +1,5 @@
-"""The first sentences of a comparison: how the step changed, what is behind it, and which difference is the likeliest."""
+"""The first sentences of a comparison: how the step changed, what is behind it, and which
+difference is the likeliest."""
 
 from __future__ import annotations
 
@@ -21,9 +22,19 @@ WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 STEP, STEPS = 1_000_000, 12
 
 
-def made(label: str, factors: tuple[float, ...], *, conv2: float = 1.0, winograd: bool = False, batch: int = 64,
-         steps: int = STEPS, profiler: str = "nsys", **environment: str) -> Side:  # fmt: skip
-    """A run for each factor of a step of 1 ms; conv2's kernels take ``conv2`` times as long, by Winograd or implicit GEMM."""
+def made(
+    label: str,
+    factors: tuple[float, ...],
+    *,
+    conv2: float = 1.0,
+    winograd: bool = False,
+    batch: int = 64,
+    steps: int = STEPS,
+    profiler: str = "nsys",
+    **environment: str,
+) -> Side:
+    """A run for each factor of a step of 1 ms; conv2's kernels take ``conv2`` times as long, by
+    Winograd or implicit GEMM."""
     runs: list[Run] = []
     for number, factor in enumerate(factors, 1):
         run = next(one for one in synthetic.gpu_pair(number, batch) if one.profiler == profiler)
@@ -31,13 +42,20 @@ def made(label: str, factors: tuple[float, ...], *, conv2: float = 1.0, winograd
         kernels = [
             kernel._replace(
                 name=WINOGRAD if winograd and kernel.layer == "conv2" else kernel.name,
-                duration_ns=round(factor * (kernel.duration_ns or 0) * (conv2 if kernel.layer == "conv2" else 1)),
+                duration_ns=round(
+                    factor * (kernel.duration_ns or 0) * (conv2 if kernel.layer == "conv2" else 1)
+                ),
             )
             for kernel in run.report.kernels
         ]
-        timed = tuple(Step(at, "step", None, round(STEP * factor * (1 + dice.gauss(0, 0.001)))) for at in range(steps))
+        timed = tuple(
+            Step(at, "step", None, round(STEP * factor * (1 + dice.gauss(0, 0.001))))
+            for at in range(steps)
+        )
         facts = {"torch": "2.8.0", "cudnn": "9.10"} | environment
-        report = replace(run.report, kernels=kernels, steps=timed if profiler != "ncu" else (), environment=facts)
+        report = replace(
+            run.report, kernels=kernels, steps=timed if profiler != "ncu" else (), environment=facts
+        )
         runs.append(replace(run, report=report))
     return Side(label, tuple(runs))
 
@@ -58,19 +76,33 @@ def said(a: Side, b: Side, **how: Any) -> tuple[str, ...]:
 
 def conv2_ns(found: Comparison) -> float:
     """Time of conv2's kernels in a step of A."""
-    rows = [row for row in found.pairs[0].rows if row.key.level == "layer" and row.key.layer == "conv2"]
+    rows = [
+        row for row in found.pairs[0].rows if row.key.level == "layer" and row.key.layer == "conv2"
+    ]
     return sum(row.a.median for row in rows if row.a)
 
 
 @pytest.mark.parametrize(
     ("by", "first"),
     [
-        (1.2, "The step is 20.0 % slower at batch 64: 1.00 ms in A, 1.20 ms in B (95 % interval +19.7 % to +20.3 %)."),
+        (
+            1.2,
+            (
+                "The step is 20.0 % slower at batch 64: 1.00 ms in A, 1.20 ms in B (95 % interval "
+                "+19.7 % to +20.3 %)."
+            ),
+        ),
         (0.8, "The step is 20.0 % faster at batch 64: 1.00 ms in A, 800 µs in B (95 % interval "),
-        (1.03, "The step changed by +3.0 % at batch 64, within the gate of 5 %: 1.00 ms in A, 1.03 ms in B."),
+        (
+            1.03,
+            (
+                "The step changed by +3.0 % at batch 64, within the gate of 5 %: 1.00 ms in A, "
+                "1.03 ms in B."
+            ),
+        ),
         (1.0, "The step did not change by more than 5 % at batch 64: "),
     ],
-)  # fmt: skip
+)
 def test_several_repeats_say_how_the_step_changed(by: float, first: str) -> None:
     assert said(made("A", QUIET), made("B", scaled(by)))[0].startswith(first)
 
@@ -81,7 +113,9 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
     assert first.startswith("Too noisy to judge at batch 64: the step changed by ")
     assert first.endswith(("repeats a side would do.", "repeats a side would not do."))
     slightly = (1.0, 1.06, 0.95, 1.02, 0.98)
-    count = int(said(made("A", slightly), made("B", slightly[::-1]))[0].split("about ")[1].split()[0])
+    count = int(
+        said(made("A", slightly), made("B", slightly[::-1]))[0].split("about ")[1].split()[0]
+    )
     assert 5 < count < 40
 
 
@@ -96,18 +130,19 @@ def test_another_algorithm_is_what_is_behind_the_change() -> None:
     _, because, *_ = said(a, b)
     much = f"+50.0 % time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
     assert because == (
-        f"cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): {much}, all of the change of "
-        "kernel time."
+        "cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): "
+        f"{much}, all of the change of kernel time."
     ) or because.replace("(backward, forward)", "(forward, backward)").startswith(
-        f"cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): {much}"
+        "cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): "
+        f"{much}"
     )
 
 
 def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
     news = said(made("A", QUIET, winograd=True), made("B", scaled(1.3), conv2=1.5, cudnn="9.99"))
     assert (
-        "cuDNN (9.10 in A, 9.99 in B) is the only version that changed. Convolutions run the kernels that cuDNN chooses, and "
-        in news[2]
+        "cuDNN (9.10 in A, 9.99 in B) is the only version that changed. Convolutions run the "
+        "kernels that cuDNN chooses, and " in news[2]
     )
     quiet = said(made("A", QUIET), made("B", QUIET, cudnn="9.99"))
     assert quiet[-1] == "No difference between the sides is a likely cause; cudnn differs."
@@ -115,28 +150,39 @@ def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
 
 def test_what_one_side_did_not_record_is_not_said_to_differ() -> None:
     one = said(made("A", QUIET), made("B", QUIET, kernel="6.1"))
-    assert one[-1] == "No difference between the sides is a likely cause; kernel was recorded on one side only."
+    assert one[-1] == (
+        "No difference between the sides is a likely cause; kernel was recorded on one side only."
+    )
     both = said(made("A", QUIET), made("B", QUIET, cudnn="9.99", kernel="6.1"))
-    assert (
-        both[-1]
-        == "No difference between the sides is a likely cause; cudnn differs; kernel was recorded on one side only."
+    assert both[-1] == (
+        "No difference between the sides is a likely cause; cudnn differs; kernel was recorded "
+        "on one side only."
     )
 
 
 def test_the_same_kernels_are_said_to_be_the_same() -> None:
     launches = 4 * 2 + 1  # four layers in two directions, and a copy of no layer
     news = said(made("A", QUIET), made("B", QUIET))
-    assert news[1] == f"Both sides run the same kernels as often on the same grids ({launches} launches a step)."
+    assert news[1] == (
+        f"Both sides run the same kernels as often on the same grids ({launches} launches a step)."
+    )
 
 
 def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
     b = made("B", QUIET)
     longer = tuple(
-        replace(run, report=replace(run.report, steps=tuple(
-            step._replace(duration_ns=(step.duration_ns or 0) + STEP) for step in run.report.steps
-        )))
+        replace(
+            run,
+            report=replace(
+                run.report,
+                steps=tuple(
+                    step._replace(duration_ns=(step.duration_ns or 0) + STEP)
+                    for step in run.report.steps
+                ),
+            ),
+        )
         for run in b.runs
-    )  # fmt: skip
+    )
     news = said(made("A", QUIET), Side("B", longer))
     assert news[0].startswith("The step is 100.0 % slower at batch 64: 1.00 ms in A, 2.00 ms in B")
     assert news[1].endswith("the rest is between kernels (host, launches, data).")
@@ -145,18 +191,22 @@ def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
 def test_counts_stand_where_no_step_was_timed() -> None:
     rows = 4 * 2
     a, b = made("A", (1.0,), profiler="ncu"), made("B", (1.0,), profiler="ncu")
-    assert (
-        said(a, b)[0]
-        == f"No step was timed on both sides; counted FLOPs are the same in {rows} of {rows} rows of layers."
+    assert said(a, b)[0] == (
+        f"No step was timed on both sides; counted FLOPs are the same in {rows} of {rows} rows "
+        "of layers."
     )
 
 
 def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> None:
     def foreign(label: str, factor: float) -> Side:
         (run,) = made(label, (factor,)).runs
-        kernels = [kernel._replace(step=None, layer=None, direction=None) for kernel in run.report.kernels]
+        kernels = [
+            kernel._replace(step=None, layer=None, direction=None) for kernel in run.report.kernels
+        ]
         report = replace(run.report, kernels=kernels, steps=(), ranges=[], memory=())
-        return Side(label, (replace(run, report=report, workload=None, batch_size=None, layer_calls=()),))
+        return Side(
+            label, (replace(run, report=report, workload=None, batch_size=None, layer_calls=()),)
+        )
 
     news = said(foreign("A", 1.0), foreign("B", 2.0))
     assert news[0].startswith("All kernels of the report took 2.00 times as long: ")
@@ -166,7 +216,8 @@ def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> No
 def test_other_work_is_shown_and_called_not_comparable() -> None:
     news = said(made("A", QUIET), made("B", scaled(1.5), batch=128))
     assert news[0].startswith(
-        "Not comparable (batch 64 in A, 128 in B): the step took 50.0 % longer, 1.00 ms in A, 1.50 ms in B."
+        "Not comparable (batch 64 in A, 128 in B): the step took 50.0 % longer, 1.00 ms in A, 1.50 "
+        "ms in B."
     )
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
     forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), force=True)

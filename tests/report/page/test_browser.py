@@ -1,4 +1,5 @@
-"""The page in a browser: every link and control used, nothing loaded, hostile names stay text, no serious axe finding."""
+"""The page in a browser: every link and control used, nothing loaded, hostile names stay text, no
+serious axe finding."""
 
 from __future__ import annotations
 
@@ -24,31 +25,84 @@ PRINTED = {"width": 688, "height": 1000}
 
 
 def gpu_step(number: int, batch: int) -> Any:
-    """An nsys run with ranges on two threads, two streams and a copy; every time made up from the batch size."""
+    """An nsys run with ranges on two threads, two streams and a copy; every time made up from the
+    batch size."""
     ranges, kernels = [], []
     for step in range(3):
         base, unit = step * 100 * batch * 100, batch * 100
-        ranges.append(Range(len(ranges), f"perfctl:step:{step}", None, base, 80 * unit, 1, 0, None, step=step))
+        ranges.append(
+            Range(len(ranges), f"perfctl:step:{step}", None, base, 80 * unit, 1, 0, None, step=step)
+        )
         for place, layer in enumerate(("conv1", "conv2", "fc1", "fc2")):
-            for direction, thread, at in (("forward", 1, 8 * place), ("backward", 2, 70 - 8 * place)):
+            for direction, thread, at in (
+                ("forward", 1, 8 * place),
+                ("backward", 2, 70 - 8 * place),
+            ):
                 start = base + at * unit
-                ranges.append(Range(len(ranges), f"{layer}:{direction}", None, start, 7 * unit, thread, 1, None,
-                                    layer=layer, direction=direction, step=step))  # fmt: skip
+                ranges.append(
+                    Range(
+                        len(ranges),
+                        f"{layer}:{direction}",
+                        None,
+                        start,
+                        7 * unit,
+                        thread,
+                        1,
+                        None,
+                        layer=layer,
+                        direction=direction,
+                        step=step,
+                    )
+                )
                 name = f"kernel_{layer}"
-                kernels.append(Kernel(len(kernels), f"void {name}<float>(float*)", name, layer, direction, step, "range", None, 0,
-                                      7 + place % 2, batch, 1, 1, 128, 1, 1, start_ns=start + unit,
-                                      duration_ns=(2 + place) * unit))  # fmt: skip
+                kernels.append(
+                    Kernel(
+                        len(kernels),
+                        f"void {name}<float>(float*)",
+                        name,
+                        layer,
+                        direction,
+                        step,
+                        "range",
+                        None,
+                        0,
+                        7 + place % 2,
+                        batch,
+                        1,
+                        1,
+                        128,
+                        1,
+                        1,
+                        start_ns=start + unit,
+                        duration_ns=(2 + place) * unit,
+                    )
+                )
     copies = (Copy("HtoD", 4096, 100, 900, None, 0, 7),)
-    return synthetic.make_run(number, profiler="nsys", device=synthetic.V100, batch_size=batch, ranges=ranges,
-                              kernels=kernels, copies=copies, layer_calls=synthetic.layer_calls(batch))  # fmt: skip
+    return synthetic.make_run(
+        number,
+        profiler="nsys",
+        device=synthetic.V100,
+        batch_size=batch,
+        ranges=ranges,
+        kernels=kernels,
+        copies=copies,
+        layer_calls=synthetic.layer_calls(batch),
+    )
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep, a failed run, a foreign report."""
-    runs = [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep,
+    a failed run, a foreign report."""
+    runs = [
+        run
+        for number, batch in enumerate(synthetic.BATCHES, 1)
+        for run in synthetic.gpu_pair(number, batch)
+    ]
     runs += [replace(gpu_step(300 + batch, batch), workload="timed_cnn") for batch in (16, 64)]
-    runs += [replace(synthetic.cpu_run(200 + batch, batch), host=f"node{batch}") for batch in (16, 64)]
+    runs += [
+        replace(synthetic.cpu_run(200 + batch, batch), host=f"node{batch}") for batch in (16, 64)
+    ]
     runs += [synthetic.failed_run(250, 256), synthetic.foreign_run(260)]
     return write(tmp_path_factory, runs)
 
@@ -89,19 +143,29 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
 
     with Visit(browser, written) as visit:
         page = visit.page
-        page.evaluate("document.querySelectorAll('details.fold').forEach(part => { part.open = true; })")
+        page.evaluate(
+            "document.querySelectorAll('details.fold').forEach(part => { part.open = true; })"
+        )
         ways = page.locator("th.sortable").evaluate_all(
-            "heads => heads.map(head => [0, 1].map(() => { head.click(); return head.getAttribute('aria-sort'); }))"
+            "heads => heads.map(head => [0, 1].map(() => { head.click(); return "
+            "head.getAttribute('aria-sort'); }))"
         )
         assert len(ways) > 50 and all(sorted(way) == ["ascending", "descending"] for way in ways)
         filters = page.locator("figure.table input[type=search]")
         assert filters.count() > 5
         filters.evaluate_all(
-            "all => all.forEach(one => { one.value = 'no such name'; one.dispatchEvent(new Event('input')); })"
+            "all => all.forEach(one => { one.value = 'no such name'; one.dispatchEvent(new "
+            "Event('input')); })"
         )
-        expect(page.locator("figure.table .controls [role=status]")).to_have_text(["0 shown"] * filters.count())
-        filters.evaluate_all("all => all.forEach(one => { one.value = ''; one.dispatchEvent(new Event('input')); })")
-        expect(page.locator("figure.table .controls [role=status]")).to_have_text([""] * filters.count())
+        expect(page.locator("figure.table .controls [role=status]")).to_have_text(
+            ["0 shown"] * filters.count()
+        )
+        filters.evaluate_all(
+            "all => all.forEach(one => { one.value = ''; one.dispatchEvent(new Event('input')); })"
+        )
+        expect(page.locator("figure.table .controls [role=status]")).to_have_text(
+            [""] * filters.count()
+        )
         buttons = page.locator("button", has_text="CSV")
         for place in range(buttons.count()):
             if place % 8 == 0:
@@ -116,18 +180,23 @@ def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_
     browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
-    kernels = [Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)]
+    kernels = [
+        Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)
+    ]
     file = write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
     with Visit(browser, file) as visit:
         with visit.page.expect_download() as waiting:
-            visit.page.locator("#s1-launches button", has_text="CSV").evaluate("node => node.click()")
+            visit.page.locator("#s1-launches button", has_text="CSV").evaluate(
+                "node => node.click()"
+            )
         with Path(waiting.value.path()).open(encoding="utf-8", newline="") as opened:
             rows = list(csv.reader(opened))
         place = rows[0].index("kernel")
         assert sorted(row[place] for row in rows[1:]) == sorted(f"'{name}" for name in names)
         assert {row[rows[0].index("time (ns)")] for row in rows[1:]} == {"9"}
         visit.page.evaluate(
-            "() => { const one = document.createElement('script'); one.textContent = 'window.ran = 1'; document.body.append(one); }"
+            "() => { const one = document.createElement('script'); one.textContent = 'window.ran = "
+            "1'; document.body.append(one); }"
         )
         assert visit.page.evaluate("window.ran") is None
         assert any("Content Security Policy" in said for said in visit.troubles)
@@ -139,13 +208,24 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
 ) -> None:
     with Visit(browser, written) as visit:
         figure = visit.page.locator("#s1-launches")
-        assert figure.locator("th", has_text="time").get_attribute("aria-sort") == "descending"  # as it opens
-        titles = figure.locator("tbody tr:nth-child(2) td").evaluate_all("cells => cells.map(cell => cell.title)")
-        times = [int(float(title.split()[0].replace(",", ""))) for title in titles if title.endswith(" ns")]
+        # as it opens
+        assert figure.locator("th", has_text="time").get_attribute("aria-sort") == "descending"
+        titles = figure.locator("tbody tr:nth-child(2) td").evaluate_all(
+            "cells => cells.map(cell => cell.title)"
+        )
+        times = [
+            int(float(title.split()[0].replace(",", "")))
+            for title in titles
+            if title.endswith(" ns")
+        ]
         assert times[0] == 3 * (2000 + 2 * 256 * 24 * 24 * 64 * 288 // 5000) + 1, (
             "conv2 backward at batch 256, under ncu"
         )
-        chart = visit.page.locator("figure", has_text="Counted / paper FLOPs, by batch size").locator("svg.chart").first
+        chart = (
+            visit.page.locator("figure", has_text="Counted / paper FLOPs, by batch size")
+            .locator("svg.chart")
+            .first
+        )
         chart.locator(".hit").first.hover()
         tip = visit.page.locator(".tip")
         assert "conv2 forward, batch 16: 0.50" in tip.inner_text()
@@ -173,7 +253,10 @@ def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) ->
         assert "step 0" in said.inner_text()
         for _ in range(2):
             visit.page.keyboard.press("ArrowDown")
-        assert "kernel_fc1<float>(float*) fc1 backward" in said.inner_text() and "stream 7" in said.inner_text()
+        assert (
+            "kernel_fc1<float>(float*) fc1 backward" in said.inner_text()
+            and "stream 7" in said.inner_text()
+        )
         visit.page.keyboard.press("Enter")
         assert canvas.screenshot() != before
         for key in ("0", "+", "-", "Shift+ArrowRight", "Escape"):
@@ -189,18 +272,33 @@ def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) ->
         assert "b64" in figure.locator(".note").last.inner_text()
 
 
-def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_hostile_names_are_text_in_the_browser(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     runs = []
     for number, name in enumerate(HOSTILE):
         step = gpu_step(2 * number + 1, 64)
-        kernels = [kernel._replace(name=name, short_name=None, layer=name) for kernel in step.report.kernels]
+        kernels = [
+            kernel._replace(name=name, short_name=None, layer=name)
+            for kernel in step.report.kernels
+        ]
         ranges = [
             item if item.name.startswith("perfctl:") else item._replace(name=name, layer=name)
             for item in step.report.ranges
         ]
         report = replace(step.report, kernels=kernels, ranges=ranges, environment={name: name})
-        run = replace(step, workload=name, host=name, artifact=name, sweep_command=name, command=(name,), report=report)
-        foreign = synthetic.foreign_run(2 * number + 2, kernels=[Kernel(0, name, start_ns=0, duration_ns=9)])
+        run = replace(
+            step,
+            workload=name,
+            host=name,
+            artifact=name,
+            sweep_command=name,
+            command=(name,),
+            report=report,
+        )
+        foreign = synthetic.foreign_run(
+            2 * number + 2, kernels=[Kernel(0, name, start_ns=0, duration_ns=9)]
+        )
         runs += [run, replace(foreign, host=name)]
     with Visit(browser, write(tmp_path_factory, runs)) as visit:
         assert visit.page.locator("img, iframe, object, embed").count() == 0
@@ -222,17 +320,24 @@ def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path_factory: p
             assert cell.text_content()
 
 
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+@pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
+)
 def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str, Any]) -> None:
     with Visit(browser, small, **options) as visit:
         assert serious(visit) == []
 
 
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+@pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
+)
 def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     browser: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    a, b = (Side(label, (synthetic.gpu_pair(number, 64)[0],)) for label, number in (("before", 1), ("after", 3)))
+    a, b = (
+        Side(label, (synthetic.gpu_pair(number, 64)[0],))
+        for label, number in (("before", 1), ("after", 3))
+    )
     file = tmp_path / "compare.html"
     file.write_text(render_comparison(compare(a, b)), encoding="utf-8")
     with Visit(browser, file, **options) as visit:
@@ -243,12 +348,21 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
 
 def test_findings_tables_and_charts_stand_without_javascript(browser: Any, written: Path) -> None:
     with Visit(browser, written, java_script_enabled=False) as visit:
-        for part in (".findings li", "table.ledger tbody tr", "svg.chart path", "#s1-launches noscript td"):
+        for part in (
+            ".findings li",
+            "table.ledger tbody tr",
+            "svg.chart path",
+            "#s1-launches noscript td",
+        ):
             assert visit.page.locator(part).first.is_visible(), part
 
 
-@pytest.mark.parametrize(("width", "media"), [(390, "screen"), (1280, "screen"), (PRINTED["width"], "print")])
-def test_nothing_is_wider_than_the_screen_or_the_sheet(browser: Any, written: Path, width: int, media: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "media"), [(390, "screen"), (1280, "screen"), (PRINTED["width"], "print")]
+)
+def test_nothing_is_wider_than_the_screen_or_the_sheet(
+    browser: Any, written: Path, width: int, media: str
+) -> None:
     with Visit(browser, written, viewport={"width": width, "height": 900}) as visit:
         visit.page.emulate_media(media=media)
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -262,9 +376,12 @@ def test_a_hundred_thousand_rows_draw_only_what_is_visible(
     from playwright.sync_api import expect
 
     kernels = [
-        Kernel(n, f"kernel_{n % 40}", start_ns=n * 4211, duration_ns=1000 + (n * 7919) % 50_000) for n in range(100_000)
+        Kernel(n, f"kernel_{n % 40}", start_ns=n * 4211, duration_ns=1000 + (n * 7919) % 50_000)
+        for n in range(100_000)
     ]
-    with Visit(browser, write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])) as visit:
+    with Visit(
+        browser, write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
+    ) as visit:
         figure = visit.page.locator("#s1-launches")
         assert 10 < figure.locator("tbody tr").count() < 100
         figure.locator(".scroll").evaluate("node => { node.scrollTop = node.scrollHeight; }")

@@ -1,4 +1,5 @@
-"""Utilisation and memory on the page: no rounded zero, causes named, drawings for any set of models."""
+"""Utilisation and memory on the page: no rounded zero, causes named, drawings for any set
+of models."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings, without_layers
-from perfctl.orchestrator.report.page.usage import absent, memory_use_table, waits_tables, ways_table
+from perfctl.orchestrator.report.page.usage import (
+    absent,
+    memory_use_table,
+    waits_tables,
+    ways_table,
+)
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.records.run import Run
@@ -27,12 +33,19 @@ def made(number: int, batch: int, share: float, model: str = "resnet18") -> Run:
         Kernel(1, "last", start_ns=10**6 - 1, duration_ns=1),
     ]
     run: Run = synthetic.make_run(
-        number, batch_size=batch, profiler="nsys", device=GPU, kernels=kernels, variant=f"model={model}",
-        environment={"option:model": model}, mode="infer", workload="torchvision_infer",
+        number,
+        batch_size=batch,
+        profiler="nsys",
+        device=GPU,
+        kernels=kernels,
+        variant=f"model={model}",
+        environment={"option:model": model},
+        mode="infer",
+        workload="torchvision_infer",
         memory=(MemoryFigure("peak", "reserved", 1000 + 20 * batch),),
         samples=[Sample(at, share / 2, 5000, 100_000, None, None, None, 0) for at in (0, 10)],
         steps=(Step(0, "step", 0, 10),),
-    )  # fmt: skip
+    )
     return run
 
 
@@ -43,7 +56,9 @@ def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_t
     assert cells(ways_table([RunUsage(run)]), "DLProf") == ["0.010363 %"]
 
 
-def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> None:
+def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> (
+    None
+):
     table = ways_table([RunUsage(made(1, 1, 0.5))])
     assert (cells(table, "kernels"), cells(table, "NVML")) == (["50.0 %"], ["25.0 %"])
     by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))])
@@ -61,7 +76,9 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits()
     texts = [finding.text for finding in busy_findings([RunUsage(run) for run in runs])]
     assert "from batch 5 on" in texts[0]
     assert (
-        texts[1].startswith("No kernel runs in 70") and "at batch 1." in texts[1] and "waiting for the host" in texts[1]
+        texts[1].startswith("No kernel runs in 70")
+        and "at batch 1." in texts[1]
+        and "waiting for the host" in texts[1]
     )
     assert texts[2].startswith("Batch 4,950 is the largest that fits")
     assert "at no measured batch size" in next(busy_findings([RunUsage(runs[0])])).text
@@ -71,8 +88,9 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits()
 def test_both_drawings_hold_a_line_for_each_model() -> None:
     runs = [
         made(10 * place + batch, batch, batch / 20, model)
-        for place, model in enumerate(("resnet18", "vgg11")) for batch in (1, 5, 10)
-    ]  # fmt: skip
+        for place, model in enumerate(("resnet18", "vgg11"))
+        for batch in (1, 5, 10)
+    ]
     utilisation, memory = across(runs)
     assert "resnet18, kernels batch 5: 25 %" in utilisation.svg
     assert "vgg11, NVML batch 10: 25 %" in utilisation.svg
@@ -83,7 +101,9 @@ def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
     said = absent([synthetic.make_run(profiler="nsys", kernels=kernels)])
     assert said is not None and said.startswith("1 of 2 kernels have no start or no length")
-    assert "ncu runs kernels one by one" in (absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or "")
+    assert "ncu runs kernels one by one" in (
+        absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
+    )
     assert absent([synthetic.make_run()]) is None
 
 
@@ -92,13 +112,16 @@ def _ran(*spans: tuple[int, int]) -> str:
         Kernel(at, f"k{at}", start_ns=start, duration_ns=length, device_index=0)
         for at, (start, length) in enumerate(spans)
     ]
-    (prepared,) = prepare(studies([synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])])[0]).runs
+    (prepared,) = prepare(
+        studies([synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])])[0]
+    ).runs
     return next(one.text for one in without_layers([prepared]) if "ran kernels for" in one.text)
 
 
 def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:
     said = _ran((0, 100), (1000, 300), (1300, 600))
-    assert "900 ns is one wait from k0 to k1; without it, kernels ran for 100.0 % of 1 µs" in said.replace(
-        "1.00 µs", "1 µs"
+    assert (
+        "900 ns is one wait from k0 to k1; without it, kernels ran for 100.0 % of 1 µs"
+        in said.replace("1.00 µs", "1 µs")
     )
     assert "one wait" not in _ran(*((at * 1000, 500) for at in range(6)))

@@ -31,14 +31,20 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
     visit: Any,
 ) -> None:
     assert visit.locator("#c-precision").input_value() == "mixed"
-    alone = [price for price in load().sure.prices if price.board and price.count == 1 and price.on_demand]
+    alone = [
+        price
+        for price in load().sure.prices
+        if price.board and price.count == 1 and price.on_demand
+    ]
     newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()
     assert any((price.board.name, price.date) == (device, newest) for price in alone if price.board)
     assert f"in bf16 on {device}" in visit.locator("#sentence").inner_text()
     assert f"(price of {newest}" in visit.locator("#sentence").inner_text()
     assert "--precision bf16" in visit.locator("#command").inner_text()
     said = {
-        row.locator("td").nth(0).locator("button").inner_text(): row.locator("td").nth(5).inner_text()
+        row.locator("td").nth(0).locator("button").inner_text(): row.locator("td")
+        .nth(5)
+        .inner_text()
         for row in visit.locator("#gpus tbody tr").all()
     }
     for device in BOARDS:
@@ -60,13 +66,19 @@ def test_the_devices_are_sorted_by_cost_or_by_time_and_the_link_keeps_which(visi
             return a.room.fits ? [value, a.training?.value ?? null, a.cost?.value ?? null] : [value, null, null]; }); }""")
     names = [button.inner_text() for button in visit.locator("#gpus tbody button").all()]
     costs = {name: cost for name, _, cost in exact if cost is not None}
-    assert [costs[name] for name in names[: len(costs)]] == sorted(costs.values()), "those without a price come last"
+    assert [costs[name] for name in names[: len(costs)]] == sorted(costs.values()), (
+        "those without a price come last"
+    )
     times = {name: time for name, time, _ in exact if time is not None}
     visit.get_by_role("button", name="fastest first").click()
     names = [button.inner_text() for button in visit.locator("#gpus tbody button").all()]
     assert [times[name] for name in names[: len(times)]] == sorted(times.values())
     for word, values in (("fastest", times), ("cheapest", costs)):
-        marked = visit.locator("#gpus tr", has=visit.get_by_text(word, exact=True)).locator("button").all_inner_texts()
+        marked = (
+            visit.locator("#gpus tr", has=visit.get_by_text(word, exact=True))
+            .locator("button")
+            .all_inner_texts()
+        )
         assert marked and {values[name] for name in marked} == {min(values.values())}, word
     expect(visit).to_have_url(re.compile("sort=time"))
     visit.reload()
@@ -82,7 +94,9 @@ def test_a_column_of_times_has_one_unit_and_costs_have_cents(visit: Any) -> None
             units = set(visit.locator(f"#gpus td:nth-child({column}) u").all_inner_texts())
             assert len(units) == 1 and units <= {"µs", "ms", "s", "min", "h", "days"}, link
         costs = visit.locator("#gpus td.est:nth-child(3)").all_inner_texts()
-        assert costs and all(re.fullmatch(r"~ (< \$0\.01|\$[\d,]+\.\d\d)", cost) for cost in costs), costs
+        assert costs and all(
+            re.fullmatch(r"~ (< \$0\.01|\$[\d,]+\.\d\d)", cost) for cost in costs
+        ), costs
 
 
 def test_a_curve_that_is_nearly_flat_has_two_labelled_ticks(visit: Any) -> None:

@@ -1,4 +1,5 @@
-"""The calculator's page in Chromium against Python, off the grid: times within 0.5 %, memory and sentences the same."""
+"""The calculator's page in Chromium against Python, off the grid: times within 0.5 %, memory and
+sentences the same."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.report.calculator import SAME_BYTES, CalculatorView, Known, Model, Place, page_view
+from perfctl.orchestrator.report.calculator import (
+    SAME_BYTES,
+    CalculatorView,
+    Known,
+    Model,
+    Place,
+    page_view,
+)
 from perfctl.orchestrator.report.page.page import render_calculator
 from perfctl.workloads.models.plan import canonical, read_settings
 from tests.report import calculator_points as points
@@ -52,7 +60,8 @@ def open_tab(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
-    """One network for each family and optimizer is traced for PyTorch's allocator; the others go as without torch.
+    """One network for each family and optimizer is traced for PyTorch's allocator; the others go as
+    without torch.
 
     The page knows the tensors' memory only, whichever of them is asked for.
     """
@@ -79,20 +88,35 @@ def test_page_and_command_agree_without_measurements(
     refused, bounded, errors = 0, 0, []
     for choice, said in zip(choices, tab.evaluate(points.IN_PAGE, choices), strict=True):
         question = Question(
-            choice["model"], (choice["batch"],), choice["device"], None, choice["samples"], choice["epochs"],
-            choice["precision"], choice["optimizer"], choice["gpus"], store=store, tariff=choice["tariff"] or None,
-            overlap=choice["overlap"], efficiency=choice["efficiency"] or None,
-        )  # fmt: skip
+            choice["model"],
+            (choice["batch"],),
+            choice["device"],
+            None,
+            choice["samples"],
+            choice["epochs"],
+            choice["precision"],
+            choice["optimizer"],
+            choice["gpus"],
+            store=store,
+            tariff=choice["tariff"] or None,
+            overlap=choice["overlap"],
+            efficiency=choice["efficiency"] or None,
+        )
         try:
             found, _ = predict_action.answer(question)
         except PerfctlError as error:
             refused += 1
-            assert said == {"refused": error.message.removeprefix(f"--gpus {choice['gpus']}: ")} or (
-                choice["gpus"] > 1 and "reach each other is not known" in said["refused"]
-            ), choice
+            assert said == {
+                "refused": error.message.removeprefix(f"--gpus {choice['gpus']}: ")
+            } or (choice["gpus"] > 1 and "reach each other is not known" in said["refused"]), choice
             continue
         room, machine = found.training.room, found.device.machine
-        by_tensors = room_of(found.subject.lines or (), choice["batch"], machine.memory_bytes, reserve_on(machine.kind))
+        by_tensors = room_of(
+            found.subject.lines or (),
+            choice["batch"],
+            machine.memory_bytes,
+            reserve_on(machine.kind),
+        )
         if room is not None and room.largest is not None and by_tensors.largest is not None:
             assert room.largest <= by_tensors.largest, "the page's largest batch is a bound"
             bounded += room.largest < by_tensors.largest
@@ -122,10 +146,20 @@ def known(devices: dict[str, Device]) -> Known:
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
 
     records = {name: tuple(steps(devices[name].machine)) for name in (*MEASURED_ON, "Desk CPU")}
-    fits = [fit_steps(f"steps made up on {name}", found, devices[name].machine) for name, found in records.items()]
+    fits = [
+        fit_steps(f"steps made up on {name}", found, devices[name].machine)
+        for name, found in records.items()
+    ]
     models: list[Model] = [planned_model(spec) for spec in MODELS]
     places = [
-        Place(one.machine, one.source, one.board.gpu.link_gbs if one.board else None, "data sheet", (), {})
+        Place(
+            one.machine,
+            one.source,
+            one.board.gpu.link_gbs if one.board else None,
+            "data sheet",
+            (),
+            {},
+        )
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
@@ -148,11 +182,22 @@ def steps(machine: Machine) -> Iterator[Measured]:
     for depth in (18, 26, 34, 50, 101):
         for width in (16, 64):
             for batch in (1, 8, 64):
-                for spec in (f"resnet:depth={depth},width={width}", f"vgg:depth={min(depth, 40)},width={width}"):
+                for spec in (
+                    f"resnet:depth={depth},width={width}",
+                    f"vgg:depth={min(depth, 40)},width={width}",
+                ):
                     case = case_of(spec, batch, "fp32", rng.choice(["sgd", "momentum"]))
                     seconds = roofline(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
-                    yield Measured(case, machine.name, seconds, seconds * 0.97, seconds * 1.05, seconds / 3,
-                                   seconds / 2, seconds / 6)  # fmt: skip
+                    yield Measured(
+                        case,
+                        machine.name,
+                        seconds,
+                        seconds * 0.97,
+                        seconds * 1.05,
+                        seconds / 3,
+                        seconds / 2,
+                        seconds / 6,
+                    )
 
 
 def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
@@ -172,16 +217,24 @@ def test_page_and_python_agree_by_every_way_of_predicting(
     mine = [one for one in known.measured if canonical_of(one.case.model) in MODELS]
     choices += [
         points.random_choice(rng, MODELS, DEVICES)
-        | {"model": canonical_of(one.case.model), "batch": one.case.batch, "optimizer": one.case.optimizer,
-           "precision": "fp32", "device": one.machine, "gpus": 1}
+        | {
+            "model": canonical_of(one.case.model),
+            "batch": one.case.batch,
+            "optimizer": one.case.optimizer,
+            "precision": "fp32",
+            "device": one.machine,
+            "gpus": 1,
+        }
         for one in mine
-    ]  # fmt: skip
+    ]
     ways, errors = set(), []
     for choice, said in zip(choices, open_tab(file).evaluate(points.IN_PAGE, choices), strict=True):
         try:
             expected = expected_of(choice, known, devices[choice["device"]])
         except ValueError as error:
-            assert str(error) in said["refused"] or "reach each other is not known" in said["refused"], choice
+            assert (
+                str(error) in said["refused"] or "reach each other is not known" in said["refused"]
+            ), choice
             continue
         ways.add(said["way"])
         assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
@@ -195,9 +248,13 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
 ) -> None:
     file = tmp_path / "c.html"
     grid = view.data["grid"] | {"measured": []}
-    file.write_text(render_calculator(replace(view, data={**view.data, "grid": grid})), encoding="utf-8")
+    file.write_text(
+        render_calculator(replace(view, data={**view.data, "grid": grid})), encoding="utf-8"
+    )
     rng = random.Random(22)
-    choices = [points.random_choice(rng, MODELS, DEVICES) | {"precision": "fp32"} for _ in range(40)]
+    choices = [
+        points.random_choice(rng, MODELS, DEVICES) | {"precision": "fp32"} for _ in range(40)
+    ]
     found = open_tab(file).evaluate(
         """choices => choices.map(one => { const page = perfctlCalculator, choice = { ...page.firstChoice(), ...one };
         return page.splitOf(page.networks.get(choice.model), choice); })""",
@@ -205,12 +262,21 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
     )
     for choice, works in zip(choices, found, strict=True):
         case = case_of(choice["model"], choice["batch"], "fp32", choice["optimizer"])
-        shares = predict(case, devices[choice["device"]].machine, (), known.fits, known.published).shares
+        shares = predict(
+            case, devices[choice["device"]].machine, (), known.fits, known.published
+        ).shares
         amounts = {work: sum(limits.values()) for work, limits in works.items()}
         total = sum(amounts.values())
-        for work, kind in (("the optimizer", "optimizer"), ("normalisations", "norm"), ("activations", "activation")):
+        for work, kind in (
+            ("the optimizer", "optimizer"),
+            ("normalisations", "norm"),
+            ("activations", "activation"),
+        ):
             expected = sum(share.part for share in shares if share.kind == kind)
-            assert amounts.get(work, 0.0) / total == pytest.approx(expected, abs=0.02), (choice, work)
+            assert amounts.get(work, 0.0) / total == pytest.approx(expected, abs=0.02), (
+                choice,
+                work,
+            )
         convolutions = sum(share.part for share in shares if share.kind == "conv")
         mine = sum(amount for work, amount in amounts.items() if "convolutions" in work)
         assert mine / total == pytest.approx(convolutions, abs=0.02), choice
@@ -228,13 +294,31 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[st
     machine = device.machine
     step = predict(case, machine, known.measured, known.fits, known.published)
     sheet = device.board.gpu if device.board else None
-    job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
-              sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
-    lines = (model_of(choice["model"]).lines or {})[SAME_BYTES.get(choice["precision"], choice["precision"])]
+    job = Job(
+        choice["batch"],
+        choice["samples"],
+        choice["epochs"],
+        choice["gpus"],
+        case.parameters,
+        sheet.link_gbs if sheet else None,
+        "",
+        choice["overlap"],
+        choice["efficiency"] or None,
+    )
+    lines = (model_of(choice["model"]).lines or {})[
+        SAME_BYTES.get(choice["precision"], choice["precision"])
+    ]
     found = training(
-        Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward") if step.way != "published" else None,
-        room=room_of(lines[choice["optimizer"]], choice["batch"], machine.memory_bytes, reserve_on(machine.kind)),
-    )  # fmt: skip
+        Span(step.seconds, step.low, step.high),
+        job,
+        backward=step.phases.get("backward") if step.way != "published" else None,
+        room=room_of(
+            lines[choice["optimizer"]],
+            choice["batch"],
+            machine.memory_bytes,
+            reserve_on(machine.kind),
+        ),
+    )
     result: dict[str, Any] = points.said_of(step, found)
     return result
 

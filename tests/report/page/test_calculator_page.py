@@ -1,5 +1,6 @@
-"""The calculator's page in a browser: controls, links, keyboard, what cannot be, hostile links, no serious axe finding;
-and opened through perfctl serve, which answers for the families' parameters."""
+"""The calculator's page in a browser: controls, links, keyboard, what cannot be, hostile links, no
+serious axe finding; and opened through perfctl serve, which answers for the
+families' parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, serious
 
-HASH = "#model=resnet&batch=128&samples=50000&epochs=12&precision=fp32&optimizer=adam&device=T4&gpus=2"
+HASH = (
+    "#model=resnet&batch=128&samples=50000&epochs=12&precision=fp32&optimizer=adam&device=T4&gpus=2"
+)
 FREE = HASH.replace("resnet", "resnet:depth=26,width=32")
 
 
@@ -51,9 +54,16 @@ def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) 
 
     at(visit, HASH)
     values = {
-        key: visit.locator(f"#c-{key}").input_value() for key in ("batch", "samples", "epochs", "optimizer", "device")
+        key: visit.locator(f"#c-{key}").input_value()
+        for key in ("batch", "samples", "epochs", "optimizer", "device")
     }
-    assert values == {"batch": "128", "samples": "50000", "epochs": "12", "optimizer": "adam", "device": "T4"}
+    assert values == {
+        "batch": "128",
+        "samples": "50000",
+        "epochs": "12",
+        "optimizer": "adam",
+        "device": "T4",
+    }
     assert visit.locator("#c-family").input_value() == "resnet"
     first = visit.locator("#sentence").inner_text()
     visit.locator("#c-epochs").fill("24")
@@ -63,7 +73,9 @@ def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) 
     assert said != first and "24 epochs of 50,000 samples" in said
 
 
-def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said_beside_the_box(visit: Any) -> None:
+def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said_beside_the_box(
+    visit: Any,
+) -> None:
     slider, box = visit.locator("#r-batch"), visit.locator("#c-batch")
     slider.focus()
     visit.keyboard.press("Home")
@@ -87,7 +99,9 @@ def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: 
     assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 1
     assert visit.locator("#parameters *").count() == 0
     at(visit, FREE)
-    assert "other networks of a family need 'perfctl serve'" in visit.locator("#troubles").inner_text()
+    assert (
+        "other networks of a family need 'perfctl serve'" in visit.locator("#troubles").inner_text()
+    )
     assert visit.locator("#sentence").inner_text().startswith("Training vgg for 12 epochs")
 
 
@@ -99,7 +113,10 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
     largest = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
         const fits = batch => page.answerOf({ ...choice, batch }).room.fits;
         let batch = 1; while (fits(batch + 1)) batch += 1; return batch; }""")
-    assert f"the largest batch that fits is at most {largest:,}." in said and "GB of its 16 GB are missing" in said
+    assert (
+        f"the largest batch that fits is at most {largest:,}." in said
+        and "GB of its 16 GB are missing" in said
+    )
     assert "does not fit in memory" in visit.locator("#curve svg").text_content()
     row = visit.locator("#gpus tr", has=visit.get_by_role("button", name="T4", exact=True))
     assert row.locator("s").count() == 1 and row.locator("td.no").count() >= 3
@@ -108,19 +125,29 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
     assert visit.locator("#figures dd.no").count() == 4
 
 
-def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_the_step(visit: Any) -> None:
+def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_the_step(
+    visit: Any,
+) -> None:
     notes = visit.locator("#notes").inner_text()
     assert (
-        "Learned from measurements that others published" in notes and "Not fitted" in notes and "Not measured" in notes
+        "Learned from measurements that others published" in notes
+        and "Not fitted" in notes
+        and "Not measured" in notes
     )
     at(visit, "#model=vgg&device=A100+SXM4+40+GB")
     notes = visit.locator("#notes").inner_text()
-    assert "Full Stack Deep Learning" in notes and "2023-10" in notes and "more than a year old" in notes
+    assert (
+        "Full Stack Deep Learning" in notes
+        and "2023-10" in notes
+        and "more than a year old" in notes
+    )
     assert visit.locator("#figures dd.est").count() == 5, "all five are estimates"
     assert "1 multiply-add = 2 FLOPs" in visit.locator(".made").inner_text()
     at(visit, HASH)
     parts = visit.locator("#work tbody td:nth-child(3)").all_inner_texts()
-    known = [float(part.removeprefix("~ ").removesuffix(" %")) for part in parts if part != "< 0.1 %"]
+    known = [
+        float(part.removeprefix("~ ").removesuffix(" %")) for part in parts if part != "< 0.1 %"
+    ]
     assert sum(known) == pytest.approx(100, abs=0.5)
     first = visit.locator("#work tbody tr").first.inner_text()
     assert "convolutions" in first and "FLOPs" in first
@@ -152,13 +179,16 @@ def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
         visit.locator("#gpus").get_by_role("button", name="CSV").click()
     head, *rows = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
     assert head.startswith(
-        'device,training (s),cost (USD),"range (low end, s)",price of,precision,step (s),memory (B),largest batch,for,rests on'
+        'device,training (s),cost (USD),"range (low end, s)",price of,precision,step (s),memory '
+        "(B),largest batch,for,rests on"
     )
     assert len(rows) == visit.locator("#c-device option").count() and "NaN" not in "".join(rows)
     t4 = next(row for row in csv.reader(rows) if row[0] == "T4")
     exact = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
         const answer = page.answerOf({ ...choice, device: "T4" }); return [answer.step.value, answer.training.value]; }""")
-    assert [float(t4[6]), float(t4[1])] == exact and t4[5] == "fp16", "its tensor cores know no bf16"
+    assert [float(t4[6]), float(t4[1])] == exact and t4[5] == "fp16", (
+        "its tensor cores know no bf16"
+    )
 
 
 def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit: Any) -> None:
@@ -178,21 +208,30 @@ def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit: Any) -> No
 
 
 HOSTILE_LINKS = (
-    "#%E0%A4%A", "#model=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&<script>alert(1)</script>=1", "#model=" + "k" * 5000,
-    "#batch=0&samples=-1&epochs=1.5&gpus=1e99&precision=__proto__&device=constructor&overlap=NaN", "#model=__proto__:a=1",
-    "#model=torchvision:resnet50", "#model=mlp:depth=2,depth=3", "#__proto__=1&toString=2",
-)  # fmt: skip
+    "#%E0%A4%A",
+    "#model=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&<script>alert(1)</script>=1",
+    "#model=" + "k" * 5000,
+    "#batch=0&samples=-1&epochs=1.5&gpus=1e99&precision=__proto__&device=constructor&overlap=NaN",
+    "#model=__proto__:a=1",
+    "#model=torchvision:resnet50",
+    "#model=mlp:depth=2,depth=3",
+    "#__proto__=1&toString=2",
+)
 
 
 def test_hostile_links_are_text_and_said(visit: Any) -> None:
     for fragment in HOSTILE_LINKS:
         at(visit, fragment)
         assert visit.locator("img").count() == 0, fragment
-        assert visit.locator("#troubles li").count() >= (0 if fragment.startswith("#%E0") else 1), fragment
+        assert visit.locator("#troubles li").count() >= (0 if fragment.startswith("#%E0") else 1), (
+            fragment
+        )
         assert visit.locator("#figures dd.est").count() == 5, "what is wrong is left at its default"
 
 
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
+@pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
+)
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
     browser: Any, page: Path, options: dict[str, Any]
 ) -> None:
@@ -236,17 +275,25 @@ def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> N
 
     said = served.locator("#sentence").inner_text()
     assert said.startswith(
-        "Training resnet:depth=26,width=32 for 12 epochs of 50,000 samples at batch 128 in fp32 on 2 x T4 takes"
+        "Training resnet:depth=26,width=32 for 12 epochs of 50,000 samples at batch 128 in fp32 on "
+        "2 x T4 takes"
     )
-    assert served.locator("#c-p-depth").input_value() == "26" and served.locator("#c-p-width").input_value() == "32"
+    assert (
+        served.locator("#c-p-depth").input_value() == "26"
+        and served.locator("#c-p-width").input_value() == "32"
+    )
     assert not served.locator("#from-disk").is_visible()
-    expected = predict("resnet:depth=26,width=32", batch=128, device="T4", optimizer="adam", store="none.db").step
+    expected = predict(
+        "resnet:depth=26,width=32", batch=128, device="T4", optimizer="adam", store="none.db"
+    ).step
     exact = served.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
         const { time } = page.answerOf(choice); return [time.value, time.low, time.high]; }""")
     assert exact == pytest.approx([expected.seconds, expected.low, expected.high], rel=0.01)
 
 
-def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop_at_whole_blocks(served: Any) -> None:
+def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop_at_whole_blocks(
+    served: Any,
+) -> None:
     from playwright.sync_api import expect
 
     at(served, "#model=mlp&batch=64&device=T4")
@@ -265,14 +312,19 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop
     slider = served.locator("#parameters [data-key=p-depth] [type=range]")
     depths = set()
     for place in range(80, 1001, 130):
-        slider.evaluate("(node, place) => { node.value = place; node.dispatchEvent(new Event('input')); }", place)
+        slider.evaluate(
+            "(node, place) => { node.value = place; node.dispatchEvent(new Event('input')); }",
+            place,
+        )
         settled(served)
         depths.add(int(served.locator("#c-p-depth").input_value()))
         assert not served.locator("#troubles").is_visible(), depths
     assert len(depths) > 5 and max(depths) > 100
 
 
-def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_that_ended_is_said(served: Any) -> None:
+def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_that_ended_is_said(
+    served: Any,
+) -> None:
     from playwright.sync_api import expect
 
     at(served, "#model=resnet:depth=27&batch=64&device=T4")

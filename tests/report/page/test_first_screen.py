@@ -1,4 +1,5 @@
-"""The first screen in a browser: findings, matrix and charts; a first reader's question; tables' order; paper; axe."""
+"""The first screen in a browser: findings, matrix and charts; a first reader's question; tables'
+order; paper; axe."""
 
 from __future__ import annotations
 
@@ -51,23 +52,63 @@ def deep_run(number: int, batch: int) -> Any:
     ranges, calls = [], []
     for step in range(2):
         start = step * 10_000_000
-        ranges.append(Range(len(ranges), f"perfctl:step:{step}", None, start, 9_000_000, 7, 0, None, step=step))
+        ranges.append(
+            Range(
+                len(ranges), f"perfctl:step:{step}", None, start, 9_000_000, 7, 0, None, step=step
+            )
+        )
         whole = len(ranges) - 1
         for place in range(LAYERS):
             at, took = start + 40_000 * place, (100 + place) * batch
-            ranges.append(Range(len(ranges), f"block{place}.conv:forward", None, at, took, 7, 1, whole,
-                                layer=f"block{place}.conv", direction="forward", step=step))  # fmt: skip
+            ranges.append(
+                Range(
+                    len(ranges),
+                    f"block{place}.conv:forward",
+                    None,
+                    at,
+                    took,
+                    7,
+                    1,
+                    whole,
+                    layer=f"block{place}.conv",
+                    direction="forward",
+                    step=step,
+                )
+            )
     for place in range(LAYERS):
-        calls.append(LayerCall(f"block{place}.conv", "Conv2d", "forward", 9, 18, 1, 4, 4, 1, "9 MAC", position=place))
+        calls.append(
+            LayerCall(
+                f"block{place}.conv",
+                "Conv2d",
+                "forward",
+                9,
+                18,
+                1,
+                4,
+                4,
+                1,
+                "9 MAC",
+                position=place,
+            )
+        )
     steps = tuple(Step(step, "step", None, 9_000_000) for step in range(2))
-    return synthetic.make_run(number, batch_size=batch, ranges=ranges, steps=steps, layer_calls=tuple(calls))
+    return synthetic.make_run(
+        number, batch_size=batch, ranges=ranges, steps=steps, layer_calls=tuple(calls)
+    )
 
 
-def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(browser: Any, demo: Path) -> None:
+def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(
+    browser: Any, demo: Path
+) -> None:
     with Visit(browser, demo) as visit:
-        tops = [max(visit.page.locator(part).evaluate_all(TOPS)[:most]) for part, most in (
-            (".findings li", 9), ("figure.matrix tbody tr", 5), (".part-charts figcaption", 2),
-        )]  # fmt: skip
+        tops = [
+            max(visit.page.locator(part).evaluate_all(TOPS)[:most])
+            for part, most in (
+                (".findings li", 9),
+                ("figure.matrix tbody tr", 5),
+                (".part-charts figcaption", 2),
+            )
+        ]
         assert all(0 < top < SCREEN - 50 for top in tops), tops
 
 
@@ -109,19 +150,26 @@ def test_a_page_of_160_layers_prints_the_largest_rows_on_few_sheets_and_names_th
     file = tmp_path / "deep.html"
     file.write_text(render([deep_run(1, 4), deep_run(2, 8)], generated_at=WHEN), encoding="utf-8")
     with Visit(browser, file) as visit:
-        assert 1 < len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True))) <= 8
+        assert (
+            1
+            < len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True)))
+            <= 8
+        )
         visit.page.emulate_media(media="print")
         rows = visit.page.locator(".matrix tbody tr th").evaluate_all(
             "all => all.filter(one => one.checkVisibility()).map(one => one.textContent)"
         )
         assert f"block{LAYERS - 1}.conv forward" in rows and "block0.conv forward" not in rows
         assert (
-            f"the {LAYERS - len(rows)} rows with the least time" in visit.page.locator(".matrix .printed").inner_text()
+            f"the {LAYERS - len(rows)} rows with the least time"
+            in visit.page.locator(".matrix .printed").inner_text()
         )
         assert not visit.page.locator("table.ledger").is_visible()
 
 
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}])
+@pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
+)
 def test_axe_finds_nothing_at_all_on_a_page_of_several_studies(
     browser: Any, study: Path, options: dict[str, Any]
 ) -> None:

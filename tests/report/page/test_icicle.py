@@ -1,4 +1,5 @@
-"""The icicle: every part is as long as the ledger says, no child is longer than its parent, and it works by keyboard."""
+"""The icicle: every part is as long as the ledger says, no child is longer than its parent, and it
+works by keyboard."""
 
 from __future__ import annotations
 
@@ -39,13 +40,25 @@ def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
             if trail:
                 layer, direction, size = trail.split("/")
                 assert size == str(batch)
-                assert view["value"][node] == round(times.rows["" if layer == "optimizer" else layer, direction].mean)
+                assert view["value"][node] == round(
+                    times.rows["" if layer == "optimizer" else layer, direction].mean
+                )
     assert sum(bool(trail) for trail in views[0]["trail"]) == len(found.ledger.rows) // 2
 
 
 def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
     kernels = [
-        Kernel(n, f"kernel_{n}", None, "stage1.0.conv", "forward", 0, "range", start_ns=100 * n, duration_ns=10 + n)
+        Kernel(
+            n,
+            f"kernel_{n}",
+            None,
+            "stage1.0.conv",
+            "forward",
+            0,
+            "range",
+            start_ns=100 * n,
+            duration_ns=10 + n,
+        )
         for n in range(MOST + 3)
     ]
     run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
@@ -56,23 +69,42 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
     forward = names.index("forward")
     inside = below(view, forward)
     assert len(inside) == MOST + 1 and "3 other kernels" in [names[n] for n in inside]
-    assert sum(view["value"][n] for n in inside) == sum(10 + n for n in range(MOST + 3)) == view["value"][forward]
+    assert (
+        sum(view["value"][n] for n in inside)
+        == sum(10 + n for n in range(MOST + 3))
+        == view["value"][forward]
+    )
 
 
 def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() -> None:
-    kernels = [Kernel(0, "ampere_sgemm_128x64_tn", duration_ns=30), Kernel(1, "some_kernel", duration_ns=12)]
+    kernels = [
+        Kernel(0, "ampere_sgemm_128x64_tn", duration_ns=30),
+        Kernel(1, "some_kernel", duration_ns=12),
+    ]
     run = synthetic.make_run(1, profiler="nsys", workload=None, batch_size=None, kernels=kernels)
     (view,) = icicles(analysed(run), {})
     assert view["value"][0] == 42 and {"gemm", "other kernels"} <= set(view["name"])
     assert (
-        icicles(analysed(synthetic.make_run(1, profiler="ncu", workload=None, batch_size=None, kernels=kernels)), {})
+        icicles(
+            analysed(
+                synthetic.make_run(
+                    1, profiler="ncu", workload=None, batch_size=None, kernels=kernels
+                )
+            ),
+            {},
+        )
         == ()
     )
 
 
-def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(browser: Any, tmp_path: Path) -> None:
+def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(
+    browser: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "page.html"
-    file.write_text(render([gpu_step(1, 16), gpu_step(2, 64)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    file.write_text(
+        render([gpu_step(1, 16), gpu_step(2, 64)], generated_at="2026-11-20T20:40:00Z"),
+        encoding="utf-8",
+    )
     with Visit(browser, file) as visit:
         visit.page.locator(".icicle .field button", has_text="conv2").first.click()
         way = visit.page.locator(".icicle .way")

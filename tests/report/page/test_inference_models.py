@@ -1,4 +1,5 @@
-"""Inference on the page: all models and batch sizes in one part, each quantity once, and what is not drawn says why."""
+"""Inference on the page: all models and batch sizes in one part, each quantity once, and what is
+not drawn says why."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ from tests.report.evidence import unproved
 
 MS = 1_000_000
 MADE = "2026-11-20T10:00:00Z"
-SCORED = (Summary("images", 400, "count"), Summary("top1", 0.7, "ratio"), Summary("top5", 0.9, "ratio"))
+SCORED = (
+    Summary("images", 400, "count"),
+    Summary("top1", 0.7, "ratio"),
+    Summary("top5", 0.9, "ratio"),
+)
 
 
 def answers(model: str, batch: int, compute: float, *, images: int = 400, **changes: Any) -> Run:
@@ -30,15 +35,32 @@ def answers(model: str, batch: int, compute: float, *, images: int = 400, **chan
     rows = []
     for number in range(images // batch):
         took = round(compute * MS * (1.02 if number % 2 else 0.98))
-        for phase, length in (("step", took + 2 * MS), ("data", MS), ("copy", MS), ("inference", took)):
+        for phase, length in (
+            ("step", took + 2 * MS),
+            ("data", MS),
+            ("copy", MS),
+            ("inference", took),
+        ):
             rows.append(Step(number, phase, None, length))
-    given = {"mode": "infer", "profiler": "none", "workload": "torchvision_infer", "variant": f"model={model}", "origin": "measured",
-             "environment": {"model": model, "option:data": "imagenet"}, "steps": tuple(rows), "summaries": SCORED}  # fmt: skip
+    given = {
+        "mode": "infer",
+        "profiler": "none",
+        "workload": "torchvision_infer",
+        "variant": f"model={model}",
+        "origin": "measured",
+        "environment": {"model": model, "option:data": "imagenet"},
+        "steps": tuple(rows),
+        "summaries": SCORED,
+    }
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
 def sweep(*models: tuple[str, Sequence[tuple[int, float]]], **changes: Any) -> list[Run]:
-    made = [answers(model, batch, compute, **changes) for model, points in models for batch, compute in points]
+    made = [
+        answers(model, batch, compute, **changes)
+        for model, points in models
+        for batch, compute in points
+    ]
     return [replace(run, id=number) for number, run in enumerate(made, 1)]
 
 
@@ -59,23 +81,35 @@ def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() 
 
 def test_each_quantity_has_one_chart_with_every_model_named_in_it_and_its_table() -> None:
     sections = {section.key: section for section in view(sweep(*TWO)).sections}
-    titles = {"throughput": ["Images per second, by batch size"], "accuracy": ["Top-1, by batch size"],
-              "latency": ["Latency p50, by batch size", "Latency p95, by batch size"]}  # fmt: skip
+    titles = {
+        "throughput": ["Images per second, by batch size"],
+        "accuracy": ["Top-1, by batch size"],
+        "latency": ["Latency p50, by batch size", "Latency p95, by batch size"],
+    }
     for key, wanted in titles.items():
         drawn = [chart for chart in sections[key].charts if chart.title in wanted]
         assert [chart.title for chart in drawn] == wanted
-        assert all(f">{model}<" in chart.svg for chart in drawn for model in ("fast_net", "slow_net"))
+        assert all(
+            f">{model}<" in chart.svg for chart in drawn for model in ("fast_net", "slow_net")
+        )
         assert len(sections[key].tables[0].rows) == 6
 
 
 def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> None:
-    """Means: 10 ms of computation at batch 4 is a step of 12 ms; slow_net is best at batch 20, with 202 ms."""
+    """Means: 10 ms of computation at batch 4 is a step of 12 ms; slow_net is best at batch 20, with
+    202 ms."""
     found = view(sweep(*TWO))
     best, other = {4: 4 / 0.012, 20: 20 / 0.052}, 20 / 0.202
     fastest = max(best, key=lambda batch: best[batch])
     factor = best[fastest] / other
-    mine, theirs = f"{best[fastest]:.0f} images/s at batch {fastest}", f"{other:.1f} images/s at batch 20"
-    wanted = f"fast_net is the fastest: {mine}, {factor:.1f} times as many as slow_net at its best ({theirs})."
+    mine, theirs = (
+        f"{best[fastest]:.0f} images/s at batch {fastest}",
+        f"{other:.1f} images/s at batch 20",
+    )
+    wanted = (
+        f"fast_net is the fastest: {mine}, {factor:.1f} times as many as slow_net at its best "
+        f"({theirs})."
+    )
     assert found.findings[0].text == wanted, "by the means that the table shows"
     rows = next(section for section in found.sections if section.key == "throughput").tables[0].rows
     for row in rows:
@@ -100,18 +134,31 @@ def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_
 
 @pytest.mark.parametrize(
     ("rates", "since"),
-    [({1: 10, 4: 30, 20: 32}, 4), ({1: 10, 4: 30, 20: 34}, 20), ({1: 30, 4: 20, 20: 31}, 1), ({2: 5}, 2)],
+    [
+        ({1: 10, 4: 30, 20: 32}, 4),
+        ({1: 10, 4: 30, 20: 34}, 20),
+        ({1: 30, 4: 20, 20: 31}, 1),
+        ({2: 5}, 2),
+    ],
 )
-def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(rates: dict[int, float], since: int) -> None:
+def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
+    rates: dict[int, float], since: int
+) -> None:
     assert pays_until(rates) == since
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
     texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))).findings]
-    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." not in texts  # 333 to 381: 14 % more
+    # 333 to 381: 14 % more
+    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." not in texts
     texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))).findings]
-    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." in texts, "400 to 412 images/s"
-    assert (times_as_many(1.04), times_as_many(1.06)) == ("about as many as", "1.1 times as many as")
+    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." in texts, (
+        "400 to 412 images/s"
+    )
+    assert (times_as_many(1.04), times_as_many(1.06)) == (
+        "about as many as",
+        "1.1 times as many as",
+    )
 
 
 def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
@@ -129,16 +176,23 @@ def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
 def test_a_failed_batch_stands_above_the_folds() -> None:
     runs = sweep(*TWO)
     runs[-1] = replace(runs[-1], status="failed", reason="out of memory")
-    assert any("slow_net at batch 20: none: failed, out of memory" in item.text for item in view(runs).warnings)
+    assert any(
+        "slow_net at batch 20: none: failed, out of memory" in item.text
+        for item in view(runs).warnings
+    )
 
 
 def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one() -> None:
     few = (Summary("images", 4, "count"), Summary("top1", 0.5, "ratio"))
-    (section,) = [part for part in view(sweep(*TWO, summaries=few)).sections if part.key == "accuracy"]
+    (section,) = [
+        part for part in view(sweep(*TWO, summaries=few)).sections if part.key == "accuracy"
+    ]
     assert "95 % interval" not in [column.label for column in section.tables[0].columns]
     said = " ".join(section.tables[0].notes)
     assert re.search(
-        r"95 % interval: unknown: .* wider than 50 percentage points; about \d+ more images would settle it", said
+        r"95 % interval: unknown: .* wider than 50 percentage points; about \d+ more images would "
+        "settle it",
+        said,
     )
     assert section.charts[0].note == "too few images for a 95 % interval"
 
@@ -149,10 +203,15 @@ def test_findings_have_at_most_140_characters_with_long_names() -> None:
     assert all(len(item.first) <= LONGEST for item in (*found.findings, *found.more))
 
 
-def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(browser: Any, tmp_path: Path) -> None:
+def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(
+    browser: Any, tmp_path: Path
+) -> None:
     names = ("squeezenet1_1", "resnet18", "mobilenet_v3_small", "resnet152", "densenet201")
     runs = sweep(
-        *((name, tuple((batch, place * batch) for batch in (1, 4, 20))) for place, name in enumerate(names, 2))
+        *(
+            (name, tuple((batch, place * batch) for batch in (1, 4, 20)))
+            for place, name in enumerate(names, 2)
+        )
     )
     file = tmp_path / "page.html"
     file.write_text(render(runs, generated_at=MADE), encoding="utf-8")

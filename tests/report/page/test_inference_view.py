@@ -18,48 +18,78 @@ MS = 1_000_000
 
 @pytest.fixture
 def infer() -> Any:
-    def make(batch: int, load: int = 1, compute: int = 10, slow: int = 0, count: int = 40, **changes: Any) -> Any:
+    def make(
+        batch: int, load: int = 1, compute: int = 10, slow: int = 0, count: int = 40, **changes: Any
+    ) -> Any:
         rows = []
         for number in range(count):
             took = slow if slow and number % 10 == 0 else compute
-            for phase, length in (("step", load + took + 1), ("data", load), ("copy", 1), ("inference", took)):
+            for phase, length in (
+                ("step", load + took + 1),
+                ("data", load),
+                ("copy", 1),
+                ("inference", took),
+            ):
                 rows.append(Step(number, phase, None, length * MS))
         facts = {"model": "resnet18", "option:data": "imagenet", "option:dataloader_workers": "0"}
         facts |= changes.pop("facts", {})
         given = {
-            "mode": "infer", "profiler": "none", "batch_size": batch, "environment": facts, "steps": tuple(rows),
-            "workload": "torchvision_infer", "variant": "model=resnet18", "origin": "measured",
-        }  # fmt: skip
+            "mode": "infer",
+            "profiler": "none",
+            "batch_size": batch,
+            "environment": facts,
+            "steps": tuple(rows),
+            "workload": "torchvision_infer",
+            "variant": "model=resnet18",
+            "origin": "measured",
+        }
         return synthetic.make_run(batch, **{**given, **changes})
 
     return make
 
 
 def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...]:
-    return (Summary("images", 3000, "count"), Summary("top1", top1, "ratio"), Summary("top5", top5, "ratio"))
+    return (
+        Summary("images", 3000, "count"),
+        Summary("top1", top1, "ratio"),
+        Summary("top5", top5, "ratio"),
+    )
 
 
 def said(*runs: Any) -> str:
     return " ".join(item.text for item in inference_findings(runs))
 
 
-def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail(infer: Any) -> None:
+def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail(
+    infer: Any,
+) -> None:
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
-    assert "resnet18 answers a batch of 1 in 11.0 ms (median, images ready), a batch of 10 in 91.0 ms" in text
+    assert (
+        "resnet18 answers a batch of 1 in 11.0 ms (median, images ready), a batch of 10 in 91.0 ms"
+        in text
+    )
     assert "with loading, 83.3 images/s at batch 1, 109 at 10, most at 5: 227" in text
-    assert "uneven at batch 4: one batch in twenty takes 31.0 ms or more, 2.8 times" in said(infer(4, slow=30))
+    assert "uneven at batch 4: one batch in twenty takes 31.0 ms or more, 2.8 times" in said(
+        infer(4, slow=30)
+    )
     assert "uneven" not in said(infer(4))
 
 
-def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(infer: Any) -> None:
+def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
+    infer: Any,
+) -> None:
     assert "waits for images in 47.6 % of a step at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 2" in said(infer(4, load=10))
-    assert "--dataloader-workers 8" in said(infer(4, load=10, facts={"option:dataloader_workers": "4"}))
+    assert "--dataloader-workers 8" in said(
+        infer(4, load=10, facts={"option:dataloader_workers": "4"})
+    )
     assert "waits" not in said(infer(4, load=2))
     assert "waits" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
 
 
-def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(infer: Any) -> None:
+def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(
+    infer: Any,
+) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
     assert text.count("puts the right class first for 69.8 % of 3,000 images") == 1
     assert "five first for 90.0 %" in text
@@ -69,8 +99,12 @@ def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_
     assert "differs between batch sizes on the same images: 69.700 to 69.800 %" in text
 
 
-def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(infer: Any) -> None:
-    gaps = tuple(Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss"))
+def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(
+    infer: Any,
+) -> None:
+    gaps = tuple(
+        Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
+    )
     first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
     assert "p99" not in [column.label for column in first.columns]
     assert "p99: too few batches: a p99 takes 100." in first.notes
@@ -82,7 +116,9 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
 def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
     run = infer(4, summaries=accuracy(0.698))
     page = render([run], generated_at="2026-11-20T10:00:00Z")
-    assert page.count("Latency of a batch: copies") == 2, "one table: its caption, and the name of its region"
+    assert page.count("Latency of a batch: copies") == 2, (
+        "one table: its caption, and the name of its region"
+    )
     assert 'href="#infer-latency"' in page
     titles = [part.renderables[0] for part in terminal.run_details(run) if isinstance(part, Group)]
     assert any(str(title).startswith("Latency of a batch") for title in titles)

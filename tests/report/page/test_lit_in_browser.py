@@ -1,4 +1,5 @@
-"""A layer chosen in one view lights up in every view, stays in the address, and goes dark with Escape."""
+"""A layer chosen in one view lights up in every view, stays in the address, and goes dark
+with Escape."""
 
 from __future__ import annotations
 
@@ -20,8 +21,12 @@ LIT = """() => Object.fromEntries([
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("lit") / "page.html"
-    runs = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
-    file.write_text(render(with_levels(runs), generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    runs = [
+        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
+    ]
+    file.write_text(
+        render(with_levels(runs), generated_at="2026-11-20T20:40:00Z"), encoding="utf-8"
+    )
     return file
 
 
@@ -30,7 +35,9 @@ def everywhere(visit: Visit, layer: str) -> None:
     assert set(map(tuple, visit.page.evaluate(LIT).values())) == {(layer,)}
 
 
-def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(browser: Any, page: Path) -> None:
+def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page) as visit:
         visit.page.locator(".matrix tbody b", has_text="conv2").first.click()
         everywhere(visit, "conv2")
@@ -51,7 +58,9 @@ def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(b
 def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(browser: Any, page: Path) -> None:
     with Visit(browser, page) as visit:
         names = visit.page.locator(".matrix tbody b[role=button]")
-        assert names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
+        assert (
+            names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
+        )
         names.first.focus()
         for key in ("ArrowDown", "ArrowDown", "Enter"):
             visit.page.keyboard.press(key)
@@ -60,7 +69,9 @@ def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(browser: Any, page:
         assert visit.page.locator(".lit").count() == 0, "a second time ends it"
 
 
-def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(browser: Any, page: Path) -> None:
+def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page) as visit:
         chart = visit.page.locator("#s1-roofline svg.chart")
         link = chart.locator('a[data-trail="conv2/forward/64"]').first
@@ -90,14 +101,19 @@ def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(browser: A
         assert visit.page.locator(".trail").is_visible()
 
 
-def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(browser: Any, page: Path) -> None:
+def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page) as visit:
         visit.page.locator(".icicle .field button", has_text="conv2").first.click()
         everywhere(visit, "conv2")
         visit.page.evaluate(
             """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: "fc1", direction: null } }))"""
         )
-        assert visit.page.evaluate(LIT)["figure.matrix tr"] == ["fc1"] and "layer=fc1" in visit.page.url
+        assert (
+            visit.page.evaluate(LIT)["figure.matrix tr"] == ["fc1"]
+            and "layer=fc1" in visit.page.url
+        )
         visit.page.evaluate(
             """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: null, direction: null } }))"""
         )
@@ -108,7 +124,9 @@ def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(browser
 def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothing(
     browser: Any, page: Path, scheme: str
 ) -> None:
-    with Visit(browser, page, viewport={"width": 390, "height": 844}, has_touch=True, color_scheme=scheme) as visit:
+    with Visit(
+        browser, page, viewport={"width": 390, "height": 844}, has_touch=True, color_scheme=scheme
+    ) as visit:
         visit.page.locator(".matrix tbody b", has_text="fc1").first.tap()
         everywhere(visit, "fc1")
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,4 +1,5 @@
-"""Several studies on one page: one table first, and the curves of all in one drawing; each leads to its study."""
+"""Several studies on one page: one table first, and the curves of all in one drawing; each leads to
+its study."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def rows(found: Overview | None) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def both() -> list[Any]:
     """A sweep on a GPU with counters, and one on a CPU without."""
-    gpu = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
+    gpu = [
+        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
+    ]
     return [*gpu, *(synthetic.cpu_run(200 + batch, batch) for batch in (16, 64))]
 
 
@@ -51,7 +54,9 @@ def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both:
     assert cpu["counted / paper"] == "–" and cpu["profiler"] == "torch 2.8"
 
 
-def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(both: list[Any]) -> None:
+def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(
+    both: list[Any],
+) -> None:
     one = [run for run in both if run.profiler == "torch"]
     assert shown(one) is None
     found = shown([*one, *(replace(run, workload="other_cnn") for run in one)])
@@ -68,15 +73,20 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4 %"}, "2,500 of 3,500 ns"
 
 
-def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(both: list[Any]) -> None:
+def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
+    both: list[Any],
+) -> None:
     page = render(both, generated_at=WHEN)
     part = re.search(r'<section id="overview".*?</section>', page, re.DOTALL)
     assert part is not None
     assert re.findall(r"<figcaption>([^<]*)", part.group()) == [
-        "Time per sample, by batch size", "Samples per second, by batch size",
-    ]  # fmt: skip
+        "Time per sample, by batch size",
+        "Samples per second, by batch size",
+    ]
     assert re.findall(r'<a href="#(s\d)">', part.group()) == ["s1", "s2", "s1", "s2"]
-    assert "synthetic CPU" in part.group() and page.index('id="overview"') < page.index('<article id="s1"')
+    assert "synthetic CPU" in part.group() and page.index('id="overview"') < page.index(
+        '<article id="s1"'
+    )
     assert '<nav class="studies"' not in page
 
 
@@ -92,5 +102,7 @@ def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
         if (made := table("t", columns, cells)) is not None
     }
     assert heads == {
-        "first that is in order": ["", "descending", ""], "not in order": ["", "", ""], "one row": ["", "", ""],
-    }  # fmt: skip
+        "first that is in order": ["", "descending", ""],
+        "not in order": ["", "", ""],
+        "one row": ["", "", ""],
+    }

@@ -1,4 +1,5 @@
-"""The page: self-contained, the same every time, hostile names harmless, nothing unknown shown as 0."""
+"""The page: self-contained, the same every time, hostile names harmless, nothing unknown shown
+as 0."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 @pytest.fixture(scope="module")
 def sweep() -> list[Any]:
-    return [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    return [
+        run
+        for number, batch in enumerate(synthetic.BATCHES, 1)
+        for run in synthetic.gpu_pair(number, batch)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +43,19 @@ def harmless() -> Any:
     return outline(render(hostile("harmless"), generated_at=WHEN))
 
 
-def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(sweep: list[Any], page: str) -> None:
+def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(
+    sweep: list[Any], page: str
+) -> None:
     assert render(sweep, generated_at=WHEN) == page
     assert "There are no runs to show" in render([], generated_at=WHEN)
 
 
-def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(page: str) -> None:
-    assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page)
+def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(
+    page: str,
+) -> None:
+    assert not re.search(
+        r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page
+    )
     assert not [value for _, name, value in outline(page).attributes if name == "src"]
     flops = 2 * 64 * 64 * 24 * 24 * 288
     assert f'title="{flops:,} FLOP' in page
@@ -52,8 +63,14 @@ def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimension
 
 
 def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any]) -> None:
-    found = outline(render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN))
-    targets = {value[1:] for _, name, value in found.attributes if name == "href" and value and value.startswith("#")}
+    found = outline(
+        render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN)
+    )
+    targets = {
+        value[1:]
+        for _, name, value in found.attributes
+        if name == "href" and value and value.startswith("#")
+    }
     assert targets <= set(found.ids)
     assert len(found.ids) == len(set(found.ids))
 
@@ -63,28 +80,58 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megaby
         """The same run with 40 copies of its four layers."""
         names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
         formula = (
-            "64 x 64 x 24 x 24 x (32 x 3 x 3) = 679,477,248 MAC; x 2 = 1,358,954,496 FLOP; 2,359,296 bias additions"
+            "64 x 64 x 24 x 24 x (32 x 3 x 3) = 679,477,248 MAC; x 2 = 1,358,954,496 FLOP; "
+            "2,359,296 bias additions"
         )
-        calls = tuple(call._replace(layer=name + call.layer, position=4 * place + (call.position or 0), formula=formula)
-                      for place, name in enumerate(names) for call in run.layer_calls)  # fmt: skip
+        calls = tuple(
+            call._replace(
+                layer=name + call.layer, position=4 * place + (call.position or 0), formula=formula
+            )
+            for place, name in enumerate(names)
+            for call in run.layer_calls
+        )
         size = len(run.report.kernels)
-        kernels = [kernel._replace(layer=kernel.layer and name + kernel.layer, launch=kernel.launch + place * size)
-                   for place, name in enumerate(names) for kernel in run.report.kernels]  # fmt: skip
-        counters = [counter._replace(launch=counter.launch + place * size)
-                    for place in range(len(names)) for counter in run.report.counters]  # fmt: skip
-        return replace(run, layer_calls=calls, report=replace(run.report, kernels=kernels, counters=counters))
+        kernels = [
+            kernel._replace(
+                layer=kernel.layer and name + kernel.layer, launch=kernel.launch + place * size
+            )
+            for place, name in enumerate(names)
+            for kernel in run.report.kernels
+        ]
+        counters = [
+            counter._replace(launch=counter.launch + place * size)
+            for place in range(len(names))
+            for counter in run.report.counters
+        ]
+        return replace(
+            run, layer_calls=calls, report=replace(run.report, kernels=kernels, counters=counters)
+        )
 
-    runs = [deep(run) for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
+    runs = [
+        deep(run)
+        for number, batch in enumerate(synthetic.BATCHES, 1)
+        for run in synthetic.gpu_pair(number, batch)
+    ]
     assert len(render(runs, generated_at=WHEN).encode()) < 3_000_000
 
 
 def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
     kernels = [
-        Kernel(n, f"void kernel_{n % 40}<float, {n % 7}>(float*, long)", layer=f"layer{n % 9}", direction="forward",
-               device_index=0, stream=7, grid_x=n % 300, block_x=128, registers=32, start_ns=n * 4211 + n % 17,
-               duration_ns=1000 + (n * 7919) % 50_000)
+        Kernel(
+            n,
+            f"void kernel_{n % 40}<float, {n % 7}>(float*, long)",
+            layer=f"layer{n % 9}",
+            direction="forward",
+            device_index=0,
+            stream=7,
+            grid_x=n % 300,
+            block_x=128,
+            registers=32,
+            start_ns=n * 4211 + n % 17,
+            duration_ns=1000 + (n * 7919) % 50_000,
+        )
         for n in range(100_000)
-    ]  # fmt: skip
+    ]
     page = render([synthetic.foreign_run(1, kernels=kernels)], generated_at=WHEN)
     assert len(page.encode()) < 8_000_000
     data = launch_columns(page)
@@ -109,7 +156,9 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str
     data = launch_columns(page)
     columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
     kernels = [
-        kernel for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler)) for kernel in run.report.kernels
+        kernel
+        for run in sorted(sweep, key=lambda run: (run.batch_size, run.profiler))
+        for kernel in run.report.kernels
     ]
     assert columns["kernel"] == [kernel.name for kernel in kernels]
     assert columns["time"] == [kernel.duration_ns for kernel in kernels]
@@ -136,8 +185,12 @@ def test_hostile_names_stay_text_everywhere(harmless: Any, name: str) -> None:
     page = render(hostile(name), generated_at=WHEN)
     found = outline(page)
     drawn = {"svg", "g", "path", "text", "use", "defs"}
-    assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in harmless.tags if tag not in drawn]
-    assert [(tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")] == []
+    assert [tag for tag in found.tags if tag not in drawn] == [
+        tag for tag in harmless.tags if tag not in drawn
+    ]
+    assert [
+        (tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")
+    ] == []
     page.encode("utf-8")
     for block in found.blocks:
         assert "</script" not in block and json.loads(block)
@@ -154,19 +207,37 @@ def test_no_mark_in_a_name_turns_a_line_of_the_page_around() -> None:
 def hostile(name: str) -> list[Any]:
     """A study and a foreign report with the name in every place that a report can write to."""
     cpu = synthetic.cpu_run(1, 64)
-    calls = tuple(replaced._replace(layer=name, kind=name, formula=name) for replaced in cpu.layer_calls)
+    calls = tuple(
+        replaced._replace(layer=name, kind=name, formula=name) for replaced in cpu.layer_calls
+    )
     ranges = [item._replace(layer=name if item.layer else None) for item in cpu.report.ranges]
     operations = [item._replace(name=name, category=name) for item in cpu.report.operations]
     gaps = (Gap(name, "not_collected", name, name),)
-    cpu = replace(cpu, layer_calls=calls, workload=name, artifact=name, command=(name,), sweep_command=name,
-                  report=replace(cpu.report, ranges=ranges, operations=operations, gaps=gaps, environment={name: name}))  # fmt: skip
+    cpu = replace(
+        cpu,
+        layer_calls=calls,
+        workload=name,
+        artifact=name,
+        command=(name,),
+        sweep_command=name,
+        report=replace(
+            cpu.report, ranges=ranges, operations=operations, gaps=gaps, environment={name: name}
+        ),
+    )
     foreign = synthetic.foreign_run(2)
     kernels = [kernel._replace(name=name, short_name=None) for kernel in foreign.report.kernels]
     named = [item._replace(name=name) for item in foreign.report.ranges]
-    return [cpu, replace(foreign, artifact=name, report=replace(foreign.report, kernels=kernels, ranges=named))]
+    return [
+        cpu,
+        replace(
+            foreign, artifact=name, report=replace(foreign.report, kernels=kernels, ranges=named)
+        ),
+    ]
 
 
-def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there() -> None:
+def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there() -> (
+    None
+):
     page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
     assert "FLOPs are counted on NVIDIA GPUs only" in page
     cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
@@ -176,7 +247,9 @@ def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repea
     assert "made up for tests" in page
 
 
-def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep: list[Any], page: str) -> None:
+def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(
+    sweep: list[Any], page: str
+) -> None:
     assert "replayed from an earlier capture" in page
     assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
     for part in ("Charts", "Ledger", "Kernels"):
@@ -187,7 +260,9 @@ def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep:
     assert '<small class="origin' not in here
 
 
-def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
+def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_sweep(
+    page: str,
+) -> None:
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
     assert parts[:5] == ["ledger", "charts", "breakdown", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
@@ -219,20 +294,29 @@ def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() ->
 
 def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
     run = synthetic.cpu_run(1, 64)
-    idle = tuple(LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n) for n in range(4))
+    idle = tuple(
+        LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n)
+        for n in range(4)
+    )
     busy = LayerCall("block", "Pool", "forward", None, None, 0, 4, 4, 4, None, position=20)
     page = render([replace(run, layer_calls=(*run.layer_calls, *idle, busy))], generated_at=WHEN)
-    assert page.count('<tbody class="minor">') == 4 + 1, "conv1 has no input gradient, and was not timed"
+    assert page.count('<tbody class="minor">') == 4 + 1, (
+        "conv1 has no input gradient, and was not timed"
+    )
     assert "show 5 layers and directions without multiply-adds" in page
     assert re.search(r"@media print.*\.minor { display: table-row-group; }", page, re.DOTALL)
     assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
 
 
-def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: list[Any], page: str) -> None:
+def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(
+    sweep: list[Any], page: str
+) -> None:
     per_sample = f"{2 * 64 * 24 * 24 * 288:,}"
     assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} a sample</dd>" in page
     odd = [
-        replace(run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls))
+        replace(
+            run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls)
+        )
         for run in sweep
     ]
     assert "in proportion" not in render(odd, generated_at=WHEN)
@@ -247,6 +331,11 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
     table = re.search(r"<figcaption>What differs between the runs.*?</figure>", page, re.DOTALL)
     assert table is not None
     assert re.findall(r"<td[^>]*>([^<]*)</td>", table.group()) == [
-        "torch", "2.8", "torch b64", "torch", "2.9", "torch b128",
-    ]  # fmt: skip
+        "torch",
+        "2.8",
+        "torch b64",
+        "torch",
+        "2.9",
+        "torch b128",
+    ]
     assert "<dt>threads</dt><dd>2</dd>" in page

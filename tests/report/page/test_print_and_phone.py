@@ -43,9 +43,14 @@ TICKS = """() => {
 @pytest.fixture(scope="module")
 def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     """One open page: a sweep on a GPU with counters and times, and a trace without layers."""
-    runs = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
+    runs = [
+        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
+    ]
     file = tmp_path_factory.mktemp("phone") / "page.html"
-    file.write_text(render([*runs, synthetic.foreign_run(260)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    file.write_text(
+        render([*runs, synthetic.foreign_run(260)], generated_at="2026-11-20T20:40:00Z"),
+        encoding="utf-8",
+    )
     with Visit(browser, file) as found:
         yield found
 
@@ -80,7 +85,9 @@ def test_no_column_of_the_page_is_dashes_throughout(visit: Visit) -> None:
     assert dashes == []
 
 
-def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_tenth_of_it(visit: Visit) -> None:
+def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_tenth_of_it(
+    visit: Visit,
+) -> None:
     columns = visit.page.evaluate(
         """() => [...document.querySelectorAll("figure.table table")].flatMap(table =>
           [...table.tHead.rows[0].cells].map((head, place) => [head.textContent, [...table.tBodies]
@@ -92,7 +99,10 @@ def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_t
     assert {"paper", "time"} <= set(found)
     for label, cells in found.items():
         numbers = [
-            (float(re.sub(r"[^0-9.]", "", text)), PREFIX.get("".join(unit)[:1], 1.0) if unit != ["B"] else 1.0)
+            (
+                float(re.sub(r"[^0-9.]", "", text)),
+                PREFIX.get("".join(unit)[:1], 1.0) if unit != ["B"] else 1.0,
+            )
             for text, *unit in cells
         ]
         largest = max((factor for value, factor in numbers if value), default=0.0)
@@ -102,7 +112,9 @@ def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_t
 
 def test_hovering_gives_the_full_value_with_commas(visit: Visit) -> None:
     flops = 2 * synthetic.macs("conv2", 64)
-    titles = visit.page.evaluate("[...document.querySelectorAll('.ledger td[title]')].map(one => one.title)")
+    titles = visit.page.evaluate(
+        "[...document.querySelectorAll('.ledger td[title]')].map(one => one.title)"
+    )
     assert any(title.startswith(f"{flops:,} FLOP") for title in titles)
     assert not re.search("[\u202f\u2007\u2008]", visit.page.inner_text("body"))
 
@@ -128,11 +140,15 @@ def test_paper_gets_a_summary_of_few_sheets_with_its_colours(visit: Visit) -> No
     sheets = len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True)))
     assert 1 < sheets <= 8 * 2  # two studies
     visit.page.emulate_media(media="print")
-    seen = "node => [...document.querySelectorAll(node)].filter(one => one.checkVisibility()).length"
+    seen = (
+        "node => [...document.querySelectorAll(node)].filter(one => one.checkVisibility()).length"
+    )
     assert visit.page.evaluate(f"({seen})('.findings li')") > 0
     assert visit.page.evaluate(f"({seen})('figure.matrix')") > 0
     assert visit.page.evaluate(f"({seen})('.controls, .launches, nav.parts')") == 0
-    swatch = visit.page.evaluate("getComputedStyle(document.querySelector('.legend i')).printColorAdjust")
+    swatch = visit.page.evaluate(
+        "getComputedStyle(document.querySelector('.legend i')).printColorAdjust"
+    )
     assert swatch == "exact"
     visit.page.emulate_media(media="screen")
 
@@ -141,19 +157,25 @@ def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
     browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
-    names = [f"{start}{functor}<float>, at::detail::Array<char*, 3> >(int)" for functor in ("AddFunctor", "MulFunctor")]
+    names = [
+        f"{start}{functor}<float>, at::detail::Array<char*, 3> >(int)"
+        for functor in ("AddFunctor", "MulFunctor")
+    ]
     kernels = [
-        synthetic.foreign_run(1).report.kernels[0]._replace(launch=at, name=name) for at, name in enumerate(names)
+        synthetic.foreign_run(1).report.kernels[0]._replace(launch=at, name=name)
+        for at, name in enumerate(names)
     ]
     file: Path = tmp_path_factory.mktemp("names") / "page.html"
     file.write_text(
-        render([synthetic.foreign_run(1, kernels=kernels)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8"
+        render([synthetic.foreign_run(1, kernels=kernels)], generated_at="2026-11-20T20:40:00Z"),
+        encoding="utf-8",
     )
     with Visit(browser, file) as found:
         assert "at::native" not in found.page.inner_text("body")
         for table in (".part-kernels figure.table", "figure.launches"):
             cells = found.page.evaluate(
-                f"[...document.querySelectorAll('{table} td.code')].map(one => [one.textContent, one.title])"
+                f"[...document.querySelectorAll('{table} td.code')].map(one => [one.textContent, "
+                "one.title])"
             )
             assert {title.partition(" ;")[0].strip() for _, title in cells} == set(names)
             assert len({text for text, _ in cells}) == 2

@@ -1,4 +1,5 @@
-"""The roofline on the page: roofs with their source, points with their sentence, refused ones not drawn."""
+"""The roofline on the page: roofs with their source, points with their sentence, refused ones
+not drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pytest
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.roofline import bound_cell, roofline_charts, roofline_tables, roofs_note, spoken
+from perfctl.orchestrator.report.ledger.roofline import (
+    bound_cell,
+    roofline_charts,
+    roofline_tables,
+    roofs_note,
+    spoken,
+)
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
@@ -22,7 +29,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)> $\\frac{1}{2}$ \x00 \ud800"
 
 def with_bytes(runs: list[Run], each: int) -> list[Run]:
     def add(run: Run) -> Run:
-        extra = [Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels]
+        extra = [
+            Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
+        ]
         return replace(run, report=replace(run.report, counters=[*run.report.counters, *extra]))
 
     return [add(run) if run.report.counters else run for run in runs]
@@ -43,12 +52,20 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     intensity = synthetic.macs("conv2", 64) / 100_000
     ridge = 80 * 64 * 2 * 1.53e9 / 900e9
     said = spoken(point, found.roofline) or ""
-    assert said.startswith(f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}")
-    assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)} %"
+    assert said.startswith(
+        f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}"
+    )
+    assert (
+        bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)} %"
+    )
     note = roofs_note(found.roofline)
     assert "published figures of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
     captions = [table.caption for table in roofline_tables(found.roofline)]
-    assert captions == ["Whole steps: utilisation", "Layers under the roofs", "Kernels under the roofs, batch 64"]
+    assert captions == [
+        "Whole steps: utilisation",
+        "Layers under the roofs",
+        "Kernels under the roofs, batch 64",
+    ]
 
 
 def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
@@ -62,7 +79,8 @@ def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
 
 
 def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
-    """Bytes of L1 and L2, three and nine times those of DRAM; FLOPs of the layer ``tensor`` on tensor cores."""
+    """Bytes of L1 and L2, three and nine times those of DRAM; FLOPs of the layer ``tensor`` on
+    tensor cores."""
     found = []
     for run in with_bytes(runs, 1_000_000):
         extra, counters = [], list(run.report.counters)
@@ -72,9 +90,15 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
                 for name, many in (("lts__t_bytes", 3), ("l1tex__t_bytes", 9))
             ]
             if kernel.layer == tensor:
-                counters = [one for one in counters if one.launch != kernel.launch or one.name.startswith("dram")]
+                counters = [
+                    one
+                    for one in counters
+                    if one.launch != kernel.launch or one.name.startswith("dram")
+                ]
                 counters += synthetic.fp_counters(kernel.launch, 0, 0, 0, pipe=None)
-                extra.append(Counter(kernel.launch, "sm__ops_path_tensor_src_fp16.sum", 50_000_000, "op"))
+                extra.append(
+                    Counter(kernel.launch, "sm__ops_path_tensor_src_fp16.sum", 50_000_000, "op")
+                )
         found.append(replace(run, report=replace(run.report, counters=[*counters, *extra])))
     return found
 
@@ -83,11 +107,20 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
     (study,) = studies(with_levels(synthetic.gpu_pair(1, 64), "fc1"))
     roofs = analyse(study).roofline
     drawings = roofline_charts("s1", roofs, {})
-    assert [re.search(r"under the (.+) roofs", one.title)[1] for one in drawings] == ["fp32", "tensor fp16"]  # type: ignore[index]
+    assert [re.search(r"under the (.+) roofs", one.title)[1] for one in drawings] == [
+        "fp32",
+        "tensor fp16",
+    ]  # type: ignore[index]
     fp32, tensor = drawings
     assert all(text in fp32.svg for text in ("▲ L1 15.7 TB/s", "■ L2 3.13 TB/s", "● DRAM 900 GB/s"))
     assert "triangles: L1, squares: L2, circles: DRAM" in fp32.note
-    points = [one for one in roofs.at("layer") if one.path == "fp32" for level in one.levels if level.reached]
+    points = [
+        one
+        for one in roofs.at("layer")
+        if one.path == "fp32"
+        for level in one.levels
+        if level.reached
+    ]
     assert fp32.svg.count('class="hit"') == len(points) > 10
     assert 'data-layer="fc1"' not in fp32.svg and 'data-trail="fc1/forward/64"' in tensor.svg
     said = re.search(r'data-trail="conv2/forward/64"[^>]*aria-label="([^"]*L2[^"]*)"', fp32.svg)
@@ -114,10 +147,14 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> No
                 None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
             )
     assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
-    assert "by memory level" not in " ".join(one.caption for one in roofline_tables(found.roofline)), "DRAM alone"
+    assert "by memory level" not in " ".join(
+        one.caption for one in roofline_tables(found.roofline)
+    ), "DRAM alone"
 
 
-def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> None:
+def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> (
+    None
+):
     (study,) = studies(synthetic.gpu_pair(1, 64))
     roofs = analyse(study).roofline
     assert roofline_charts("s1", roofs, {}) == ()
@@ -128,9 +165,14 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
 
 
 def test_hostile_kernel_names_stay_text_under_the_roofs() -> None:
-    counters: list[Any] = [counter for n in range(3) for counter in synthetic.fp_counters(n, 0, 0, 5000)]
+    counters: list[Any] = [
+        counter for n in range(3) for counter in synthetic.fp_counters(n, 0, 0, 5000)
+    ]
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    kernels = [kernel._replace(name=f"{HOSTILE}{n}", short_name=None) for n, kernel in enumerate(run.report.kernels)]
+    kernels = [
+        kernel._replace(name=f"{HOSTILE}{n}", short_name=None)
+        for n, kernel in enumerate(run.report.kernels)
+    ]
     (run,) = with_bytes([replace(run, report=replace(run.report, kernels=kernels))], 100)
     page = render([run], generated_at=WHEN)
     section = re.search(r'<section id="s1-roofline".*?</section>', page, re.DOTALL)

@@ -1,4 +1,5 @@
-"""Batches of an accumulated step are shown beside the batch size, and count in samples a second; a tool is named once."""
+"""Batches of an accumulated step are shown beside the batch size, and count in samples a second; a
+tool is named once."""
 
 from __future__ import annotations
 
@@ -15,18 +16,26 @@ STEP_NS = 2_000_000.0
 
 def shown(samples: float | None, batches: float) -> dict[str, str]:
     """Column -> text of the only row."""
-    point = BatchPoint(8, Spread(STEP_NS, STEP_NS, STEP_NS, 1, STEP_NS), "steps", {}, (), samples, batches)
+    point = BatchPoint(
+        8, Spread(STEP_NS, STEP_NS, STEP_NS, 1, STEP_NS), "steps", {}, (), samples, batches
+    )
     view = sweep_table([point])
     assert view is not None
-    return {column.label: cell.text for column, cell in zip(view.columns, view.rows[0], strict=True)}
+    return {
+        column.label: cell.text for column, cell in zip(view.columns, view.rows[0], strict=True)
+    }
 
 
 def test_samples_a_second_count_every_batch_of_a_step() -> None:
     one, two = shown(8, 1), shown(2 * 8, 2)
     assert "samples per step" not in one
     assert two["samples per step"] == "2 x 8 = 16"
-    assert one["samples per second"].startswith(f"{8 / STEP_NS * 1e9 / 1e3:.2f}".rstrip("0").rstrip("."))
-    assert two["samples per second"].startswith(f"{16 / STEP_NS * 1e9 / 1e3:.2f}".rstrip("0").rstrip("."))
+    assert one["samples per second"].startswith(
+        f"{8 / STEP_NS * 1e9 / 1e3:.2f}".rstrip("0").rstrip(".")
+    )
+    assert two["samples per second"].startswith(
+        f"{16 / STEP_NS * 1e9 / 1e3:.2f}".rstrip("0").rstrip(".")
+    )
 
 
 def test_samples_that_do_not_fit_the_batch_size_give_no_rate() -> None:
@@ -36,7 +45,15 @@ def test_samples_that_do_not_fit_the_batch_size_give_no_rate() -> None:
 
 def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
     def runs(*named: tuple[str, str | None]) -> Any:
-        return [SimpleNamespace(profiler=profiler, profiler_version=version) for profiler, version in named]
+        return [
+            SimpleNamespace(profiler=profiler, profiler_version=version)
+            for profiler, version in named
+        ]
 
-    assert tools(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None))) == "torch 2.14.1 + nsys"
-    assert tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None))) == "ncu 2025.3 + ncu 2025.1 + no profiler"
+    assert (
+        tools(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None))) == "torch 2.14.1 + nsys"
+    )
+    assert (
+        tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
+        == "ncu 2025.3 + ncu 2025.1 + no profiler"
+    )

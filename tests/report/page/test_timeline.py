@@ -41,23 +41,39 @@ def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
     """(start, length, name, row) of a track."""
     track = track_of(view, title)
     names = [view["names"][number] for number in column(track, "n")]
-    return list(zip(accumulate(column(track, "s")), column(track, "d"), names, column(track, "l"), strict=True))
+    return list(
+        zip(
+            accumulate(column(track, "s")),
+            column(track, "d"),
+            names,
+            column(track, "l"),
+            strict=True,
+        )
+    )
 
 
 def of_range(track: dict[str, Any]) -> list[int]:
     """Place among the host ranges, -1 for none."""
-    return [n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))]
+    return [
+        n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))
+    ]
 
 
 def steps(*lengths: int) -> list[Range]:
     return [
-        Range(n, f"perfctl:step:{n}", None, n * 10_000, length, 7, 0, None, step=n) for n, length in enumerate(lengths)
+        Range(n, f"perfctl:step:{n}", None, n * 10_000, length, 7, 0, None, step=n)
+        for n, length in enumerate(lengths)
     ]
 
 
-def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_to_its_last_kernel() -> None:
+def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_to_its_last_kernel() -> (
+    None
+):
     conv = Range(3, "conv1:forward", None, 10_100, 200, 7, 1, 1, layer="conv1", direction="forward")
-    kernels = [Kernel(n, "k", step=n, stream=7, start_ns=n * 10_000 + 400, duration_ns=300) for n in range(3)]
+    kernels = [
+        Kernel(n, "k", step=n, stream=7, start_ns=n * 10_000 + 400, duration_ns=300)
+        for n in range(3)
+    ]
     (view,) = timeline.timelines(
         [synthetic.make_run(ranges=[*steps(900, 500, 100), conv], kernels=kernels)], {"conv1": 2}
     )
@@ -72,22 +88,38 @@ def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_
     ]
     assert bars(view, "host ranges") == ranges
     assert bars(view, "kernels, stream 7") == [(n * 10_000 + 400, 300, "k", 0) for n in range(3)]
-    assert [view["places"][number] for number in column(track_of(view, "host ranges"), "y")][2] == ["conv1", "forward"]
+    assert [view["places"][number] for number in column(track_of(view, "host ranges"), "y")][2] == [
+        "conv1",
+        "forward",
+    ]
     assert view["legend"] == [(2, "conv1", "conv1")]
 
 
-def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size() -> None:
-    kernels = [Kernel(n, f"k{n}", stream=1, start_ns=start, duration_ns=10) for n, start in enumerate((0, 5, 10))]
+def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size() -> (
+    None
+):
+    kernels = [
+        Kernel(n, f"k{n}", stream=1, start_ns=start, duration_ns=10)
+        for n, start in enumerate((0, 5, 10))
+    ]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {})
-    assert bars(view, "kernels, stream 1") == [(0, 10, "k0", 0), (5, 10, "k1", 1), (10, 10, "k2", 0)]
+    assert bars(view, "kernels, stream 1") == [
+        (0, 10, "k0", 0),
+        (5, 10, "k1", 1),
+        (10, 10, "k2", 0),
+    ]
     kernel = Kernel(0, "k", stream=7, start_ns=0, duration_ns=100)
     copies = [Copy("HtoD", 4_000_000, 20, 30, stream=7), Copy("HtoD", None, None, None)]
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {})
+    (view,) = timeline.timelines(
+        [synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {}
+    )
     assert bars(view, "copies, stream 7") == [(20, 30, "copy HtoD", 0)]
     assert "4.00 MB" in view["texts"]
 
 
-def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_where_their_kernels_ran() -> None:
+def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_where_their_kernels_ran() -> (
+    None
+):
     ranges = [
         Range(0, "outer", None, -40, 100, 7, 0, None, gpu_ns=70),
         Range(1, "inner", None, 0, 20, 7, 1, 0),
@@ -99,13 +131,18 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
         Kernel(2, "c", stream=7, start_ns=300, duration_ns=40),
     ]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=ranges)], {})
-    assert [name for _, _, name, _ in bars(view, "host ranges")] == ["outer", "inner", "aten::empty"]
+    assert [name for _, _, name, _ in bars(view, "host ranges")] == [
+        "outer",
+        "inner",
+        "aten::empty",
+    ]
     assert of_range(track_of(view, "kernels, stream 7")) == [1, 0, -1]
     first = ranges[0].start_ns
     projected = bars(view, "ranges projected to the GPU: first to last kernel launched inside")
     assert projected == [(100 - first, 200 + 40 - 100, "outer", 0), (100 - first, 30, "inner", 1)]
     assert (
-        "its kernels and copies took 70.0 ns" in view["texts"] or "its kernels and copies took 70 ns" in view["texts"]
+        "its kernels and copies took 70.0 ns" in view["texts"]
+        or "its kernels and copies took 70 ns" in view["texts"]
     )
 
 
@@ -119,14 +156,18 @@ def test_beyond_the_bound_short_neighbours_are_merged_and_the_view_says_how_many
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timeline, "MOST", 40)
-    short = [Kernel(n, f"k{n % 3}", stream=7, start_ns=1000 * n, duration_ns=100 + n) for n in range(500)]
+    short = [
+        Kernel(n, f"k{n % 3}", stream=7, start_ns=1000 * n, duration_ns=100 + n) for n in range(500)
+    ]
     long = Kernel(500, "long", stream=7, start_ns=600_000, duration_ns=9_000_000)
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[*short, long], ranges=[])], {})
     track = track_of(view, "kernels, stream 7")
     assert track["count"] <= 40
     assert sum(column(track, "m")) == 501, "none is lost"
     assert sum(column(track, "b")) == sum(int(kernel.duration_ns or 0) for kernel in (*short, long))
-    assert bars(view, "kernels, stream 7")[-1][:3] == (600_000, 9_000_000, "long"), "a long one stays as it is"
+    assert bars(view, "kernels, stream 7")[-1][:3] == (600_000, 9_000_000, "long"), (
+        "a long one stays as it is"
+    )
     (note,) = view["notes"]
     assert note.startswith("501 bars were recorded: neighbours shorter than")
     assert f"merged into {track['count']}," in note
@@ -134,11 +175,23 @@ def test_beyond_the_bound_short_neighbours_are_merged_and_the_view_says_how_many
 
 def test_up_to_the_bound_nothing_is_merged_and_100_000_kernels_take_less_than_2_mb() -> None:
     kernels = [
-        Kernel(n, f"k{n % 60}", layer=f"layer{n % 160}", direction="forward", stream=7, grid_x=n * 31 % 997, grid_y=1,
-               grid_z=1, start_ns=6500 * n + n * 7919 % 4000, duration_ns=800 + n * 104_729 % 5000)
+        Kernel(
+            n,
+            f"k{n % 60}",
+            layer=f"layer{n % 160}",
+            direction="forward",
+            stream=7,
+            grid_x=n * 31 % 997,
+            grid_y=1,
+            grid_z=1,
+            start_ns=6500 * n + n * 7919 % 4000,
+            duration_ns=800 + n * 104_729 % 5000,
+        )
         for n in range(10_000)
-    ]  # fmt: skip
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {"layer1": 1})
+    ]
+    (view,) = timeline.timelines(
+        [synthetic.foreign_run(1, kernels=kernels, ranges=[])], {"layer1": 1}
+    )
     track = track_of(view, "kernels, stream 7")
     assert (track["count"], track["m"], view["notes"]) == (10_000, "", [])
     assert 10 * sum(len(track[key]) for key in "sdntylr") < 2_000_000

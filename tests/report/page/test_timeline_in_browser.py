@@ -1,4 +1,5 @@
-"""The timeline in a browser: zoom, sums of a selection, search, arrows, the lit layer, the address, and its text twin."""
+"""The timeline in a browser: zoom, sums of a selection, search, arrows, the lit layer, the address,
+and its text twin."""
 
 from __future__ import annotations
 
@@ -27,18 +28,61 @@ def traced() -> Run:
     for step in range(STEPS):
         begin = step * EACH * GAP
         top = len(ranges)
-        ranges.append(Range(top, f"perfctl:step:{step}", None, begin, EACH * GAP - 100, 1, 0, None, step=step))
+        ranges.append(
+            Range(top, f"perfctl:step:{step}", None, begin, EACH * GAP - 100, 1, 0, None, step=step)
+        )
         for half, layer in enumerate(("conv1", "fc1")):
             start = begin + half * EACH // 2 * GAP + 10
-            ranges.append(Range(len(ranges), f"{layer}:forward", None, start, EACH // 2 * GAP - 200, 1, 1, top, layer=layer,
-                                direction="forward", step=step))  # fmt: skip
+            ranges.append(
+                Range(
+                    len(ranges),
+                    f"{layer}:forward",
+                    None,
+                    start,
+                    EACH // 2 * GAP - 200,
+                    1,
+                    1,
+                    top,
+                    layer=layer,
+                    direction="forward",
+                    step=step,
+                )
+            )
             for n in range(EACH // 2):
                 at = start + n * GAP
-                kernels.append(Kernel(len(kernels), f"void {layer}_kernel<float>()", None, layer, "forward", step, "range",
-                                      len(ranges) - 1, 0, 7, 4, 1, 1, 128, 1, 1, start_ns=at, duration_ns=LONG))  # fmt: skip
+                kernels.append(
+                    Kernel(
+                        len(kernels),
+                        f"void {layer}_kernel<float>()",
+                        None,
+                        layer,
+                        "forward",
+                        step,
+                        "range",
+                        len(ranges) - 1,
+                        0,
+                        7,
+                        4,
+                        1,
+                        1,
+                        128,
+                        1,
+                        1,
+                        start_ns=at,
+                        duration_ns=LONG,
+                    )
+                )
     copies = [Copy("HtoD", 4096, 100, 900, None, 0, 7)]
-    made = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, batch_size=64, ranges=ranges, kernels=kernels,
-                              copies=copies, layer_calls=synthetic.layer_calls(64))  # fmt: skip
+    made = synthetic.make_run(
+        1,
+        profiler="nsys",
+        device=synthetic.V100,
+        batch_size=64,
+        ranges=ranges,
+        kernels=kernels,
+        copies=copies,
+        layer_calls=synthetic.layer_calls(64),
+    )
     assert isinstance(made, Run)
     return made
 
@@ -94,7 +138,9 @@ def test_the_sum_of_everything_is_what_the_analysis_says(timeline: Timeline) -> 
     assert "1 copy" in whole
 
 
-def test_a_dragged_span_has_its_own_sum_and_enter_zooms_on_it_and_escape_drops_it(timeline: Timeline) -> None:
+def test_a_dragged_span_has_its_own_sum_and_enter_zooms_on_it_and_escape_drops_it(
+    timeline: Timeline,
+) -> None:
     timeline.keys("Home")
     box = timeline.canvas.bounding_box()
     middle = box["y"] + 60
@@ -137,7 +183,9 @@ def test_bars_smaller_than_a_pixel_are_columns_as_high_as_the_share_of_time_and_
             places[keys], wide = visit.page.evaluate(LINES, kernels)
     out, near = places.values()
     assert len(out) > 0.6 * wide, "three pixels of four have the top line of a column"
-    assert sum(out) / len(out) == pytest.approx(15 * (1 - LONG / GAP), abs=1.5), "which stands at the share of time"
+    assert sum(out) / len(out) == pytest.approx(15 * (1 - LONG / GAP), abs=1.5), (
+        "which stands at the share of time"
+    )
     assert len(near) < 0.3 * wide, "zoomed in, kernels are bars: only their names are in ink"
 
 
@@ -176,7 +224,8 @@ def test_the_lit_layer_comes_from_the_page_and_goes_to_it(timeline: Timeline) ->
     assert timeline.page.evaluate("window.seen").pop() == [None, None]
     before = timeline.canvas.screenshot()
     timeline.page.evaluate(
-        "document.dispatchEvent(new CustomEvent('perfctl:layer', { detail: { layer: 'conv1', direction: null } }))"
+        "document.dispatchEvent(new CustomEvent('perfctl:layer', { detail: { layer: 'conv1', "
+        "direction: null } }))"
     )
     assert timeline.canvas.screenshot() != before
     assert timeline.figure.locator("[data-layer=conv1]").inner_text() == "conv1"
@@ -205,8 +254,12 @@ def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline
     assert counts["copies, stream 7"] == "1"
 
 
-@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}])
-def test_axe_finds_nothing_serious_with_the_table_open(browser: Any, file: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
+)
+def test_axe_finds_nothing_serious_with_the_table_open(
+    browser: Any, file: Path, options: dict[str, Any]
+) -> None:
     with Visit(browser, file, **options) as visit:
         Timeline(visit).figure.locator("summary").click()
         assert (
@@ -219,5 +272,8 @@ def test_axe_finds_nothing_serious_with_the_table_open(browser: Any, file: Path,
 def test_a_link_that_names_nothing_changes_nothing(browser: Any, file: Path) -> None:
     with Visit(browser, file) as visit:
         visit.page.goto("about:blank")
-        visit.page.goto(f"{file.as_uri()}#s1-timeline?timeline.s1=9.x-y&timeline.s1.bar=77.99&timeline.s1.span=5-1")
+        visit.page.goto(
+            f"{file.as_uri()}#s1-timeline?timeline.s1=9.x-y&timeline.s1.bar=77.99&"
+            "timeline.s1.span=5-1"
+        )
         assert Timeline(visit).sums().startswith("On the screen")

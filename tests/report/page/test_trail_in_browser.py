@@ -15,7 +15,9 @@ from tests.report.visit import Visit
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("trail") / "page.html"
-    runs = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
+    runs = [
+        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
+    ]
     file.write_text(render(runs, generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
     return file
 
@@ -23,7 +25,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 CELL = '.matrix a[data-trail="conv2/forward/64"]'
 
 
-def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(browser: Any, page: Path) -> None:
+def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page) as visit:
         visit.page.locator(CELL).click()
         panel = visit.page.locator(".trail")
@@ -42,10 +46,14 @@ def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(browser:
         assert visit.page.locator(".trail").inner_text() == text
         visit.page.evaluate("location.hash = '#s1-kernels'")
         visit.page.wait_for_function("location.hash.includes('trail=')")
-        assert visit.page.url.partition("#")[2].startswith("s1-kernels?"), "a plain link keeps what is open"
+        assert visit.page.url.partition("#")[2].startswith("s1-kernels?"), (
+            "a plain link keeps what is open"
+        )
 
 
-def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(browser: Any, page: Path) -> None:
+def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page) as visit:
         assert visit.page.locator('.matrix a[tabindex="0"]').count() == 1
         visit.page.locator('.matrix a[tabindex="0"]').focus()
@@ -64,7 +72,8 @@ def test_the_switch_shows_shares_and_stays_in_the_address(browser: Any, page: Pa
     with Visit(browser, page) as visit:
         visit.page.locator('.matrix input[value="share"]').check()
         assert (
-            visit.page.locator(f"{CELL} .m-share").is_visible() and visit.page.locator(f"{CELL} .m-ratio").is_hidden()
+            visit.page.locator(f"{CELL} .m-share").is_visible()
+            and visit.page.locator(f"{CELL} .m-ratio").is_hidden()
         )
         link = visit.page.url
     with Visit(browser, page) as visit:
@@ -73,7 +82,9 @@ def test_the_switch_shows_shares_and_stays_in_the_address(browser: Any, page: Pa
         assert visit.page.locator(f"{CELL} .m-share").is_visible()
 
 
-def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(browser: Any, page: Path) -> None:
+def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(
+    browser: Any, page: Path
+) -> None:
     with Visit(browser, page, viewport={"width": 390, "height": 844}) as visit:
         visit.page.locator(CELL).click()
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390

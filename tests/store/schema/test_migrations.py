@@ -1,4 +1,5 @@
-"""Stores of other versions of the schema: those of perfctl 0.x are refused, and a later step is applied whole or not at all."""
+"""Stores of other versions of the schema: those of perfctl 0.x are refused, and a later step is
+applied whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,11 +14,16 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database, shape
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST, OLDEST, Migration
 
-NEXT = "ALTER TABLE run ADD COLUMN queue TEXT; -- queue of its job; -; NULL: not known\nCREATE TABLE {} (run_id INTEGER);\n"
+NEXT = (
+    "ALTER TABLE run ADD COLUMN queue TEXT; -- queue of its job; -; NULL: not known\n"
+    "CREATE TABLE {} (run_id INTEGER);\n"
+)
 
 
 @pytest.mark.parametrize("version", range(1, OLDEST))
-def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(path: Path, version: int) -> None:
+def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(
+    path: Path, version: int
+) -> None:
     with database.writing(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
@@ -47,12 +53,21 @@ def following(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def facts(path: Path) -> tuple[object, ...]:
     with closing(sqlite3.connect(path)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (written_by,) = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
+        (written_by,) = connection.execute(
+            "SELECT value FROM store_info WHERE key = 'written_by'"
+        ).fetchone()
         columns = [row[1] for row in connection.execute("PRAGMA table_info(run)")]
-        return version, written_by, "queue" in columns, connection.execute("SELECT name FROM device").fetchall()
+        return (
+            version,
+            written_by,
+            "queue" in columns,
+            connection.execute("SELECT name FROM device").fetchall(),
+        )
 
 
-def test_the_next_step_is_applied_to_a_store_and_keeps_its_rows(path: Path, following: None) -> None:
+def test_the_next_step_is_applied_to_a_store_and_keeps_its_rows(
+    path: Path, following: None
+) -> None:
     with database.reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM job").fetchone() == (0,)
     assert facts(path) == (NEWEST + 1, "9.0.0", True, [("kept",)])
@@ -61,9 +76,12 @@ def test_the_next_step_is_applied_to_a_store_and_keeps_its_rows(path: Path, foll
     assert facts(path.with_name("new.db")) == facts(path)
 
 
-def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(path: Path, following: None) -> None:
+def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(
+    path: Path, following: None
+) -> None:
     before = facts(path)
-    with closing(sqlite3.connect(path)) as connection:  # in the way of the last statement of the step
+    # in the way of the last statement of the step
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE job (mine TEXT)")
         connection.commit()
     with pytest.raises(StoreError, match="table job already exists"), database.writing(path):

@@ -24,7 +24,9 @@ def write_mnist(folder: Path, train: int, test: int) -> torch.Tensor:
         (raw / f"{name}-images-idx3-ubyte").write_bytes(
             struct.pack(">IIII", 0x803, count, 28, 28) + pixels.numpy().tobytes()
         )
-        (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, count) + labels.numpy().tobytes())
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">II", 0x801, count) + labels.numpy().tobytes()
+        )
         first = pixels if name == "train" else first
     return first
 
@@ -49,7 +51,9 @@ def test_drawn_digits_have_the_form_of_mnist() -> None:
 def test_train_and_test_digits_differ() -> None:
     train, test = mnist.load_digits(Options(batch_size=4))
     assert (mnist.size(train), mnist.size(test)) == (2048, 512)
-    assert not torch.equal(mnist.take(train, torch.arange(9))[0], mnist.take(test, torch.arange(9))[0])
+    assert not torch.equal(
+        mnist.take(train, torch.arange(9))[0], mnist.take(test, torch.arange(9))[0]
+    )
 
 
 def test_mnist_files_are_read_and_normalised(tmp_path: Path) -> None:
@@ -74,7 +78,12 @@ def test_missing_mnist_says_what_is_expected_where_and_nothing_is_fetched(
     with pytest.raises(WorkloadError) as caught:
         mnist.load_mnist(tmp_path, download=False)
     text = str(caught.value)
-    for part in (str(tmp_path / "MNIST" / "raw"), "t10k-labels-idx1-ubyte", "`data_dir`", "`download`"):
+    for part in (
+        str(tmp_path / "MNIST" / "raw"),
+        "t10k-labels-idx1-ubyte",
+        "`data_dir`",
+        "`download`",
+    ):
         assert part in text
     assert "\n" not in text
 
@@ -92,7 +101,9 @@ def test_batches_are_always_full_and_samples_repeat() -> None:
     batches = mnist.fixed_batches(numbers, batch_size=8, most=3)
     assert [inputs.tolist() for inputs, _ in batches] == [[0, 1, 2, 3, 4, 0, 1, 2]]
     batches = mnist.fixed_batches(numbers, batch_size=2, most=10)
-    assert [inputs.tolist() for inputs, _ in batches] == [[0, 1], [2, 3]], "no more than the data fills"
+    assert [inputs.tolist() for inputs, _ in batches] == [[0, 1], [2, 3]], (
+        "no more than the data fills"
+    )
 
 
 def test_a_data_set_without_tensors_is_put_together_sample_by_sample() -> None:

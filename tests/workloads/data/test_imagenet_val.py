@@ -1,4 +1,5 @@
-"""A tiny archive and development kit of ImageNet's shape, made here: sorting, going on, and hostile or damaged input."""
+"""A tiny archive and development kit of ImageNet's shape, made here: sorting, going on, and hostile
+or damaged input."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def write_kit(folder: Path, truth: str | None = None, meta: bytes | None = None)
     table = (TABLE / "meta.mat").read_bytes() if meta is None else meta
     lines = "".join(f"{number}\n" for number in TRUTH) if truth is None else truth
     top = "ILSVRC2012_devkit_t12/data"
-    members = {f"{top}/ILSVRC2012_validation_ground_truth.txt": lines.encode(), f"{top}/meta.mat": table}
+    members = {
+        f"{top}/ILSVRC2012_validation_ground_truth.txt": lines.encode(),
+        f"{top}/meta.mat": table,
+    }
     return write_tar(folder / "devkit.tar.gz", members, "w:gz")
 
 
@@ -42,7 +46,10 @@ def name(number: int) -> str:
 
 
 def write_archive(folder: Path, numbers: tuple[int, ...] = (1, 2, 3, 4, 5, 6)) -> Path:
-    return write_tar(folder / "val.tar", {name(number): f"image {number}".encode() * number for number in numbers})
+    return write_tar(
+        folder / "val.tar",
+        {name(number): f"image {number}".encode() * number for number in numbers},
+    )
 
 
 @pytest.fixture
@@ -57,7 +64,9 @@ def test_each_image_goes_where_the_ground_truth_says(tmp_path: Path, out: Path) 
     assert list(strays(out, kit)) == []
     assert (done.written, done.already, done.total, done.ignored) == (6, 0, 6, [])
     for number, class_number in enumerate(TRUTH, 1):
-        assert (out / FOLDERS[class_number] / name(number)).read_bytes() == f"image {number}".encode() * number
+        assert (
+            out / FOLDERS[class_number] / name(number)
+        ).read_bytes() == f"image {number}".encode() * number
     assert sum(path.is_file() for path in out.glob("*/*")) == 6
     assert (out / "classes.txt").read_text().split() == sorted(FOLDERS.values())
     assert json.loads((out / "imagenet-val.json").read_text())["images"] == 6
@@ -65,7 +74,9 @@ def test_each_image_goes_where_the_ground_truth_says(tmp_path: Path, out: Path) 
     assert list(strays(out, kit)) == [out / FOLDERS[2] / name(1)]
 
 
-def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path: Path, out: Path) -> None:
+def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(
+    tmp_path: Path, out: Path
+) -> None:
     archive, kit = write_archive(tmp_path), read_devkit(write_kit(tmp_path))
 
     def stop(done: int, total: int) -> None:
@@ -84,7 +95,8 @@ def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path: Path
 def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Path) -> None:
     archive, kit = write_archive(tmp_path), read_devkit(write_kit(tmp_path))
     whole = archive.read_bytes()
-    archive.write_bytes(whole[: 3 * 512 + 5])  # a header and 512 bytes for the first, then 5 of 14 bytes of the second
+    # a header and 512 bytes for the first, then 5 of 14 bytes of the second
+    archive.write_bytes(whole[: 3 * 512 + 5])
     with pytest.raises(WorkloadError, match="cut off or damaged after 1 images") as raised:
         sort_archive(archive, kit, out)
     assert "\n" not in str(raised.value)
@@ -95,7 +107,15 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Pa
 def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path: Path, out: Path) -> None:
     path = tmp_path / "val.tar"
     with tarfile.open(path, "w") as archive:
-        names = (f"../{name(2)}", f"/{name(3)}", "../../escape.JPEG", "notes.txt", name(7), name(0), f"./{name(1)}")
+        names = (
+            f"../{name(2)}",
+            f"/{name(3)}",
+            "../../escape.JPEG",
+            "notes.txt",
+            name(7),
+            name(0),
+            f"./{name(1)}",
+        )
         for word in names:
             member = tarfile.TarInfo(word)
             member.size = 4
@@ -157,7 +177,9 @@ def test_a_class_that_would_leave_the_folder_is_refused(tmp_path: Path) -> None:
         read_devkit(write_kit(tmp_path), tmp_path / "list.txt")
 
 
-def test_only_files_with_published_names_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_files_with_published_names_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert check_sum(write_archive(tmp_path)) is False
     known = tmp_path / "ILSVRC2012_img_val.tar"
     known.write_bytes(b"hello")
@@ -184,16 +206,23 @@ def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share: fl
         read_structs(whole[: int(len(whole) * share)], "synsets")
 
 
-def test_without_scipy_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_message_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(matfile, "find_spec", lambda name: None)
-    with pytest.raises(WorkloadError, match=r"needs scipy, .* pip install 'perfctl\[imagenet\]'") as raised:
+    with pytest.raises(
+        WorkloadError, match=r"needs scipy, .* pip install 'perfctl\[imagenet\]'"
+    ) as raised:
         read_devkit(write_kit(tmp_path))
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("reader", "limit_s", "said"),
-    [("import os; os.abort()", 120.0, "exit code -6"), ("import time; time.sleep(900)", 0.5, "took more than 0.5 s")],
+    [
+        ("import os; os.abort()", 120.0, "exit code -6"),
+        ("import time; time.sleep(900)", 0.5, "took more than 0.5 s"),
+    ],
 )
 def test_a_reader_that_crashes_or_hangs_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, limit_s: float, said: str

@@ -18,7 +18,11 @@ from tests.workloads.imagenet_shaped import slow
 def test_top1_top5_and_loss_are_those_of_sorted_answers(data: st.DataObject) -> None:
     classes, images = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 12))
     value = st.integers(-4, 4).map(float)  # few values, so that equal answers come up
-    answers = data.draw(st.lists(st.lists(value, min_size=classes, max_size=classes), min_size=images, max_size=images))
+    answers = data.draw(
+        st.lists(
+            st.lists(value, min_size=classes, max_size=classes), min_size=images, max_size=images
+        )
+    )
     targets = data.draw(st.lists(st.integers(0, classes - 1), min_size=images, max_size=images))
     score = Score()
     given, labels = np.array(answers, dtype=np.float32), np.array(targets, dtype=np.int64)

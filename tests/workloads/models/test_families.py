@@ -11,7 +11,11 @@ import pytest
 
 from perfctl.orchestrator.actions.estimate import Session
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
+from perfctl.orchestrator.analyse.predict.operations import (
+    Operation,
+    operations_of,
+    operations_of_plan,
+)
 from perfctl.workloads.models.plan import PARAMETERS, plan
 from perfctl.workloads.models.planned import Planned
 from perfctl.workloads.run.options import parse_arguments
@@ -23,27 +27,47 @@ BATCH = 2
 
 _SMALL: dict[str, dict[str, tuple[object, ...]]] = {
     "vgg": {
-        "depth": (6, 9, 12), "width": (3, 8), "stages": (1, 2, 3), "kernel": (1, 3, 5), "hidden": (7, 20),
+        "depth": (6, 9, 12),
+        "width": (3, 8),
+        "stages": (1, 2, 3),
+        "kernel": (1, 3, 5),
+        "hidden": (7, 20),
         "batchnorm": ("no", "yes"),
     },
     "resnet": {
-        "depth": (8, 14, 20), "width": (4, 7), "stages": (1, 2), "block": ("basic", "bottleneck"), "kernel": (1, 3, 5),
+        "depth": (8, 14, 20),
+        "width": (4, 7),
+        "stages": (1, 2),
+        "block": ("basic", "bottleneck"),
+        "kernel": (1, 3, 5),
         "stem": ("small", "large"),
     },
-    "inception": {"blocks": (3, 4), "width": (4, 12), "stages": (1, 2, 3), "kernel": (1, 3), "stem": ("small", "large")},
+    "inception": {
+        "blocks": (3, 4),
+        "width": (4, 12),
+        "stages": (1, 2, 3),
+        "kernel": (1, 3),
+        "stem": ("small", "large"),
+    },
     "mlp": {"depth": (1, 2, 5), "width": (5, 33)},
-}  # fmt: skip
+}
 _SHARED: dict[str, tuple[object, ...]] = {
-    "image": (16, 25, 32), "channels": (1, 3), "classes": (2, 11), "activation": ("relu", "gelu", "silu", "tanh"),
+    "image": (16, 25, 32),
+    "channels": (1, 3),
+    "classes": (2, 11),
+    "activation": ("relu", "gelu", "silu", "tanh"),
     "optimizer": ("sgd", "momentum", "adam"),
-}  # fmt: skip
+}
 
 
 def random_points(family: str) -> list[str]:
     chance, found = random.Random(family), list[str]()
     while len(found) < POINTS:
         choices = {**_SMALL[family], **_SHARED}
-        spec = f"{family}:{','.join(f'{name}={chance.choice(values)}' for name, values in choices.items())}"
+        spec = (
+            f"{family}:"
+            f"{','.join(f'{name}={chance.choice(values)}' for name, values in choices.items())}"
+        )
         try:
             found.append(plan(spec).spec)
         except SpecError:
@@ -59,9 +83,15 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
     assert traced.problem is None
     assert traced.parameters == planned.parameters
     assert traced.forward.macs == BATCH * planned.macs
-    calls = {call.layer: call for call in traced.calls if call.direction == "forward" and call.layer and call.macs}
+    calls = {
+        call.layer: call
+        for call in traced.calls
+        if call.direction == "forward" and call.layer and call.macs
+    }
     assert {name: (call.macs, call.output_elements) for name, call in calls.items()} == {
-        layer.name: (BATCH * layer.macs, BATCH * layer.outputs) for layer in planned.layers if layer.macs
+        layer.name: (BATCH * layer.macs, BATCH * layer.outputs)
+        for layer in planned.layers
+        if layer.macs
     }
     seen = {module.path: module for module in traced.modules}
     for layer in planned.layers:
@@ -70,7 +100,9 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
         assert found.parameters == layer.parameters
 
 
-@pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]])
+@pytest.mark.parametrize(
+    "spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]]
+)
 def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
     traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
@@ -78,8 +110,16 @@ def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
 
 
 def _plain(work: Operation) -> Operation:
-    return replace(work, **{name: float(getattr(work, name)) for name in ("macs", "weights", "rows", "columns", "depth")},
-                   groups=float(work.groups), kernel=float(work.kernel), stride=float(work.stride))  # fmt: skip
+    return replace(
+        work,
+        **{
+            name: float(getattr(work, name))
+            for name in ("macs", "weights", "rows", "columns", "depth")
+        },
+        groups=float(work.groups),
+        kernel=float(work.kernel),
+        stride=float(work.stride),
+    )
 
 
 def test_the_optimizer_is_the_one_the_specification_names() -> None:

@@ -1,4 +1,5 @@
-"""Generation of models of transformers, from configs: hand values, torch's counter on real steps, published figures."""
+"""Generation of models of transformers, from configs: hand values, torch's counter on real steps,
+published figures."""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ pytestmark = [
 ]
 BATCH, PROMPT, STEPS = 2, 10, 5
 SMALL = (
-    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,intermediate_size=96,vocab_size=100"
+    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,"
+    "intermediate_size=96,vocab_size=100"
 )
 LATENT = (
-    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,intermediate_size=96,vocab_size=100,"
-    "n_routed_experts=8,num_experts_per_tok=2,moe_intermediate_size=32,first_k_dense_replace=1,q_lora_rank=24,kv_lora_rank=16,"
+    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,"
+    "intermediate_size=96,vocab_size=100,n_routed_experts=8,num_experts_per_tok=2,"
+    "moe_intermediate_size=32,first_k_dense_replace=1,q_lora_rank=24,kv_lora_rank=16,"
     "qk_rope_head_dim=8,qk_nope_head_dim=16,v_head_dim=12,n_group=2,topk_group=1"
 )
 CAUSAL = {
@@ -41,7 +44,9 @@ CAUSAL = {
 
 
 def estimated(name: str, batch: int = BATCH, **more: Any) -> Generation:
-    found = estimate_generation(Request(name, **({"prompt": PROMPT, "generate": STEPS} | more)), (batch,))[batch]
+    found = estimate_generation(
+        Request(name, **({"prompt": PROMPT, "generate": STEPS} | more)), (batch,)
+    )[batch]
     assert found.problem is None
     return found
 
@@ -56,17 +61,23 @@ def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
     found = estimated(f"hf:{kind}:{CAUSAL[kind]}")
     import transformers
 
-    config = transformers.CONFIG_MAPPING[kind].from_dict(libraries.split(f"{kind}:{CAUSAL[kind]}")[1])
+    config = transformers.CONFIG_MAPPING[kind].from_dict(
+        libraries.split(f"{kind}:{CAUSAL[kind]}")[1]
+    )
     made = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     experts = {"experts_implementation": "eager"} if found.active_parameters else {}
     model = made._from_config(
         config, attn_implementation="eager", **experts
     ).eval()  # real routing, a loop over experts
     counts, cache = [], None
-    word = next(word for word in generation.CACHES if word in inspect.signature(made.forward).parameters)
+    word = next(
+        word for word in generation.CACHES if word in inspect.signature(made.forward).parameters
+    )
     with torch.no_grad():
         for tokens in (PROMPT, *[1] * STEPS):
-            ids = torch.randint(0, 100, (BATCH, tokens), generator=torch.Generator().manual_seed(tokens))
+            ids = torch.randint(
+                0, 100, (BATCH, tokens), generator=torch.Generator().manual_seed(tokens)
+            )
             with FlopCounterMode(display=False) as counter:
                 cache = getattr(model(ids, use_cache=True, logits_to_keep=1, **{word: cache}), word)
             counts.append(counter.get_total_flops())
@@ -75,7 +86,9 @@ def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
     assert 2 * macs(found, "decode, last step") == counts[-1]
     assert 2 * macs(found, "decode") == sum(counts[1:])
     assert found.cache is not None
-    assert found.cache.bytes == sum(tensor.numel() * tensor.element_size() for _, tensor in cache_tensors(cache))
+    assert found.cache.bytes == sum(
+        tensor.numel() * tensor.element_size() for _, tensor in cache_tensors(cache)
+    )
 
 
 def test_grouped_queries_share_keys_and_values() -> None:
@@ -85,10 +98,14 @@ def test_grouped_queries_share_keys_and_values() -> None:
     def step(context: int) -> int:
         return BATCH * (2 * (layer + 4 * context * 32) + 64 * 100)
 
-    assert macs(found, "prefill") == BATCH * (2 * (PROMPT * layer + 4 * PROMPT * PROMPT * 32) + 64 * 100)
+    assert macs(found, "prefill") == BATCH * (
+        2 * (PROMPT * layer + 4 * PROMPT * PROMPT * 32) + 64 * 100
+    )
     assert macs(found, "decode") == sum(step(PROMPT + at) for at in range(1, STEPS + 1))
     assert found.cache is not None
-    assert found.cache.bytes_per_token == 2 * 2 * 2 * 16 * 2, "2 layers, keys and values, 2 of 4 heads, 16 wide, 2 B"
+    assert found.cache.bytes_per_token == 2 * 2 * 2 * 16 * 2, (
+        "2 layers, keys and values, 2 of 4 heads, 16 wide, 2 B"
+    )
 
 
 def test_latent_attention_names_both_caches() -> None:
@@ -108,22 +125,34 @@ def test_a_window_keeps_one_token_less_than_it_sees() -> None:
 
 
 def test_an_encoder_runs_once_and_its_keys_are_kept() -> None:
-    name = "hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_decoder_layers=1,num_heads=4,vocab_size=50"
+    name = (
+        "hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_decoder_layers=1,num_heads=4,"
+        "vocab_size=50"
+    )
     found = estimated(name)
     projections, network = 4 * 32 * 32, 2 * 32 * 64
     encoder = PROMPT * (projections + network) + PROMPT * PROMPT * 2 * 32
     own, cross = projections + network, 2 * 32 * 32
     head = 32 * 50
     keys = PROMPT * 2 * 32 * 32
-    assert macs(found, "prefill") == BATCH * (encoder + own + 2 * 32 + cross + keys + PROMPT * 2 * 32 + head)
-    assert macs(found, "decode, first step") == BATCH * (own + 2 * 2 * 32 + cross + PROMPT * 2 * 32 + head)
+    assert macs(found, "prefill") == BATCH * (
+        encoder + own + 2 * 32 + cross + keys + PROMPT * 2 * 32 + head
+    )
+    assert macs(found, "decode, first step") == BATCH * (
+        own + 2 * 2 * 32 + cross + PROMPT * 2 * 32 + head
+    )
     assert found.cache is not None
-    assert (found.cache.bytes_per_token, found.cache.fixed_bytes) == (2 * 32 * 4, 2 * PROMPT * 32 * 4)
+    assert (found.cache.bytes_per_token, found.cache.fixed_bytes) == (
+        2 * 32 * 4,
+        2 * PROMPT * 32 * 4,
+    )
     assert found.cache.bytes == BATCH * 2 * 32 * 4 * (1 + STEPS + PROMPT)
 
 
 def test_a_plain_pass_of_experts_counts_tokens_times_top_k() -> None:
-    found = estimate_model(Request(f"hf:mixtral:{SMALL},num_local_experts=4", mode="infer", seq=16)).batches[1]
+    found = estimate_model(
+        Request(f"hf:mixtral:{SMALL},num_local_experts=4", mode="infer", seq=16)
+    ).batches[1]
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 64 * 4 + 2 * 3 * 64 * 96
     assert found.problem is None
     assert found.forward.macs == 2 * (16 * layer + 4 * 16 * 16 * 32)
@@ -132,15 +161,23 @@ def test_a_plain_pass_of_experts_counts_tokens_times_top_k() -> None:
     assert found.active_parameters == found.parameters - 2 * 2 * 3 * 64 * 96
 
 
-LLAMA3 = ("hf:llama:hidden_size=4096,num_hidden_layers=32,num_attention_heads=32,num_key_value_heads=8,"
-          "intermediate_size=14336,vocab_size=128256")  # fmt: skip
+LLAMA3 = (
+    "hf:llama:hidden_size=4096,num_hidden_layers=32,num_attention_heads=32,num_key_value_heads=8,"
+    "intermediate_size=14336,vocab_size=128256"
+)
 
 
 @pytest.mark.parametrize(
     ("name", "token", "billions", "active"),
-    [("hf:llama", 524_288, 6.74, None), (LLAMA3, 131_072, 8.03, None), ("hf:mixtral", 131_072, 46.7, 12.9)],
-)  # fmt: skip
-def test_published_figures_of_whole_models(name: str, token: int, billions: float, active: float | None) -> None:
+    [
+        ("hf:llama", 524_288, 6.74, None),
+        (LLAMA3, 131_072, 8.03, None),
+        ("hf:mixtral", 131_072, 46.7, 12.9),
+    ],
+)
+def test_published_figures_of_whole_models(
+    name: str, token: int, billions: float, active: float | None
+) -> None:
     """Llama 2 7B, Llama 3 8B, Mixtral 8x7B: 2 B a value; sizes from their model cards."""
     found = estimated(name, 1, prompt=2, generate=0, kv_cache="fp16")
     assert found.cache is not None

@@ -1,4 +1,5 @@
-"""Archives, tables and checkpoints that somebody else made: bombs are refused before they fill memory or disk."""
+"""Archives, tables and checkpoints that somebody else made: bombs are refused before they fill
+memory or disk."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def test_a_development_kit_of_gigabytes_is_refused_unread(tmp_path: Path) -> Non
     assert peak_mb(lambda: read_devkit(bomb)) < 20
 
 
-def test_an_archive_of_endless_members_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_of_endless_members_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = tmp_path / "many.tar"
     many.write_bytes(header("x", 0) * 600)
     monkeypatch.setattr(imagenet, "_MOST_MEMBERS", 500)
@@ -69,7 +72,9 @@ def test_an_archive_of_endless_members_is_refused(tmp_path: Path, monkeypatch: p
             call()
 
 
-def test_what_an_archive_unpacks_to_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_archive_unpacks_to_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large = tmp_path / "large.tar"
     large.write_bytes(header("x", 5000) + bytes(5120) + bytes(1024))
     monkeypatch.setattr(imagenet, "_MOST_READ", 4999)
@@ -77,16 +82,22 @@ def test_what_an_archive_unpacks_to_is_limited(tmp_path: Path, monkeypatch: pyte
         read_devkit(large)
 
 
-def test_an_image_too_large_to_be_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_too_large_to_be_one_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "val.tar"
-    archive.write_bytes(header(IMAGE, 600) + bytes(1024) + header(IMAGE, 5) + b"small" + bytes(507) + bytes(1024))
+    archive.write_bytes(
+        header(IMAGE, 600) + bytes(1024) + header(IMAGE, 5) + b"small" + bytes(507) + bytes(1024)
+    )
     monkeypatch.setattr(imagenet, "_LARGEST_IMAGE", 599)
     done = sort_archive(archive, KIT, tmp_path / "out")
     assert (done.written, done.ignored) == (1, [IMAGE])
     assert (tmp_path / "out" / "n00000001" / IMAGE).read_bytes() == b"small"
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+)
 def test_links_and_devices_are_never_made(tmp_path: Path, kind: bytes) -> None:
     member = tarfile.TarInfo(IMAGE)
     member.type, member.linkname = kind, "/etc/passwd"
@@ -106,12 +117,17 @@ def table(dimensions: tuple[int, ...], width: int, names: bytes, cells: bytes = 
     parts = [
         element(6, bytes((2, 0, 0, 0, 0, 0, 0, 0))),
         element(5, struct.pack(f"<{len(dimensions)}i", *dimensions)),
-        element(1, b"synsets"), element(5, struct.pack("<i", width)), element(1, names), cells,
-    ]  # fmt: skip
+        element(1, b"synsets"),
+        element(5, struct.pack("<i", width)),
+        element(1, names),
+        cells,
+    ]
     return b" " * 124 + b"\0\1IM" + element(14, b"".join(parts))
 
 
-UNKNOWN_KIND = element(6, b"\6" + bytes(7)) + element(5, b"\1\0\0\0") + element(1, b"x") + element(99, b"y")
+UNKNOWN_KIND = (
+    element(6, b"\6" + bytes(7)) + element(5, b"\1\0\0\0") + element(1, b"x") + element(99, b"y")
+)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +139,7 @@ UNKNOWN_KIND = element(6, b"\6" + bytes(7)) + element(5, b"\1\0\0\0") + element(
         table((1,), 8, b"a" * 8, element(14, UNKNOWN_KIND)),
         table((1,), 0, b"a" * 8),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_claims_what_is_not_there_is_an_error_at_once(content: bytes) -> None:
     with pytest.raises(MatError):
         read_structs(content, "synsets")
@@ -149,7 +165,8 @@ def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_p
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"]
+    "content",
+    [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"],
 )
 def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "weights.pt"

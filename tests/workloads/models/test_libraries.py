@@ -1,4 +1,5 @@
-"""Models that a library names: how a name is read, what a config says of the inputs, and what is missing. Stand-ins for libraries."""
+"""Models that a library names: how a name is read, what a config says of the inputs, and what is
+missing. Stand-ins for libraries."""
 
 from __future__ import annotations
 
@@ -25,9 +26,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"
 
 
 def test_overrides_follow_the_last_colon_of_a_name() -> None:
-    assert split("bert:hidden_size=512,num_hidden_layers=4") == ("bert", {"hidden_size": 512, "num_hidden_layers": 4})
+    assert split("bert:hidden_size=512,num_hidden_layers=4") == (
+        "bert",
+        {"hidden_size": 512, "num_hidden_layers": 4},
+    )
     assert split("./a:b/config.json") == ("./a:b/config.json", {})
-    _, settings = split("x:depths=[2,2,6,2],act=gelu,bias=False,text_config.vocab_size=9,drop=0.5,none=None")
+    _, settings = split(
+        "x:depths=[2,2,6,2],act=gelu,bias=False,text_config.vocab_size=9,drop=0.5,none=None"
+    )
     wanted = {
         "depths": [2, 2, 6, 2],
         "act": "gelu",
@@ -47,26 +53,36 @@ def test_an_override_that_is_no_pair_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("library", "package", "extra"),
-    [("timm", "timm", "timm"), ("hf", "transformers", "hf"), ("torchaudio", "torchaudio", "audio"),
-     ("diffusers", "diffusers", "diffusers")],
-)  # fmt: skip
+    [
+        ("timm", "timm", "timm"),
+        ("hf", "transformers", "hf"),
+        ("torchaudio", "torchaudio", "audio"),
+        ("diffusers", "diffusers", "diffusers"),
+    ],
+)
 def test_a_missing_library_names_the_extra_that_brings_it(
     library: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == package else known(name, *more)
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == package else known(name, *more),
     )
     with pytest.raises(ModelError, match=f"{package} is not installed") as caught:
         find(f"{library}:anything")
     assert caught.value.remedy == f"pip install 'perfctl[{extra}]'"
 
 
-def test_a_library_that_does_not_fit_this_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_does_not_fit_this_torch_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "torchaudio.py").write_text("raise RuntimeError('compiled with another CUDA')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
-    with pytest.raises(ModelError, match=r"torchaudio cannot be imported .compiled with another CUDA") as caught:
+    with pytest.raises(
+        ModelError, match=r"torchaudio cannot be imported .compiled with another CUDA"
+    ) as caught:
         find("torchaudio:wav2vec2_base")
     assert torch.__version__ in caught.value.remedy
 
@@ -116,7 +132,11 @@ def test_an_architecture_is_its_default_config_and_says_so() -> None:
     assert (found.shapes, found.dtypes, found.sequence) == (((7,),), ("int64",), 7)
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
     assert "default config of the architecture 'words', not of a trained model" in found.notes[0]
-    assert tuple(found.model(torch.zeros(2, 7, dtype=torch.int64, device="meta")).shape) == (2, 7, 3)
+    assert tuple(found.model(torch.zeros(2, 7, dtype=torch.int64, device="meta")).shape) == (
+        2,
+        7,
+        3,
+    )
 
 
 @pytest.mark.usefixtures("transformers")
@@ -128,7 +148,12 @@ def test_a_sequence_is_no_longer_than_the_positions_of_the_model() -> None:
 @pytest.mark.usefixtures("transformers")
 @pytest.mark.parametrize("name", ["hf:{}", "hf:{}/config.json", "{}", "{}/config.json"])
 def test_a_local_config_is_taken_with_overrides(name: str, tmp_path: Path) -> None:
-    config = {"model_type": "words", "hidden_size": 6, "architectures": ["Words"], "torch_dtype": "bfloat16"}
+    config = {
+        "model_type": "words",
+        "hidden_size": 6,
+        "architectures": ["Words"],
+        "torch_dtype": "bfloat16",
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     plain, wider = find(name.format(tmp_path)), find(f"{name.format(tmp_path)}:hidden_size=8")
     widths = [model.model.get_parameter("head.weight").shape[1] for model in (plain, wider)]
@@ -145,9 +170,14 @@ def test_a_multiply_add_is_counted_once_for_each_token() -> None:
 @pytest.mark.usefixtures("transformers")
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("hf:words:hidden_sise=8", "has no 'hidden_sise'"), ("hf:words:hidden_size=3", "hidden_size must be even"),
-     ("hf:words:class=Nothing", "no model class 'Nothing'"), ("hf:", "names no model"), ("hf:./nowhere/config.json", "no config")],
-)  # fmt: skip
+    [
+        ("hf:words:hidden_sise=8", "has no 'hidden_sise'"),
+        ("hf:words:hidden_size=3", "hidden_size must be even"),
+        ("hf:words:class=Nothing", "no model class 'Nothing'"),
+        ("hf:", "names no model"),
+        ("hf:./nowhere/config.json", "no config"),
+    ],
+)
 def test_what_does_not_fit_is_one_clear_line(name: str, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         find(name)
@@ -155,7 +185,9 @@ def test_what_does_not_fit_is_one_clear_line(name: str, said: str) -> None:
 
 @pytest.mark.usefixtures("transformers")
 def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": {"AutoModel": "a.B"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "strange", "auto_map": {"AutoModel": "a.B"}})
+    )
     with pytest.raises(ModelError, match="'strange' is not in transformers"):
         find(f"hf:{tmp_path}")
 
@@ -169,14 +201,18 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path: Path) -> 
         (200, ""),
     ],
 )
-def test_of_the_hub_only_the_config_is_read(status: int | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_the_hub_only_the_config_is_read(
+    status: int | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def get(url: str, **_: Any) -> Any:
         asked.append(url)
         if status is None:
             raise OSError("no route")
-        return SimpleNamespace(status_code=status, json=lambda: {"model_type": "words", "hidden_size": 10})
+        return SimpleNamespace(
+            status_code=status, json=lambda: {"model_type": "words", "hidden_size": 10}
+        )
 
     hub: Any = ModuleType("huggingface_hub")
     hub.try_to_load_from_cache = lambda name, file: None
@@ -214,16 +250,21 @@ def _with_forward(text: str, **config: Any) -> Any:
 
 
 def test_the_config_says_what_an_image_a_waveform_and_a_spectrum_are() -> None:
-    image = inputs.of_transformers(_with_forward("pixel_values", image_size=384, num_channels=1), None)
+    image = inputs.of_transformers(
+        _with_forward("pixel_values", image_size=384, num_channels=1), None
+    )
     assert image is not None
     assert image.shapes == ((1, 384, 384),)
     wave = inputs.of_transformers(_with_forward("input_values"), 400)
     assert wave is not None
     assert (wave.shapes, wave.sequence) == (((400,),), 400)
     whisper = _with_forward(
-        "input_features, decoder_input_ids", num_mel_bins=80, max_source_positions=1500, max_target_positions=448,
+        "input_features, decoder_input_ids",
+        num_mel_bins=80,
+        max_source_positions=1500,
+        max_target_positions=448,
         is_encoder_decoder=True,
-    )  # fmt: skip
+    )
     spectrum = inputs.of_transformers(whisper, 10)
     assert spectrum is not None
     assert spectrum.shapes == ((80, 3000), (10,)), "two frames of the spectrum make one position"
@@ -263,9 +304,14 @@ def mixed(): return nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8))
 def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(FILE)
-    shapes = {name: find(f"{path}:{name}").shapes for name in ("mlp", "lenet", "pooled", "attention", "mixed")}
+    shapes = {
+        name: find(f"{path}:{name}").shapes
+        for name in ("mlp", "lenet", "pooled", "attention", "mixed")
+    }
     assert shapes["mlp"] == ((8,),)
-    assert shapes["lenet"] == ((1, 28, 28),), "the only size with which 6 x 24 x 24 features come out"
+    assert shapes["lenet"] == ((1, 28, 28),), (
+        "the only size with which 6 x 24 x 24 features come out"
+    )
     assert shapes["pooled"] == ((3, 224, 224),)
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
     assert "28 x 28 assumed" in find(f"{path}:lenet").notes[0]
@@ -274,7 +320,10 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
 
 def test_timm_says_its_image_and_takes_another() -> None:
     pytest.importorskip("timm", reason="perfctl[timm]")
-    found, larger = find("timm:vit_tiny_patch16_224:depth=1"), find("timm:vit_tiny_patch16_224:depth=1,img_size=384")
+    found, larger = (
+        find("timm:vit_tiny_patch16_224:depth=1"),
+        find("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
+    )
     assert (found.shapes, larger.shapes) == (((3, 224, 224),), ((3, 384, 384),))
     tokens, width = 14 * 14 + 1, 192
     block = tokens * 12 * width * width + 2 * tokens * tokens * width
@@ -287,7 +336,10 @@ def test_timm_says_its_image_and_takes_another() -> None:
 
 def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    name = "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,vocab_size=100"
+    name = (
+        "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,"
+        "vocab_size=100"
+    )
     counted = estimate_model(Request(name, seq=16), (2,)).batches[2]
     tokens, width = 16, 64
     layer = tokens * 12 * width * width + 2 * tokens * tokens * width
@@ -298,18 +350,28 @@ def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
 
 def test_a_decoder_whose_padding_mask_is_all_true_is_counted() -> None:
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    small = "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,decoder_attention_heads=2"
+    small = (
+        "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,"
+        "decoder_attention_heads=2"
+    )
     name = f"hf:bart:{small},encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50"
     counted = estimate_model(Request(name, seq=8, mode="infer")).batches[1]
     projections, attention, network = 4 * 8 * 32 * 32, 2 * 8 * 8 * 32, 2 * 8 * 32 * 64
     assert counted.problem is None
-    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, "encoder 1, decoder 2 attentions"
+    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, (
+        "encoder 1, decoder 2 attentions"
+    )
 
 
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:
     pytest.importorskip("diffusers", reason="perfctl[diffusers]")
-    config = {"_class_name": "UNet2DModel", "sample_size": 16, "block_out_channels": [32, 32],
-              "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}  # fmt: skip
+    config = {
+        "_class_name": "UNet2DModel",
+        "sample_size": 16,
+        "block_out_channels": [32, 32],
+        "down_block_types": ["DownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "UpBlock2D"],
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     for name in (f"diffusers:{tmp_path}", str(tmp_path)):
         found = find(name)

@@ -1,4 +1,5 @@
-"""What transformers asks about values while a model runs, answered where tensors have none. Stand-ins for the library."""
+"""What transformers asks about values while a model runs, answered where tensors have none.
+Stand-ins for the library."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_real_encoder_that_looks_for_padding_runs_without_data() -> None:
     pytest.importorskip("transformers")
-    name = "hf:deberta-v2:num_hidden_layers=2,hidden_size=32,num_attention_heads=2,intermediate_size=64"
+    name = (
+        "hf:deberta-v2:num_hidden_layers=2,hidden_size=32,num_attention_heads=2,"
+        "intermediate_size=64"
+    )
     found = estimate_at(Request(name, seq=16), 3)
     weights = 2 * (4 * 32 * 32 + 2 * 32 * 64)
     scores = 2 * 16 * 16 * (32 + 32)

@@ -9,17 +9,23 @@ from perfctl.workloads.models.mnist_cnn import make_model, pooled_width
 from perfctl.workloads.run.setup import count_parameters
 
 
-@pytest.mark.parametrize(("conv2", "total"), [((32, 64, 3, 1), 1_199_882), ((32, 128, 5, 1), 2_086_730)])
-def test_parameters_follow_from_the_dimensions(conv2: tuple[int, int, int, int], total: int) -> None:
+@pytest.mark.parametrize(
+    ("conv2", "total"), [((32, 64, 3, 1), 1_199_882), ((32, 128, 5, 1), 2_086_730)]
+)
+def test_parameters_follow_from_the_dimensions(
+    conv2: tuple[int, int, int, int], total: int
+) -> None:
     """Two convolutions without padding, a pool of 2, two linear layers."""
     _, out, kernel, _ = conv2
     pooled = ((28 - 3 + 1) - kernel + 1) // 2
     assert pooled_width(conv2) == pooled
     found = count_parameters(make_model(conv2))
     assert found == {
-        "conv1": 32 * 1 * 3 * 3 + 32, "conv2": out * 32 * kernel * kernel + out,
-        "fc1": 128 * out * pooled * pooled + 128, "fc2": 10 * 128 + 10,
-    }  # fmt: skip
+        "conv1": 32 * 1 * 3 * 3 + 32,
+        "conv2": out * 32 * kernel * kernel + out,
+        "fc1": 128 * out * pooled * pooled + 128,
+        "fc2": 10 * 128 + 10,
+    }
     assert sum(found.values()) == total
 
 
@@ -51,5 +57,7 @@ def test_its_second_convolution_may_be_part_of_its_name() -> None:
     assert parameters["fc1"] == 128 * 11 * 11 * 128 + 128, "26 - 5 + 1 = 22, pooled to 11"
     conv1, fc2 = 32 * 9 + 32, 128 * 10 + 10
     assert found.parameters == conv1 + 102_528 + parameters["fc1"] + fc2 == 2_086_730
-    (forward,) = (call for call in found.calls if (call.layer, call.direction) == ("conv2", "forward"))
+    (forward,) = (
+        call for call in found.calls if (call.layer, call.direction) == ("conv2", "forward")
+    )
     assert forward.macs == 2 * 128 * 22 * 22 * 32 * 5 * 5

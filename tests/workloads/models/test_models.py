@@ -26,14 +26,22 @@ def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
         return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(sizes)))
 
     model = build_model(factory, "own", "meta")
-    assert [tuple(tensor.shape) for tensor in model.parameters() if tensor.dim() == 2] == [(4, 2), (6, 4), (8, 6)]
+    assert [tuple(tensor.shape) for tensor in model.parameters() if tensor.dim() == 2] == [
+        (4, 2),
+        (6, 4),
+        (8, 6),
+    ]
     assert {tensor.device.type for tensor in model.parameters()} == {"meta"}
     assert nn.Linear(2, 2).weight.device.type == "cpu", "nothing stays patched"
 
 
 def test_a_workload_brings_its_input_target_and_optimizer() -> None:
     found = find("mnist_cnn")
-    assert (found.shapes, found.dtypes, found.target) == (((1, 28, 28),), ("float32",), ((), "int64"))
+    assert (found.shapes, found.dtypes, found.target) == (
+        ((1, 28, 28),),
+        ("float32",),
+        ((), "int64"),
+    )
     assert found.optimizer is not None
     assert found.optimizer[0] == "Adadelta"
 

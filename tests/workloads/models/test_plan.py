@@ -23,7 +23,9 @@ from perfctl.workloads.spec import SpecError
         ("vgg:depth=19,hidden=4096,image=224,classes=1000,batchnorm=yes", 143_678_248, 19.632e9),
     ],
 )
-def test_published_networks_are_points_of_the_families(spec: str, parameters: int, macs: float) -> None:
+def test_published_networks_are_points_of_the_families(
+    spec: str, parameters: int, macs: float
+) -> None:
     found = plan(spec)
     assert found.parameters == parameters
     assert found.macs == pytest.approx(macs, rel=1e-3)
@@ -42,13 +44,17 @@ def test_a_multilayer_perceptron_is_worked_out_by_hand() -> None:
 
 
 def test_a_convolution_is_worked_out_by_hand() -> None:
-    layer = PlanLayer("conv", "conv", (-1,), (3, 9, 9), (8, 5, 5), kernel=3, stride=2, padding=1, bias=True)
+    layer = PlanLayer(
+        "conv", "conv", (-1,), (3, 9, 9), (8, 5, 5), kernel=3, stride=2, padding=1, bias=True
+    )
     assert (layer.macs, layer.parameters) == (8 * 5 * 5 * 3 * 9, 8 * 3 * 9 + 8)
     assert (layer.inputs, layer.outputs) == (3 * 81, 8 * 25)
 
 
 def test_the_order_of_the_parameters_and_defaults_given_change_nothing() -> None:
-    assert plan("resnet:width=32,depth=26").spec == plan("resnet: depth=26 ,width=32,classes=10").spec
+    assert (
+        plan("resnet:width=32,depth=26").spec == plan("resnet: depth=26 ,width=32,classes=10").spec
+    )
     assert plan("resnet:depth=18").spec == "resnet"
 
 
@@ -73,7 +79,10 @@ def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
         ("vgg:image=16", "image=16 is too small: stage5.pool would pool 2x2 from 1x1"),
         ("vgg:depth=7", "depth=7 is too small for stages=5.*use depth=8 or more"),
         ("resnet:depth=27", "depth=27 is impossible with basic blocks.*use depth=26 or depth=28"),
-        ("resnet:depth=54", "depth=54 is impossible with bottleneck blocks.*use depth=53 or depth=56"),
+        (
+            "resnet:depth=54",
+            "depth=54 is impossible with bottleneck blocks.*use depth=53 or depth=56",
+        ),
         ("resnet:depth=8", "depth=8 is too small for stages=4.*use depth=10 or more"),
         ("resnet:image=8", "image=8 is too small: stage4.0.1.norm would normalise a single value"),
         ("inception:width=6", "width must be 4 to 4096, a multiple of 4, got 6"),
@@ -116,7 +125,11 @@ def test_a_number_is_spread_over_places_with_the_rest_at_the_end() -> None:
 
 @pytest.mark.parametrize("family", PARAMETERS)
 def test_the_documentation_names_every_parameter_with_its_default_and_range(family: str) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "commands" / "bench.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "commands" / "bench.md").read_text(
+        encoding="utf-8"
+    )
     section = page.partition(f"### {family}\n")[2].partition("\n### ")[0]
     for name, parameter in PARAMETERS[family].items():
-        assert f"| {name} | {parameter.default} | {parameter.allowed} | {parameter.about} |" in section
+        assert (
+            f"| {name} | {parameter.default} | {parameter.allowed} | {parameter.about} |" in section
+        )

@@ -1,4 +1,5 @@
-"""Inference with torchvision's models: exact accuracy on plain colours, and every refusal in one clear line."""
+"""Inference with torchvision's models: exact accuracy on plain colours, and every refusal in one
+clear line."""
 
 from __future__ import annotations
 
@@ -45,9 +46,14 @@ def reasons(record: Record) -> dict[str, str]:
     return {gap.quantity: gap.reason for gap in record.gaps}
 
 
-@pytest.mark.parametrize("words", ["--batch 1", "--batch 4", "--batch 14", "--batch 5 --dataloader-workers 2"])
-def test_top1_top5_and_loss_are_exact_at_every_batch_size(tmp_path: Path, checkpoint: Path, words: str) -> None:
-    # Yellow lies in the folder of red, and white in that of blue: two of seven classes are answered wrongly.
+@pytest.mark.parametrize(
+    "words", ["--batch 1", "--batch 4", "--batch 14", "--batch 5 --dataloader-workers 2"]
+)
+def test_top1_top5_and_loss_are_exact_at_every_batch_size(
+    tmp_path: Path, checkpoint: Path, words: str
+) -> None:
+    # Yellow lies in the folder of red, and white in that of blue: two of seven classes are
+    # answered wrongly.
     wrong = {"n00000001": "n00000004", "n00000003": "n00000007"}
     shaped.write_images(tmp_path, 2, wrong)
     record = on_folder(tmp_path, checkpoint, words)
@@ -65,11 +71,23 @@ def test_phases_lie_within_their_step_and_a_batch_that_is_not_full_is_scored_and
 ) -> None:
     shaped.write_images(tmp_path, 2)
     record = on_folder(tmp_path, checkpoint, "--batch 4")
-    assert Counter(row.phase for row in record.steps) == {"step": 3, "data": 3, "copy": 6, "inference": 3, "rest": 1}
+    assert Counter(row.phase for row in record.steps) == {
+        "step": 3,
+        "data": 3,
+        "copy": 6,
+        "inference": 3,
+        "rest": 1,
+    }
     assert (figures(record)["images"], figures(record)["top1"]) == (14, 1.0)
     for number in range(3):
         whole, *parts = (row for row in record.steps if row.number == number)
-        assert [row.phase for row in (whole, *parts)] == ["step", "data", "copy", "inference", "copy"]
+        assert [row.phase for row in (whole, *parts)] == [
+            "step",
+            "data",
+            "copy",
+            "inference",
+            "copy",
+        ]
         assert sum(row.duration_ns or 0 for row in parts) <= (whole.duration_ns or 0)
         assert (whole.loss, whole.accuracy) != (None, None)
 
@@ -82,26 +100,34 @@ def test_a_corrupt_image_is_skipped_counted_and_named(tmp_path: Path, checkpoint
     record = on_folder(tmp_path, checkpoint, "--batch 5 --dataloader-workers 1")
     found = figures(record)
     assert (found["images"], found["images_skipped"], found["top1"]) == (12, 2, 1.0)
-    said = next(gap for gap in record.gaps if gap.quantity == "images" and gap.state == "unreadable")
+    said = next(
+        gap for gap in record.gaps if gap.quantity == "images" and gap.state == "unreadable"
+    )
     assert said.reason.startswith("2 images could not be read")
     assert "n00000002/image1.png: " in said.reason
     assert "n00000005/image0.png: cannot identify image file" in said.reason
     assert record.status == "ok"
 
 
-def test_a_class_folder_that_is_missing_is_named_or_makes_the_numbers_unknown(tmp_path: Path, checkpoint: Path) -> None:
+def test_a_class_folder_that_is_missing_is_named_or_makes_the_numbers_unknown(
+    tmp_path: Path, checkpoint: Path
+) -> None:
     shaped.write_images(tmp_path, 1)
     (tmp_path / "n00000004" / "image0.png").unlink()
     (tmp_path / "n00000004").rmdir()
     with pytest.raises(WorkloadError, match="has 6 class folders, but the model has 7 classes"):
         on_folder(tmp_path, checkpoint, "--batch 2")
     (tmp_path / "classes.txt").write_text("\n".join(shaped.COLOURS) + "\n")
-    with pytest.raises(WorkloadError, match=r"lacks 1 of the 7 class folders in classes\.txt: n00000004") as raised:
+    with pytest.raises(
+        WorkloadError, match=r"lacks 1 of the 7 class folders in classes\.txt: n00000004"
+    ) as raised:
         on_folder(tmp_path, checkpoint, "--batch 2")
     assert "\n" not in str(raised.value)
 
 
-def test_an_empty_class_folder_keeps_the_numbers_of_the_others(tmp_path: Path, checkpoint: Path) -> None:
+def test_an_empty_class_folder_keeps_the_numbers_of_the_others(
+    tmp_path: Path, checkpoint: Path
+) -> None:
     shaped.write_images(tmp_path, 1)
     (tmp_path / "n00000001" / "image0.png").unlink()
     assert figures(on_folder(tmp_path, checkpoint, "--batch 3"))["top1"] == 1.0
@@ -109,7 +135,9 @@ def test_an_empty_class_folder_keeps_the_numbers_of_the_others(tmp_path: Path, c
 
 def test_the_same_images_are_drawn_for_every_batch_size(tmp_path: Path, checkpoint: Path) -> None:
     shaped.write_images(tmp_path, 2, {"n00000001": "n00000004"})
-    one, three = (figures(on_folder(tmp_path, checkpoint, f"--batch {batch} --images 6")) for batch in (1, 3))
+    one, three = (
+        figures(on_folder(tmp_path, checkpoint, f"--batch {batch} --images 6")) for batch in (1, 3)
+    )
     assert one["images"] == three["images"] == 6
     assert one["top1"] == three["top1"]
     assert one["loss"] == pytest.approx(three["loss"])
@@ -139,7 +167,10 @@ def test_random_weights_claim_no_accuracy_and_few_batches_no_tails() -> None:
 
 
 def test_synthetic_images_claim_no_accuracy(checkpoint: Path) -> None:
-    record = run(f"--batch 2 --images 4 --model squeezenet1_1 --classes {shaped.CLASSES} --weights {checkpoint}")
+    record = run(
+        f"--batch 2 --images 4 --model squeezenet1_1 --classes {shaped.CLASSES} --weights "
+        f"{checkpoint}"
+    )
     assert figures(record)["top1"] is None
     assert "random pixels" in reasons(record)["top1"]
     assert "not read and decoded" in reasons(record)["step:data"]
@@ -182,16 +213,26 @@ def test_requests_that_make_no_sense_are_refused_before_torch_loads(words: str, 
 @pytest.mark.parametrize(
     ("words", "steps", "images"), [("", 200, 3000), ("--images 100", 6, 100), ("--steps 7", 7, 105)]
 )
-def test_images_decide_the_steps_or_the_other_way_round(words: str, steps: int, images: int) -> None:
-    options, own = parse_arguments("torchvision_infer", ["--batch", "15", "--model", "x", *words.split()])
+def test_images_decide_the_steps_or_the_other_way_round(
+    words: str, steps: int, images: int
+) -> None:
+    options, own = parse_arguments(
+        "torchvision_infer", ["--batch", "15", "--model", "x", *words.split()]
+    )
     assert (options.steps, own.images, options.mode) == (steps, images, "infer")
 
 
 def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path: Path) -> None:
     own = Namespace(
-        model="ssdlite320_mobilenet_v3_large", weights="none", weights_dir=None, classes=None, images=1,
+        model="ssdlite320_mobilenet_v3_large",
+        weights="none",
+        weights_dir=None,
+        classes=None,
+        images=1,
         dataloader_workers=0,
-    )  # fmt: skip
+    )
     options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
-    with pytest.raises(WorkloadError, match="is a detection model, which ImageNet classes cannot score"):
+    with pytest.raises(
+        WorkloadError, match="is a detection model, which ImageNet classes cannot score"
+    ):
         torchvision.build(options, own)

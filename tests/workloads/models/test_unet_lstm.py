@@ -1,4 +1,5 @@
-"""The two networks of the CPU and GPU study: their sizes and FLOPs from the dimensions, and that they learn."""
+"""The two networks of the CPU and GPU study: their sizes and FLOPs from the dimensions, and that
+they learn."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
 def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
-    """(forward, backward) on paper, of one training step seen on the meta device: nothing is computed."""
+    """(forward, backward) on paper, of one training step seen on the meta device: nothing
+    is computed."""
     model.to("meta")
     with Recorder(model) as recorder:
         cross_entropy(model(inputs.to("meta")), targets.to("meta")).backward()
@@ -34,7 +36,9 @@ def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
     return totals(calls, ("forward",)).flops, totals(calls, BACKWARD).flops
 
 
-def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation() -> None:
+def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation() -> (
+    None
+):
     wide = [64 << level for level in range(5)]
     blocks = [(3, 64), *pairwise(wide), *((b, a) for a, b in pairwise(wide))]
     by_hand = sum(9 * i * o + 9 * o * o + 4 * o for i, o in blocks)
@@ -44,7 +48,9 @@ def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias
 
 
 def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units() -> None:
-    by_hand = sum(2 * (4 * 256 * (width + 256) + 2 * 4 * 256) for width in (128, 512)) + 512 * 10 + 10
+    by_hand = (
+        sum(2 * (4 * 256 * (width + 256) + 2 * 4 * 256) for width in (128, 512)) + 512 * 10 + 10
+    )
     assert by_hand == 2_372_618
     assert sum(count_parameters(lstm.make_model()).values()) == by_hand
 
@@ -76,13 +82,17 @@ def test_a_mask_has_the_size_of_its_image(upsampling: str) -> None:
         (["mnist_cnn", "--data", "csv", "--data-dir", "x"], "needs digits"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_runs(arguments: list[str], what: str) -> None:
+def test_what_makes_no_sense_is_refused_before_anything_runs(
+    arguments: list[str], what: str
+) -> None:
     with pytest.raises(SpecError, match=what):
         parse_arguments(arguments[0], ["--batch", "2", *arguments[1:]])
 
 
 def learnt(name: str, *arguments: str) -> Any:
-    options, own = parse_arguments(name, ["--steps", "1", "--warmup", "1", "--threads", "1", *arguments])
+    options, own = parse_arguments(
+        name, ["--steps", "1", "--warmup", "1", "--threads", "1", *arguments]
+    )
     return run({"unet": unet, "lstm": lstm}[name], options, own)  # type: ignore[arg-type]
 
 
@@ -96,7 +106,18 @@ def test_lstm_learns_the_order_of_letters() -> None:
 
 
 def test_unet_learns_to_tell_discs_from_squares() -> None:
-    options = ("--batch", "8", "--base-width", "8", "--image-size", "32", "--samples", "160", "--epochs", "5")
+    options = (
+        "--batch",
+        "8",
+        "--base-width",
+        "8",
+        "--image-size",
+        "32",
+        "--samples",
+        "160",
+        "--epochs",
+        "5",
+    )
     record = learnt("unet", *options)
     scored = [one.value for one in record.summaries if one.name.startswith("dice:epoch:")]
     assert len(scored) == 5
@@ -128,11 +149,19 @@ def test_dice_is_twice_the_overlap_over_both_and_leaves_the_background_out() -> 
     # class 1: 2*1/(1+2); class 2: 2*1/(2+1)
     assert dice(overlaps(found, targets, 3)) == pytest.approx(2 / 3)
     assert dice(overlaps(targets, targets, 3)) == 1.0
-    assert dice(overlaps(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, dtype=torch.int64), 3)) is None
+    assert (
+        dice(
+            overlaps(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, dtype=torch.int64), 3)
+        )
+        is None
+    )
 
 
 def test_texts_come_from_csv_with_classes_by_name(tmp_path: Path) -> None:
-    rows = ["text,label", *(f'"{word}, {at}",{word}' for at in range(5) for word in ("good", "bad"))]
+    rows = [
+        "text,label",
+        *(f'"{word}, {at}",{word}' for at in range(5) for word in ("good", "bad")),
+    ]
     (tmp_path / "train.csv").write_text("\n".join(rows))
     train, test = read_texts(tmp_path, 8, 2)
     assert (len(train), len(test)) == (8, 2)
@@ -175,14 +204,34 @@ def test_images_and_masks_are_paired_by_name(tmp_path: Path) -> None:
         read_masks(tmp_path, 16, 3)
 
 
-def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self, *_, **__: seen.append(type(self).__name__))
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda self, *_, **__: seen.append(type(self).__name__)
+    )
     monkeypatch.setenv("CXX", "never-called")
-    small = ("lstm", "--batch", "4", "--hidden", "3", "--length", "4", "--samples", "8", "--epochs", "1", "--seed", "3")
+    small = (
+        "lstm",
+        "--batch",
+        "4",
+        "--hidden",
+        "3",
+        "--length",
+        "4",
+        "--samples",
+        "8",
+        "--epochs",
+        "1",
+        "--seed",
+        "3",
+    )
     records = []
     for more in ((), ("--compile",)):
-        options, own = parse_arguments(small[0], [*small[1:], "--steps", "2", "--warmup", "4", *more])
+        options, own = parse_arguments(
+            small[0], [*small[1:], "--steps", "2", "--warmup", "4", *more]
+        )
         records.append(run(lstm, options, own))
     assert seen == ["BiLSTM"]
     losses = [[(row.phase, row.number, row.loss) for row in record.steps] for record in records]

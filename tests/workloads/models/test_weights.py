@@ -1,4 +1,5 @@
-"""Weights and checkpoints for inference: found, fetched or refused, each refusal in one line, and nothing in them runs."""
+"""Weights and checkpoints for inference: found, fetched or refused, each refusal in one line, and
+nothing in them runs."""
 
 from __future__ import annotations
 
@@ -98,7 +99,11 @@ def test_published_weights_are_found_in_a_folder_or_a_cache(tmp_path: Path, belo
     place.mkdir(parents=True, exist_ok=True)
     torch.save(made, place / "squeezenet1_1-b8a52dc0.pth")
     found = load("squeezenet1_1", "default", tmp_path)
-    assert (found.weights, found.trained, found.classes) == ("SqueezeNet1_1_Weights.IMAGENET1K_V1", True, 1000)
+    assert (found.weights, found.trained, found.classes) == (
+        "SqueezeNet1_1_Weights.IMAGENET1K_V1",
+        True,
+        1000,
+    )
     assert all(torch.equal(value, made[key]) for key, value in found.model.state_dict().items())
 
 

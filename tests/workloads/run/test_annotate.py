@@ -50,7 +50,9 @@ def test_the_same_gradient_memory_is_handed_on() -> None:
     with Annotator(Seen(), layer):
         out = layer(torch.ones(2, 3))
         handed: list[int] = []
-        out.grad_fn.register_hook(lambda grads, _: handed.extend(g.data_ptr() for g in grads if g is not None))
+        out.grad_fn.register_hook(
+            lambda grads, _: handed.extend(g.data_ptr() for g in grads if g is not None)
+        )
         out.sum().backward()
     assert layer.bias.grad is not None
     assert layer.bias.grad.data_ptr() in handed
@@ -59,7 +61,9 @@ def test_the_same_gradient_memory_is_handed_on() -> None:
 def test_nested_modules_have_dotted_paths() -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Linear(3, 2))
     seen = names_of(model, torch.ones(1, 3))
-    assert {"Sequential:forward", "0:forward", "0.0:forward", "0.1:forward", "1:forward"} <= set(seen)
+    assert {"Sequential:forward", "0:forward", "0.0:forward", "0.1:forward", "1:forward"} <= set(
+        seen
+    )
     assert backward_of(seen, "0.0") >= 1
     assert backward_of(seen, "0.1") == 1
 
@@ -82,7 +86,9 @@ def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_hol
 
 def test_functional_work_of_a_parent_is_the_parents() -> None:
     gate = Made(lambda self, x: torch.tanh(self.inner(x * 2).sigmoid()), inner=nn.Linear(3, 3))
-    seen = names_of(Made(lambda self, x: self.gate(x), gate=gate), torch.ones(1, 3, requires_grad=True))
+    seen = names_of(
+        Made(lambda self, x: self.gate(x), gate=gate), torch.ones(1, 3, requires_grad=True)
+    )
     # tanh and sigmoid above the linear layer, the product below it
     assert backward_of(seen, "gate") == 3
     assert backward_of(seen, "gate.inner") >= 1
@@ -130,7 +136,13 @@ def test_an_unknown_model_is_marked_from_its_outermost_module() -> None:
     seen, model = Seen(), nn.Sequential(nn.Linear(2, 2))
     with Annotator(seen):
         nn.MSELoss()(model(torch.ones(1, 2)), torch.zeros(1, 2)).backward()
-    wanted = {"model:forward", "model.0:forward", "model.0:grad_weight", "MSELoss:forward", "MSELoss:grad_input"}
+    wanted = {
+        "model:forward",
+        "model.0:forward",
+        "model.0:grad_weight",
+        "MSELoss:forward",
+        "MSELoss:grad_input",
+    }
     assert wanted <= set(seen.count())
 
 

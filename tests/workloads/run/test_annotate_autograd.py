@@ -1,4 +1,5 @@
-"""Layer ranges against what autograd itself says: every node runs in the range of the layer that made it."""
+"""Layer ranges against what autograd itself says: every node runs in the range of the layer that
+made it."""
 
 from __future__ import annotations
 
@@ -30,30 +31,37 @@ def shared_resnet() -> nn.Module:
     block = Made(residual, conv1=conv, bn=nn.BatchNorm2d(4), conv2=conv)
     return Made(
         lambda self, x: self.fc(self.layer1(self.stem(x)).mean((2, 3))),
-        stem=nn.Conv2d(3, 4, 3), layer1=nn.Sequential(block, block), fc=nn.Linear(4, 5),
-    )  # fmt: skip
+        stem=nn.Conv2d(3, 4, 3),
+        layer1=nn.Sequential(block, block),
+        fc=nn.Linear(4, 5),
+    )
 
 
 def bilstm() -> nn.Module:
     rnn = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
     return Made(
         lambda self, x: self.out(self.rnn(self.embed(x))[0][:, -1]),
-        embed=nn.Embedding(11, 4), rnn=rnn, out=nn.Linear(6, 2),
-    )  # fmt: skip
+        embed=nn.Embedding(11, 4),
+        rnn=rnn,
+        out=nn.Linear(6, 2),
+    )
 
 
 def functional() -> nn.Module:
     """No module below it."""
     w, b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))
-    return Made(lambda self, x: nn.functional.layer_norm(x @ self.w + self.b, (3,)).tanh(), w=w, b=b)
+    return Made(
+        lambda self, x: nn.functional.layer_norm(x @ self.w + self.b, (3,)).tanh(), w=w, b=b
+    )
 
 
 def checkpointed(reentrant: bool) -> nn.Module:
     second = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh())
     return Made(
         lambda self, x: checkpoint(self.second, self.first(x), use_reentrant=reentrant) * 2,
-        first=nn.Linear(3, 3), second=second,
-    )  # fmt: skip
+        first=nn.Linear(3, 3),
+        second=second,
+    )
 
 
 class Recursive(nn.Module):
@@ -71,7 +79,9 @@ class Recursive(nn.Module):
 
 
 def transformer() -> nn.Module:
-    return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False)
+    return nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
+    )
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
@@ -123,10 +133,14 @@ def test_two_models_of_a_script_keep_their_nodes_apart() -> None:
         real = loss(judge(torch.rand(2, 4)), torch.ones(2, 1))
         fake = loss(judge(generator(torch.rand(2, 2)).detach()), torch.zeros(2, 1))
         rows = backward_places(real + fake, seen, truth)
-        rows += backward_places(loss(judge(generator(torch.rand(2, 2))), torch.ones(2, 1)), seen, truth)
+        rows += backward_places(
+            loss(judge(generator(torch.rand(2, 2))), torch.ones(2, 1)), seen, truth
+        )
     assert [row for row in rows if row[1] != row[2]] == []
     assert [row for row in rows if row[1] is None] == [("AddBackward0", None, None)]
-    assert {"generator.0", "generator.2", "judge.0", "judge.2", "BCEWithLogitsLoss"} <= {row[2] for row in rows}
+    assert {"generator.0", "generator.2", "judge.0", "judge.2", "BCEWithLogitsLoss"} <= {
+        row[2] for row in rows
+    }
 
 
 class Tree(nn.Module):
@@ -144,7 +158,9 @@ class Tree(nn.Module):
             return shared[-1]
         if item == "again":
             return shared[0]
-        return {"linear": nn.Linear(3, 3), "norm": nn.LayerNorm(3), "drop": nn.Dropout(0.3)}.get(item, nn.Identity())
+        return {"linear": nn.Linear(3, 3), "norm": nn.LayerNorm(3), "drop": nn.Dropout(0.3)}.get(
+            item, nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Any:
         for item, kid in zip(self.plan, self.kids, strict=True):
@@ -160,15 +176,20 @@ class Tree(nn.Module):
         return {"x": x, "other": [x]} if len(self.plan) % 2 and len(self.plan) > 1 else x
 
 
-STEPS = st.sampled_from(["linear", "norm", "drop", "identity", "product", "residual", "inplace", "again"])
+STEPS = st.sampled_from(
+    ["linear", "norm", "drop", "identity", "product", "residual", "inplace", "again"]
+)
 PLANS = st.recursive(
-    st.lists(STEPS, min_size=1, max_size=3), lambda inner: st.lists(STEPS | inner, min_size=1, max_size=4)
+    st.lists(STEPS, min_size=1, max_size=3),
+    lambda inner: st.lists(STEPS | inner, min_size=1, max_size=4),
 )
 
 
 @settings(max_examples=60)
 @given(plan=PLANS, needs_gradient=st.booleans())
-def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan: list[Any], needs_gradient: bool) -> None:
+def test_any_tree_of_modules_is_marked_as_autograd_has_it(
+    plan: list[Any], needs_gradient: bool
+) -> None:
     def root(self: Any, x: Tensor) -> Tensor:
         out = self.tree(x)
         return self.last(out["x"] if isinstance(out, dict) else out)

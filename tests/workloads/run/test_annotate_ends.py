@@ -63,4 +63,7 @@ def test_its_hooks_are_gone_afterwards() -> None:
     before = (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks))
     with Annotator(Seen(), nn.Linear(2, 2)):
         assert len(module_hooks._global_forward_hooks) == before[0] + 1
-    assert (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks)) == before
+    assert (
+        len(module_hooks._global_forward_hooks),
+        len(module_hooks._global_forward_pre_hooks),
+    ) == before

@@ -1,4 +1,5 @@
-"""Layer ranges as torch 1.8 to 2.0 get them: no node has a number, and hooks cannot see a forward that raised."""
+"""Layer ranges as torch 1.8 to 2.0 get them: no node has a number, and hooks cannot see a forward
+that raised."""
 
 from __future__ import annotations
 

@@ -14,20 +14,41 @@ from tests.workloads.started import start
 
 def test_defaults_are_those_of_options() -> None:
     options, own = parse_arguments("mnist_cnn", ["--batch", "64"])
-    assert (options.batch_size, options.mode, options.device, options.precision) == (64, "train", "cpu", "fp32")
-    assert (options.steps, options.warmup, options.epochs, options.seed, options.threads) == (10, 3, 0, 0, None)
-    assert (options.annotate, options.window, options.trace, options.record) == ("none", "none", None, None)
+    assert (options.batch_size, options.mode, options.device, options.precision) == (
+        64,
+        "train",
+        "cpu",
+        "fp32",
+    )
+    assert (options.steps, options.warmup, options.epochs, options.seed, options.threads) == (
+        10,
+        3,
+        0,
+        0,
+        None,
+    )
+    assert (options.annotate, options.window, options.trace, options.record) == (
+        "none",
+        "none",
+        None,
+        None,
+    )
     assert own.conv2 == (32, 64, 3, 1)
 
 
 def test_every_option_arrives_where_it_belongs() -> None:
     line = (
-        "--batch 16 --mode train --device cuda --precision bf16 --seed 7 --steps 4 --warmup 2 --epochs 3 --threads 1 "
-        "--data mnist --data-dir d --download --record r.json --annotate nvtx --window torch --trace t.json.gz "
-        "--conv2 32,64,25,1"
+        "--batch 16 --mode train --device cuda --precision bf16 --seed 7 --steps 4 --warmup 2 "
+        "--epochs 3 --threads 1 --data mnist --data-dir d --download --record r.json --annotate "
+        "nvtx --window torch --trace t.json.gz --conv2 32,64,25,1"
     )
     options, own = parse_arguments("mnist_cnn", line.split())
-    assert (options.batch_size, options.device, options.precision, options.seed) == (16, "cuda", "bf16", 7)
+    assert (options.batch_size, options.device, options.precision, options.seed) == (
+        16,
+        "cuda",
+        "bf16",
+        7,
+    )
     assert (options.steps, options.warmup, options.epochs, options.threads) == (4, 2, 3, 1)
     assert (options.data, options.data_dir, options.download) == ("mnist", Path("d"), True)
     assert (options.record, options.trace) == (Path("r.json"), Path("t.json.gz"))
@@ -75,7 +96,16 @@ def test_an_unknown_workload_names_the_known_ones() -> None:
 
 def test_the_help_names_every_option() -> None:
     text = describe("mnist_cnn")
-    for option in ("--batch", "--record", "--annotate", "--window", "--trace", "--mode", "--precision", "--conv2"):
+    for option in (
+        "--batch",
+        "--record",
+        "--annotate",
+        "--window",
+        "--trace",
+        "--mode",
+        "--precision",
+        "--conv2",
+    ):
         assert option in text
 
 
@@ -84,7 +114,8 @@ def test_arguments_are_checked_without_torch() -> None:
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "import perfctl.workloads\n"
         "from perfctl.workloads.run.options import describe, parse_arguments\n"
-        "print(sorted(perfctl.workloads.WORKLOADS), parse_arguments('mnist_cnn', ['--batch', '4'])[0].batch_size)\n"
+        "print(sorted(perfctl.workloads.WORKLOADS), parse_arguments('mnist_cnn', ['--batch', "
+        "'4'])[0].batch_size)\n"
         "print(len(describe('mnist_cnn')) > 100)\n"
     )
     done = start(None, sys.executable, "-c", program)

@@ -13,7 +13,9 @@ pytest.importorskip("torch")
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.workloads.run.clock import CpuWait
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the scheduler of Linux counts it")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the scheduler of Linux counts it"
+)
 BUSY_S = 1.0
 
 
@@ -24,7 +26,8 @@ def work(seconds: float) -> None:
 
 
 def test_two_programs_on_one_core_wait_for_each_other() -> None:
-    """Each wants the core all the time and has at most half of it: the other half is waiting. A third may take more."""
+    """Each wants the core all the time and has at most half of it: the other half is waiting. A
+    third may take more."""
     allowed = os.sched_getaffinity(0)
     core = {min(allowed)}
     spin = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"

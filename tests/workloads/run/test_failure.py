@@ -15,7 +15,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
 @pytest.mark.parametrize(
-    ("fail_at", "status", "whole_steps"), [(0, "failed", 0), (2, "failed", 0), (3, "partial", 1), (4, "partial", 2)]
+    ("fail_at", "status", "whole_steps"),
+    [(0, "failed", 0), (2, "failed", 0), (3, "partial", 1), (4, "partial", 2)],
 )
 def test_a_failing_step_leaves_a_record_that_says_so(
     tmp_path: Path, fail_at: int, status: str, whole_steps: int
@@ -41,7 +42,10 @@ def test_a_trace_is_left_when_a_measured_step_fails(tmp_path: Path) -> None:
     "error",
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 "
+            "bytes."
+        ),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
         MemoryError(),
     ],

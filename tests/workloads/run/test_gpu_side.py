@@ -33,7 +33,9 @@ class Event:
         return end.at - self.at
 
 
-def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_time_steps_in_nanoseconds_and_no_phase_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
@@ -59,9 +61,14 @@ def test_a_block_that_raises_leaves_no_row() -> None:
 
 def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {
-        "synchronize": None, "reset_peak_memory_stats": None, "mem_get_info": (70, 80), "memory_allocated": 11,
-        "memory_reserved": 22, "max_memory_allocated": 33, "max_memory_reserved": 44,
-    }  # fmt: skip
+        "synchronize": None,
+        "reset_peak_memory_stats": None,
+        "mem_get_info": (70, 80),
+        "memory_allocated": 11,
+        "memory_reserved": 22,
+        "max_memory_allocated": 33,
+        "max_memory_reserved": 44,
+    }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
     watch = MemoryWatch("cuda")
@@ -69,9 +76,13 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.Monke
     watch.reset_peak()
     watch.take_peak()
     expected = [
-        ("before", "allocated", 11), ("before", "reserved", 22), ("before", "device_free", 70),
-        ("before", "device_total", 80), ("peak", "allocated", 33), ("peak", "reserved", 44),
-    ]  # fmt: skip
+        ("before", "allocated", 11),
+        ("before", "reserved", 22),
+        ("before", "device_free", 70),
+        ("before", "device_total", 80),
+        ("peak", "allocated", 33),
+        ("peak", "reserved", 44),
+    ]
     assert [row for row in watch.figures if not row.quantity.startswith("host")] == [
         MemoryFigure(*row) for row in expected
     ]
@@ -92,7 +103,9 @@ def test_the_hosts_peak_falls_back_after_a_reset() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_the_cuda_window_opens_and_closes_with_the_device_idle(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
@@ -115,12 +128,21 @@ def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch: pyte
     ],
 )
 def test_a_gpu_is_described_in_base_units(
-    monkeypatch: pytest.MonkeyPatch, clocks: tuple[Any, ...], clock: int | None, bandwidth: int | None
+    monkeypatch: pytest.MonkeyPatch,
+    clocks: tuple[Any, ...],
+    clock: int | None,
+    bandwidth: int | None,
 ) -> None:
     properties = SimpleNamespace(
-        name="V100", major=7, minor=0, multi_processor_count=80, total_memory=16_945_512_448,
-        memory_clock_rate=clocks[0], memory_bus_width=clocks[1], clock_rate=clocks[2],
-    )  # fmt: skip
+        name="V100",
+        major=7,
+        minor=0,
+        multi_processor_count=80,
+        total_memory=16_945_512_448,
+        memory_clock_rate=clocks[0],
+        memory_bus_width=clocks[1],
+        clock_rate=clocks[2],
+    )
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     device = run_setup.describe_device("cuda")
@@ -128,25 +150,37 @@ def test_a_gpu_is_described_in_base_units(
     assert (device.clock_hz, device.memory_bandwidth_bps) == (clock, bandwidth)
 
 
-@pytest.mark.parametrize(("number", "text"), [(90100, "9.1.0"), (92600, "9.26.0"), (8907, "8.9.7"), (8204, "8.2.4")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(90100, "9.1.0"), (92600, "9.26.0"), (8907, "8.9.7"), (8204, "8.2.4")]
+)
 def test_cudnn_versions_are_read(monkeypatch: pytest.MonkeyPatch, number: int, text: str) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
     assert run_setup.environment()["cudnn"] == text
 
 
-@pytest.mark.parametrize(("said", "model"), [
-    ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n", "family 25, model 17, stepping 1"),
-    ("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd40\nCPU revision\t: 1\n",
-     "implementer 0x41, part 0xd40, revision 1"),
-    ("processor\t: 0\n", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        (
+            "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n",
+            "family 25, model 17, stepping 1",
+        ),
+        (
+            "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd40\nCPU revision\t: 1\n",
+            "implementer 0x41, part 0xd40, revision 1",
+        ),
+        ("processor\t: 0\n", None),
+    ],
+)
 def test_a_processor_is_known_by_its_family_and_model(
     said: str, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text(said)
     read = run_setup.in_file
-    monkeypatch.setattr(run_setup, "in_file", lambda path, pattern: read(str(tmp_path / Path(path).name), pattern))
+    monkeypatch.setattr(
+        run_setup, "in_file", lambda path, pattern: read(str(tmp_path / Path(path).name), pattern)
+    )
     found = run_setup.environment()
     assert found.get("cpu_model") == model
     assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
@@ -177,9 +211,14 @@ def test_tf32_on_a_gpu_without_it_is_a_gap(capability: str, gaps: int) -> None:
     assert run_setup.precision_gaps("fp32", device) == []
 
 
-def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def is_available() -> bool:
-        warnings.warn("CUDA initialization: the driver is too old. Please update (Triggered at x)", stacklevel=1)
+        warnings.warn(
+            "CUDA initialization: the driver is too old. Please update (Triggered at x)",
+            stacklevel=1,
+        )
         return False
 
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
@@ -189,5 +228,7 @@ def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch: pyte
 
 
 def test_loss_scaling_is_for_fp16_alone() -> None:
-    enabled: dict[str, Any] = {kind: run_setup.make_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")}
+    enabled: dict[str, Any] = {
+        kind: run_setup.make_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")
+    }
     assert enabled == {"fp32": False, "fp16": True}

@@ -65,7 +65,9 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
     assert ranges.take() == {"backward": 1, "forward": 3}
 
 
-def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(tmp_path: Path) -> None:
+def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(
+    tmp_path: Path,
+) -> None:
     record = run(layer_steps=3, record=tmp_path / "workload.json")
     assert list(workload_record.parse(tmp_path / "workload.json").layer_times) == record.layer_times
     assert [row.phase for row in record.steps].count("step") == 2
@@ -73,7 +75,11 @@ def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(t
     backward = {row.layer for row in record.layer_times if row.direction != "forward"}
     layers = plan(MODEL_SPEC).layers
     assert forward == {layer.name for layer in layers} | {MODEL}
-    assert {layer.name for layer in layers if layer.parameters or layer.kind in ("activation", "max_pool")} <= backward
+    assert {
+        layer.name
+        for layer in layers
+        if layer.parameters or layer.kind in ("activation", "max_pool")
+    } <= backward
     for row in record.layer_times:
         assert row.low_ns <= row.duration_ns <= row.high_ns
         assert row.steps == 3
@@ -94,7 +100,10 @@ def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -
         (["--within", "soon"], "'soon' is not a number of seconds above 0"),
         (["--within", "0"], "is not a number of seconds above 0"),
         (["--layer-steps", "0"], "is not a whole number of at least 1"),
-        (["--layer-steps", "2", "--compile"], "`layer_steps` cannot time the layers of a compiled model"),
+        (
+            ["--layer-steps", "2", "--compile"],
+            "`layer_steps` cannot time the layers of a compiled model",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_runs(words: list[str], said: str) -> None:

@@ -29,10 +29,30 @@ from tests.workloads.small import Small
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 KEYS = [
-    "perfctl_workload_record", "workload", "batch_size", "mode", "precision", "seed", "status", "reason", "variant",
-    "options", "environment", "device", "started_at", "duration_ns", "clock", "steps", "memory", "summaries", "ops",
-    "layer_times", "parameters", "gaps", "crc32",
-]  # fmt: skip
+    "perfctl_workload_record",
+    "workload",
+    "batch_size",
+    "mode",
+    "precision",
+    "seed",
+    "status",
+    "reason",
+    "variant",
+    "options",
+    "environment",
+    "device",
+    "started_at",
+    "duration_ns",
+    "clock",
+    "steps",
+    "memory",
+    "summaries",
+    "ops",
+    "layer_times",
+    "parameters",
+    "gaps",
+    "crc32",
+]
 
 
 def run(tmp_path: Path, workload: Any = None, **changes: Any) -> tuple[Record, dict[str, Any]]:
@@ -53,17 +73,28 @@ def test_the_record_has_its_keys_and_rows_have_the_records_fields(
     for key, kind in (("steps", Step), ("memory", MemoryFigure), ("gaps", Gap)):
         assert written[key]
         assert all(tuple(row) == kind._fields for row in written[key])
-    assert all(list(row) == [field.name for field in dataclasses.fields(OpShape)] for row in written["ops"])
+    assert all(
+        list(row) == [field.name for field in dataclasses.fields(OpShape)] for row in written["ops"]
+    )
     assert list(written["device"]) == [field.name for field in dataclasses.fields(Device)]
     assert written["parameters"] == {"fc": 6 * 3 + 3}
     assert all(isinstance(value, str) for value in written["environment"].values())
     assert not list(tmp_path.glob(".*"))
     rows = [row for row in record.steps if row.phase in ("epoch", "test")]
-    assert [(row.number, row.phase) for row in rows] == [(0, "epoch"), (0, "test"), (1, "epoch"), (1, "test")]
-    assert all(row.loss is not None and row.accuracy is not None and 0 <= row.accuracy <= 1 for row in rows)
+    assert [(row.number, row.phase) for row in rows] == [
+        (0, "epoch"),
+        (0, "test"),
+        (1, "epoch"),
+        (1, "test"),
+    ]
+    assert all(
+        row.loss is not None and row.accuracy is not None and 0 <= row.accuracy <= 1 for row in rows
+    )
 
 
-def test_each_measured_step_has_its_phases_inside_it_and_the_shapes_are_of_one(tmp_path: Path) -> None:
+def test_each_measured_step_has_its_phases_inside_it_and_the_shapes_are_of_one(
+    tmp_path: Path,
+) -> None:
     record, _ = run(tmp_path)
     assert Counter(row.phase for row in record.steps) == dict.fromkeys(
         ("step", "data", "copy", "forward", "backward", "optimizer"), 3
@@ -89,7 +120,9 @@ def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path: Path) -> None:
 
 def test_a_seed_gives_the_same_losses_and_another_seed_others() -> None:
     def losses(seed: int) -> list[float | None]:
-        options, own = parse_arguments("mnist_cnn", f"--batch 8 --steps 2 --warmup 1 --seed {seed}".split())
+        options, own = parse_arguments(
+            "mnist_cnn", f"--batch 8 --steps 2 --warmup 1 --seed {seed}".split()
+        )
         return [row.loss for row in loop.run(mnist_cnn, options, own).steps if row.phase == "step"]
 
     first = losses(3)
@@ -104,7 +137,8 @@ def test_the_losses_are_those_of_a_plain_training_loop(tmp_path: Path) -> None:
     parts = Small().build(Options(batch_size=4), argparse.Namespace())
     dataset: Any = parts.train_data
     expected = []
-    for first in (0, 4, 0, 4, 8):  # two steps of warm-up, then three measured ones from the beginning
+    # two steps of warm-up, then three measured ones from the beginning
+    for first in (0, 4, 0, 4, 8):
         inputs, labels = dataset[first : first + 4]
         parts.optimizer.zero_grad()
         loss = parts.loss(parts.model(inputs), labels)
@@ -121,7 +155,9 @@ def test_only_measured_steps_are_marked(tmp_path: Path, monkeypatch: pytest.Monk
     inside = "perfctl:window / perfctl:step:2 / perfctl:phase"
     assert seen.paths[0] == "perfctl:window"
     assert all(path.startswith("perfctl:window") for path in seen.paths)
-    assert {path.split(" / ")[1] for path in seen.paths[1:]} == {f"perfctl:step:{n}" for n in range(3)}
+    assert {path.split(" / ")[1] for path in seen.paths[1:]} == {
+        f"perfctl:step:{n}" for n in range(3)
+    }
     assert f"{inside}:forward / Layer:forward / fc:forward" in seen.paths
     assert f"{inside}:backward / fc:grad_weight" in seen.paths
     assert f"{inside}:optimizer" in seen.paths
@@ -134,7 +170,8 @@ def test_only_measured_steps_lie_in_the_torch_trace(tmp_path: Path) -> None:
     with gzip.open(trace, "rt") as file:
         events = json.load(file)["traceEvents"]
     names = Counter(event["name"] for event in events if event.get("ph") == "X")
-    # one product forwards and one for the weight's gradient (the input needs none) in each of the 3 steps
+    # one product forwards and one for the weight's gradient (the input needs none) in each of the
+    # 3 steps
     assert names["aten::addmm"] == 3
     assert names["aten::mm"] == 3
     assert names["fc:forward"] == 3
@@ -150,14 +187,17 @@ def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path: Path) 
             parts.optimizer.param_groups[0]["lr"] = 0.0
             return parts
 
-    # 20 samples in batches of 8, 8 and 4; with nothing learnt, train and test see the same mean over samples.
+    # 20 samples in batches of 8, 8 and 4; with nothing learnt, train and test see the same mean
+    # over samples.
     record, _ = run(tmp_path, Frozen(), batch_size=8, epochs=1)
     train, test = (row for row in record.steps if row.phase in ("epoch", "test"))
     assert train.loss == pytest.approx(test.loss, rel=1e-6)
 
 
 def test_drawn_digits_can_be_learnt() -> None:
-    options, own = parse_arguments("mnist_cnn", ["--batch", "64", "--steps", "1", "--warmup", "1", "--epochs", "1"])
+    options, own = parse_arguments(
+        "mnist_cnn", ["--batch", "64", "--steps", "1", "--warmup", "1", "--epochs", "1"]
+    )
     record = loop.run(mnist_cnn, options, own)
     (epoch,) = (row for row in record.steps if row.phase == "epoch")
     assert epoch.accuracy is not None
@@ -190,9 +230,16 @@ def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path: Path) -> None:
 def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path: Path) -> None:
     record, _ = run(tmp_path, window="cuda")
     memory = {f"memory:{name}" for name in ("allocated", "reserved", "device_free", "device_total")}
-    assert ({gap.quantity for gap in record.gaps}, record.status) == ({"window:cuda", *memory}, "ok")
+    assert ({gap.quantity for gap in record.gaps}, record.status) == (
+        {"window:cuda", *memory},
+        "ok",
+    )
     found = {(row.moment, row.quantity) for row in record.memory}
-    assert {("before", "host_resident"), ("after", "host_available"), ("peak", "host_resident")} <= found
+    assert {
+        ("before", "host_resident"),
+        ("after", "host_available"),
+        ("peak", "host_resident"),
+    } <= found
 
 
 def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(
@@ -200,9 +247,13 @@ def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(
 ) -> None:
     happened: list[str] = []
     take, build, epochs = MemoryWatch.take, Small.build, loop.run_epochs
-    monkeypatch.setattr(MemoryWatch, "take", lambda self, moment: (happened.append(moment), take(self, moment))[1])
+    monkeypatch.setattr(
+        MemoryWatch, "take", lambda self, moment: (happened.append(moment), take(self, moment))[1]
+    )
     monkeypatch.setattr(Small, "build", lambda *given: (happened.append("build"), build(*given))[1])
-    monkeypatch.setattr(loop, "run_epochs", lambda *given: (happened.append("epochs"), epochs(*given))[1])
+    monkeypatch.setattr(
+        loop, "run_epochs", lambda *given: (happened.append("epochs"), epochs(*given))[1]
+    )
     record, _ = run(tmp_path, epochs=1)
     assert happened == ["start", "build", "before", "epochs", "after"]
     order = list(dict.fromkeys(row.moment for row in record.memory))
@@ -231,7 +282,9 @@ def test_a_record_that_cannot_be_written_is_found_before_anything_runs(tmp_path:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])
-def test_the_precision_is_what_the_layers_compute_in(tmp_path: Path, precision: str, dtype: str) -> None:
+def test_the_precision_is_what_the_layers_compute_in(
+    tmp_path: Path, precision: str, dtype: str
+) -> None:
     record, _ = run(tmp_path, precision=precision)
     (product,) = (op for op in record.ops if op.op == "aten.addmm")
     assert product.dtypes[-1] == dtype

@@ -1,4 +1,5 @@
-"""The lines that fused kernels come from, in the trace that perfctl writes: by torch's own code, on a made-up trace."""
+"""The lines that fused kernels come from, in the trace that perfctl writes: by torch's own code, on
+a made-up trace."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 profiler = pytest.importorskip("torch._inductor.profiler")
 if not hasattr(profiler, "_add_inductor_provenance"):
-    pytest.skip("this torch adds no lines of origins to traces (2.14 does)", allow_module_level=True)
+    pytest.skip(
+        "this torch adds no lines of origins to traces (2.14 does)", allow_module_level=True
+    )
 
 from perfctl.parsers.kineto import trace as kineto_trace  # noqa: E402
 from perfctl.workloads.run.clock import _add_origins  # noqa: E402
@@ -26,7 +29,12 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     known = {str((REGION, False)): {f"{NAME}:1": {"stack_traces": list(STACKS[:3])}}}
     monkeypatch.setattr("torch._inductor.debug._kernel_information_jsons", known)
     path = tmp_path / "trace.json"
-    events = [operation(REGION, 0, 40, 1), operation(NAME, 10, 5, 2), launch(11, 5), kernel(NAME, 50, 12, 2, 5)]
+    events = [
+        operation(REGION, 0, 40, 1),
+        operation(NAME, 10, 5, 2),
+        launch(11, 5),
+        kernel(NAME, 50, 12, 2, 5),
+    ]
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     return path
 
@@ -38,18 +46,24 @@ def test_a_trace_has_the_modules_of_fused_kernels_where_the_user_asked_for_lines
     _add_origins(trace)
     found = kineto_trace.parse(trace)
     assert {part.layer: part.share for part in found.kernel_parts} == {
-        "block.norm": 1 / 3, "block": 1 / 3, "block.act": 1 / 3,
-    }  # fmt: skip
+        "block.norm": 1 / 3,
+        "block": 1 / 3,
+        "block.act": 1 / 3,
+    }
 
 
-def test_without_being_asked_the_trace_stays_as_it_is(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_being_asked_the_trace_stays_as_it_is(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TORCH_COMPILE_DEBUG_EXTEND", raising=False)
     before = trace.read_bytes()
     _add_origins(trace)
     assert trace.read_bytes() == before
 
 
-def test_an_error_of_torch_s_leaves_the_trace_as_it_is(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_torch_s_leaves_the_trace_as_it_is(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_EXTEND", "1")
     trace.write_text("{")
     _add_origins(trace)

@@ -20,10 +20,17 @@ def test_json_names_the_device_and_has_positive_rates(capsys: pytest.CaptureFixt
     assert peaks.main(["--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["flops"]) == {"fp32", "fp64"} and min(found["flops"].values()) > 0
-    assert found["bandwidth_bps"] > 0 and found["kind"] == "cpu" and found["device"] and found["threads"] >= 1
+    assert (
+        found["bandwidth_bps"] > 0
+        and found["kind"] == "cpu"
+        and found["device"]
+        and found["threads"] >= 1
+    )
 
 
-def test_the_rate_is_two_flops_a_multiply_add_and_twelve_bytes_an_element(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_two_flops_a_multiply_add_and_twelve_bytes_an_element(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(peaks, "_seconds", lambda device, call: 0.5)
     found = peaks.measure("cpu")
     assert found["flops"]["fp32"] == 2 * 64**3 / 0.5
@@ -45,7 +52,9 @@ def test_the_best_of_the_medians_counts(monkeypatch: pytest.MonkeyPatch) -> None
 
     started = [False]
     monkeypatch.setattr(peaks.time, "perf_counter", perf_counter)
-    assert peaks._seconds("cpu", call) == 4, "medians are 5 and 4; the call before them is not timed"
+    assert peaks._seconds("cpu", call) == 4, (
+        "medians are 5 and 4; the call before them is not timed"
+    )
 
 
 def test_without_a_gpu_cuda_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

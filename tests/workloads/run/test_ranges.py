@@ -16,7 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 def test_under_torch_profiler_backward_operations_lie_in_their_layers_range() -> None:
     model = make_model()
     ranges = make_backend("record_function")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler, Annotator(ranges, model):
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler,
+        Annotator(ranges, model),
+    ):
         model(torch.zeros(2, 1, 28, 28)).sum().backward()
     events = list(profiler.events())
     above = []

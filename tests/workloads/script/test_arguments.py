@@ -24,18 +24,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["train.py", "-m", "x"], "script", "train.py", ("-m", "x"), ()),
         (["python", "train.py"], "script", "train.py", (), ()),
-        (["/venv/bin/python3.11", "-u", "-X", "dev", "-Werror", "train.py", "--", "-u"], "script", "train.py", ("--", "-u"),
-         ("-u", "-X", "dev", "-Werror")),
+        (
+            ["/venv/bin/python3.11", "-u", "-X", "dev", "-Werror", "train.py", "--", "-u"],
+            "script",
+            "train.py",
+            ("--", "-u"),
+            ("-u", "-X", "dev", "-Werror"),
+        ),
         (["python", "-m", "pkg.train", "a"], "module", "pkg.train", ("a",), ()),
         (["-mpkg"], "module", "pkg", (), ()),
-        (["torchrun", "--nproc-per-node", "2", "train.py"], "torchrun", "", ("--nproc-per-node", "2", "train.py"), ()),
+        (
+            ["torchrun", "--nproc-per-node", "2", "train.py"],
+            "torchrun",
+            "",
+            ("--nproc-per-node", "2", "train.py"),
+            (),
+        ),
         (["python", "-m", "torch.distributed.run", "train.py"], "torchrun", "", ("train.py",), ()),
         (["/x/accelerate", "launch", "train.py"], "accelerate", "", ("train.py",), ()),
     ],
-)  # fmt: skip
+)
 def test_a_command_is_read_as_python_would_read_it(words, kind, target, arguments, flags):
     command = read_command(words)
-    assert (command.kind, command.target, command.arguments, command.flags) == (kind, target, arguments, flags)
+    assert (command.kind, command.target, command.arguments, command.flags) == (
+        kind,
+        target,
+        arguments,
+        flags,
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,16 +92,21 @@ def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
     ("words", "template"),
     [
         ("--batch-size 16 --epochs 16", "--batch-size {batch} --epochs 16"),
-        ("--batch_size=16 --width=16", "--batch_size={batch} --width=16"), ("-b 16 16", "-b {batch} 16"),
-        ("16 --lr 0.16", "{batch} --lr 0.16"), ("--epochs 3", "--epochs 3"), ("", None),
+        ("--batch_size=16 --width=16", "--batch_size={batch} --width=16"),
+        ("-b 16 16", "-b {batch} 16"),
+        ("16 --lr 0.16", "{batch} --lr 0.16"),
+        ("--epochs 3", "--epochs 3"),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_the_variant_has_the_batch_size_put_back(words, template):
     assert parse(["--batch", "16", "--", "train.py", *words.split()]).template() == template
 
 
 def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
-    options = parse(["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"])
+    options = parse(
+        ["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"]
+    )
     assert options.for_rank(0) == options
     second = options.for_rank(1)
     assert (second.trace, second.record) == (Path("out/t.rank1.json.gz"), Path("r.rank1.json"))
@@ -95,13 +116,24 @@ def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
     options = parse([*own, "--", "train.py", "{rank}"])
     inner = (
-        sys.executable, "-m", "perfctl.workloads", "--record", "r.json", "--steps", "2", "--", "train.py", "{rank}",
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "perfctl.workloads",
+        "--record",
+        "r.json",
+        "--steps",
+        "2",
+        "--",
+        "train.py",
+        "{rank}",
+    )
     assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
     assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
 
 
-def steps_of(events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0) -> list[int]:
+def steps_of(
+    events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0
+) -> list[int]:
     """After which events a step ended. D, G: optimizers; m, n: models; b: a backward pass."""
     marker = StepMarker(kind, named, lambda: optimizers)
     ended = []
@@ -123,7 +155,8 @@ def steps_of(events: str, kind: str = "auto", named: str | None = None, optimize
         ("mmDmD", 1, [2, 4]),
         ("DGDG", 2, [1, 3]),  # the one that steps last in a round
         ("DDDDDGDDDDDG", 2, [5, 11]),
-        ("D" * (PATIENCE + 3), 2, [PATIENCE, PATIENCE + 1, PATIENCE + 2]),  # the other one never steps
+        # the other one never steps
+        ("D" * (PATIENCE + 3), 2, [PATIENCE, PATIENCE + 1, PATIENCE + 2]),
         ("mmm", 0, [1, 2]),  # the last model of a round
         ("mnmnmn", 0, [3, 5]),
         ("mbmbmmb", 0, [1, 3, 6]),  # trains without an optimizer

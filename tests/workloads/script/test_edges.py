@@ -1,4 +1,5 @@
-"""Scripts that raise, stop early, never step, train in other ways: each leaves a record that says so, and is not disturbed."""
+"""Scripts that raise, stop early, never step, train in other ways: each leaves a record that says
+so, and is not disturbed."""
 
 from __future__ import annotations
 
@@ -51,30 +52,56 @@ SCRIPT_OF = {
     "catches": "class Broken(nn.Module):\n    def forward(self, x): raise ValueError('broken')\n"
     f"o = {SGD}\nfor n in range(8):\n    try: nn.Sequential(nn.Identity(), Broken())(batches[0])\n"
     "    except ValueError: pass\n    train(1, o)",
-    "half": "with torch.autocast('cpu', dtype=torch.bfloat16):\n    with torch.no_grad():\n        for x in batches: y = model(x)",
-    "mixed": "model[2].double()\nwith torch.no_grad():\n    for x in batches: y = model[2](model[1](model[0](x)).double())",
-    "closure": f"o = {SGD}\ndef f():\n    o.zero_grad(); l = model(batches[0]).mean(); l.backward(); return l\n"
-    "for _ in range(8): print(o.step(f).item())",
-    "updates by hand": "for x in batches:\n    model(x).square().mean().backward()\n    with torch.no_grad():\n"
-    "        for p in model.parameters():\n            p -= 0.1 * p.grad\n            p.grad = None\nprint(p.sum().item())",
-    "profiles itself": f"o = {SGD}; train(3, o)\n"
-    "with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p: train(3, o)\n"
-    "print(len(p.key_averages()) > 5)",
-    "was profiling": f"o = {SGD}; seen = []\nplan = torch.profiler.schedule(wait=1, warmup=1, active=4)\n"
-    "with torch.profiler.profile(schedule=plan, on_trace_ready=lambda p: seen.append(p)) as p:\n"
-    "    for _ in range(6): train(1, o); p.step()\nprint(len(seen))",
-    "compiles": "frames = []\ndef backend(graph, inputs):\n    frames.append(graph)\n    return graph.forward\n"
-    "@torch.compile(backend=backend)\ndef loss_of(x): return second(model(x)).square().mean()\n"
-    "second = nn.Linear(2, 2); second.compile(backend=backend)\n"
-    f"o = {SGD}\nfor x in batches:\n    o.zero_grad(); loss_of(x).backward(); o.step()\n"
-    "    y = second(torch.zeros(3, 2))\nprint(len(frames), y.sum().item())",
-    "nothing left": f"train(8, {SGD})\n"
-    "from torch.nn.modules import module as m\nfrom torch.optim import optimizer as o\n"
-    "assert not m._has_any_global_hook() and not o._global_optimizer_post_hooks and not o._global_optimizer_pre_hooks\n"
-    "assert not hasattr(torch.autograd.backward, '__wrapped__') and not hasattr(torch.compile, '__wrapped__')\n"
-    "assert not hasattr(nn.Module.zero_grad, '__wrapped__')\n"
-    "assert not hasattr(o.Optimizer.__init__, '__wrapped__') and 'to' not in vars(torch.Tensor)\n"
-    "assert 'script_import' not in repr(sys.meta_path)",
+    "half": (
+        "with torch.autocast('cpu', dtype=torch.bfloat16):\n    with torch.no_grad():\n"
+        "        for x in batches: y = model(x)"
+    ),
+    "mixed": (
+        "model[2].double()\nwith torch.no_grad():\n    for x in batches: y = "
+        "model[2](model[1](model[0](x)).double())"
+    ),
+    "closure": (
+        f"o = {SGD}\ndef f():\n    o.zero_grad(); l = model(batches[0]).mean(); l.backward(); "
+        "return l\n"
+        "for _ in range(8): print(o.step(f).item())"
+    ),
+    "updates by hand": (
+        "for x in batches:\n    model(x).square().mean().backward()\n    with torch.no_grad():\n"
+        "        for p in model.parameters():\n            p -= 0.1 * p.grad\n"
+        "            p.grad = None\nprint(p.sum().item())"
+    ),
+    "profiles itself": (
+        f"o = {SGD}; train(3, o)\n"
+        "with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p: "
+        "train(3, o)\n"
+        "print(len(p.key_averages()) > 5)"
+    ),
+    "was profiling": (
+        f"o = {SGD}; seen = []\nplan = torch.profiler.schedule(wait=1, warmup=1, active=4)\n"
+        "with torch.profiler.profile(schedule=plan, on_trace_ready=lambda p: seen.append(p)) as "
+        "p:\n"
+        "    for _ in range(6): train(1, o); p.step()\nprint(len(seen))"
+    ),
+    "compiles": (
+        "frames = []\ndef backend(graph, inputs):\n    frames.append(graph)\n"
+        "    return graph.forward\n"
+        "@torch.compile(backend=backend)\ndef loss_of(x): return second(model(x)).square().mean()\n"
+        "second = nn.Linear(2, 2); second.compile(backend=backend)\n"
+        f"o = {SGD}\nfor x in batches:\n    o.zero_grad(); loss_of(x).backward(); o.step()\n"
+        "    y = second(torch.zeros(3, 2))\nprint(len(frames), y.sum().item())"
+    ),
+    "nothing left": (
+        f"train(8, {SGD})\n"
+        "from torch.nn.modules import module as m\nfrom torch.optim import optimizer as o\n"
+        "assert not m._has_any_global_hook() and not o._global_optimizer_post_hooks and not "
+        "o._global_optimizer_pre_hooks\n"
+        "assert not hasattr(torch.autograd.backward, '__wrapped__') and not hasattr(torch.compile, "
+        "'__wrapped__')\n"
+        "assert not hasattr(nn.Module.zero_grad, '__wrapped__')\n"
+        "assert not hasattr(o.Optimizer.__init__, '__wrapped__') and 'to' not in "
+        "vars(torch.Tensor)\n"
+        "assert 'script_import' not in repr(sys.meta_path)"
+    ),
 }
 OPTIONS = {
     "backward marks": ("--step-marker", "backward"),
@@ -126,7 +153,11 @@ def steps(run: Ended) -> list[int]:
 
 
 def gaps(run: Ended) -> dict[str, str]:
-    return {gap["quantity"]: gap["reason"] for gap in run.record["gaps"] if not gap["quantity"].startswith("memory")}
+    return {
+        gap["quantity"]: gap["reason"]
+        for gap in run.record["gaps"]
+        if not gap["quantity"].startswith("memory")
+    }
 
 
 @pytest.mark.parametrize("name", SCRIPT_OF)
@@ -141,28 +172,50 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
         ("raises", "partial", [0, 1], "raises.py raised RuntimeError: "),
         ("raises in the window", "partial", [0], "raises in the window.py raised RuntimeError: "),
         ("few steps", "ok", [0], None),
-        ("too few", "failed", [], "too few.py ended after 1 steps (each ends with the optimizer's step;"),
-        ("never steps", "failed", [], "never steps.py: no optimizer stepped and no module was called. If it trains in"),
+        (
+            "too few",
+            "failed",
+            [],
+            "too few.py ended after 1 steps (each ends with the optimizer's step;",
+        ),
+        (
+            "never steps",
+            "failed",
+            [],
+            "never steps.py: no optimizer stepped and no module was called. If it trains in",
+        ),
         ("exits in the window", "partial", [0], "exits in the window.py ended with exit code 4"),
         ("infers", "ok", [0, 1], None),
         ("functional", "ok", [0, 1], None),
         ("updates by hand", "ok", [0, 1], None),
         ("profiles itself", "ok", [0], None),
-        ("was profiling", "failed", [], "was profiling.py: the script runs torch.profiler itself, and two cannot"),
+        (
+            "was profiling",
+            "failed",
+            [],
+            "was profiling.py: the script runs torch.profiler itself, and two cannot",
+        ),
         ("compiles", "ok", [0, 1], None),
         ("backward marks", "ok", [0, 1], None),
         ("no warm-up", "ok", [0, 1], None),
-        ("another optimizer", "failed", [], "another optimizer.py: 8 optimizer steps and 8 calls of models, but "
-         "--step-marker optimizer:Adam found no end of a step. Use another marker, or omit it"),
+        (
+            "another optimizer",
+            "failed",
+            [],
+            "another optimizer.py: 8 optimizer steps and 8 calls of models, but "
+            "--step-marker optimizer:Adam found no end of a step. Use another marker, or omit it",
+        ),
         ("catches", "ok", [0, 1], None),
         ("closure", "ok", [0, 1], None),
         ("nothing left", "ok", [0, 1], None),
     ],
-)  # fmt: skip
+)
 def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
     run = ended[name]
     assert (run.record["status"], steps(run)) == (status, numbers)
-    assert run.record["reason"] is None if reason is None else run.record["reason"].startswith(reason)
+    assert (
+        run.record["reason"] is None if reason is None else run.record["reason"].startswith(reason)
+    )
     assert (run.record["duration_ns"] is None) == (not numbers)
 
 
@@ -199,6 +252,8 @@ def test_compiled_functions_and_modules_are_regions_that_a_note_names(ended):
 
 def test_shapes_are_of_one_whole_step(ended):
     for name in ("trains", "infers", "no warm-up"):
-        forward = [op for op in ended[name].record["ops"] if op["direction"] == "forward" and op["layer"]]
+        forward = [
+            op for op in ended[name].record["ops"] if op["direction"] == "forward" and op["layer"]
+        ]
         assert [op["layer"] for op in forward] == ["model.0", "model.1", "model.2"]
         assert {op["calls"] for op in forward} == {1}

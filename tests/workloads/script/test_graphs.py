@@ -1,4 +1,5 @@
-"""Ranges of layers while a CUDA graph is captured, before the measured steps. The graph is a stand-in: no GPU is needed."""
+"""Ranges of layers while a CUDA graph is captured, before the measured steps. The graph is a
+stand-in: no GPU is needed."""
 
 from __future__ import annotations
 
@@ -43,12 +44,16 @@ class Kept(Backend):
 
 
 class Watched:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, window: str = "cuda", annotate: str = "nvtx") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, window: str = "cuda", annotate: str = "nvtx"
+    ) -> None:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
         self.started: list[int] = []
         monkeypatch.setattr(torch.cuda.profiler, "start", lambda: self.started.append(1))
         self.ranges, self.is_open = Kept(), False
-        options = ScriptOptions(Command("script", "train.py", ()), (), window=window, annotate=annotate)
+        options = ScriptOptions(
+            Command("script", "train.py", ()), (), window=window, annotate=annotate
+        )
         self.captures = GraphCaptures(options, self.ranges, Names(), lambda: self.is_open)
         self.captures.start()
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
@@ -88,12 +93,16 @@ def test_gradients_that_are_captured_have_ranges_too(monkeypatch: pytest.MonkeyP
     watched.graph.capture_begin()
     watched.model(torch.ones(2, 4)).sum().backward()
     watched.graph.capture_end()
-    assert any(name.partition(":")[2] in ("backward", "grad_weight") for name in watched.ranges.said)
+    assert any(
+        name.partition(":")[2] in ("backward", "grad_weight") for name in watched.ranges.said
+    )
     assert watched.ranges.said.count("/") * 2 == len(watched.ranges.said)
 
 
 @pytest.mark.parametrize(("window", "session"), [("none", "7"), ("torch", "7"), ("cuda", None)])
-def test_only_nsys_is_told_to_record_early(monkeypatch: pytest.MonkeyPatch, window: str, session: str | None) -> None:
+def test_only_nsys_is_told_to_record_early(
+    monkeypatch: pytest.MonkeyPatch, window: str, session: str | None
+) -> None:
     """ncu has the same window: it would replay every kernel of the warm-up."""
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
     if session is not None:
@@ -113,7 +122,9 @@ def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch: pytest.MonkeyP
     assert watched.ranges.said == []
 
 
-def test_a_capture_in_the_window_has_the_window_s_own_ranges(monkeypatch: pytest.MonkeyPatch, under_nsys: None) -> None:
+def test_a_capture_in_the_window_has_the_window_s_own_ranges(
+    monkeypatch: pytest.MonkeyPatch, under_nsys: None
+) -> None:
     watched = Watched(monkeypatch)
     watched.is_open = True
     watched.graph.capture_begin()
@@ -133,7 +144,8 @@ def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event that is recorded during the capture is a node of the graph: its time cannot be asked for."""
+    """An event that is recorded during the capture is a node of the graph: its time cannot be
+    asked for."""
     ranges = Kept()
     watched = phases.Phases(ranges, Clock())
     watched.begin("forward")

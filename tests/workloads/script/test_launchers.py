@@ -1,4 +1,5 @@
-"""A script that starts further processes: loader workers are left alone, the ranks of a launcher each leave a record."""
+"""A script that starts further processes: loader workers are left alone, the ranks of a launcher
+each leave a record."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def alone(tmp_path_factory, forks):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, forks, alone, method):
     def run(*argv):  # a worker that is spawned starts as its parent did
-        return forks.run(tmp_path, *argv) if method == "fork" else start(tmp_path, sys.executable, *argv)
+        return (
+            forks.run(tmp_path, *argv)
+            if method == "fork"
+            else start(tmp_path, sys.executable, *argv)
+        )
 
     done = run(*perfctl("4"), "--record", "r.json", "--", *WORDS, method)
     assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
@@ -58,7 +63,8 @@ dist.destroy_process_group()
 
 
 def trained(ranks: int, batch: int) -> float:
-    """What DDP prints, worked out in one process: rank 0's model, the mean of all ranks' gradients."""
+    """What DDP prints, worked out in one process: rank 0's model, the mean of all
+    ranks' gradients."""
     models, data = [], []
     for rank in range(ranks):
         torch.manual_seed(rank)
@@ -90,7 +96,11 @@ exec "$@"
         (TORCHRUN, ("--under-rank", "0"), ["rank 0: report"]),
         (ACCELERATE, ("--under-rank", "0"), ["rank 0: report"]),
     ],
-    ids=["torchrun, every rank under the profiler", "torchrun, one of them", "accelerate, one of them"],
+    ids=[
+        "torchrun, every rank under the profiler",
+        "torchrun, one of them",
+        "accelerate, one of them",
+    ],
 )
 def test_a_launcher_starts_every_rank_under_perfctl_and_those_asked_for_under_the_profiler(
     tmp_path, launch, only, started
@@ -102,7 +112,9 @@ def test_a_launcher_starts_every_rank_under_perfctl_and_those_asked_for_under_th
     program.chmod(0o755)
     under = ("--under", json.dumps([str(program), "report{rank}"]), *only)
     trace = ("--window", "torch", "--trace", "t.json")
-    done = start(tmp_path, sys.executable, *perfctl("8"), *under, *trace, "--record", "r.json", "--", *launch)
+    done = start(
+        tmp_path, sys.executable, *perfctl("8"), *under, *trace, "--record", "r.json", "--", *launch
+    )
     assert done.returncode == 0, done.stderr
     assert sorted((tmp_path / "started.log").read_text().splitlines()) == started
     assert float(done.stdout) == pytest.approx(trained(ranks=2, batch=8), rel=1e-5)

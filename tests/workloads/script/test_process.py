@@ -1,4 +1,5 @@
-"""A script under perfctl is the process it would be by itself. These scripts import no torch, so they are fast."""
+"""A script under perfctl is the process it would be by itself. These scripts import no torch, so
+they are fast."""
 
 from __future__ import annotations
 
@@ -21,23 +22,36 @@ atexit.register(print, "bye")
 ENDS = {
     "code": "import sys; sys.exit(3)",
     "words": "import sys; sys.exit('some words')",
-    "error": "def f():\n    raise ValueError('no\\nmore')\ntry:\n    1/0\nexcept ZeroDivisionError:\n    f()",
+    "error": (
+        "def f():\n    raise ValueError('no\\nmore')\ntry:\n    1/0\nexcept ZeroDivisionError:\n"
+        "    f()"
+    ),
     "syntax": "x = (1\ny z",
     "interrupt": "raise KeyboardInterrupt",
     "at once": "import os; os._exit(7)",
-    "hook": "import sys\nsys.excepthook = lambda *a: print('mine', a[1], a[2].tb_lineno)\nraise OSError('gone')",
+    "hook": (
+        "import sys\nsys.excepthook = lambda *a: print('mine', a[1], a[2].tb_lineno)\n"
+        "raise OSError('gone')"
+    ),
     "unicode": "print('\\u00e9', flush=True); raise RuntimeError('\\udcff')",
 }
 
 
 def both(folder: Path, *words: str) -> tuple[object, object, dict]:
-    """(by itself, under perfctl, the record): exit code, stdout, stderr without perfctl's own lines."""
+    """(by itself, under perfctl, the record): exit code, stdout, stderr without perfctl's
+    own lines."""
     record = folder / "record.json"
     alone = start(folder, sys.executable, *words, text=False)
     under = start(folder, *PERFCTL, "--record", str(record), "--", "python", *words, text=False)
-    said = b"".join(line for line in under.stderr.splitlines(True) if not line.startswith(b"perfctl: "))
+    said = b"".join(
+        line for line in under.stderr.splitlines(True) if not line.startswith(b"perfctl: ")
+    )
     found = json.loads(record.read_text())
-    return (alone.returncode, alone.stdout, alone.stderr), (under.returncode, under.stdout, said), found
+    return (
+        (alone.returncode, alone.stdout, alone.stderr),
+        (under.returncode, under.stdout, said),
+        found,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +116,9 @@ def test_no_torch_is_said_and_stays_in_the_record(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_leaves_the_record_alone(tmp_path: Path) -> None:
-    (tmp_path / "forks.py").write_text("import os, sys\nif os.fork() == 0: sys.exit(5)\nos.wait()\nsys.exit(4)")
+    (tmp_path / "forks.py").write_text(
+        "import os, sys\nif os.fork() == 0: sys.exit(5)\nos.wait()\nsys.exit(4)"
+    )
     alone, under, record = both(tmp_path, "forks.py")
     assert under == alone
     assert record["reason"] == "forks.py ended with exit code 4"

@@ -1,4 +1,5 @@
-"""Scripts as people write them, run under perfctl as they are: nothing changes for them, and all layers are found."""
+"""Scripts as people write them, run under perfctl as they are: nothing changes for them, and all
+layers are found."""
 
 from __future__ import annotations
 
@@ -35,7 +36,17 @@ MODELS = {
 """Script -> what the script calls its models, by the key under which it saves them."""
 STEPS, WARMUP, BATCH = 3, 2, 4
 OWN = ("-m", "perfctl.workloads", *f"--batch {BATCH} --steps {STEPS} --warmup {WARMUP}".split())
-TRACE = ["--annotate", "record_function", "--window", "torch", "--trace", "trace.json", "--record", "record.json", "--"]
+TRACE = [
+    "--annotate",
+    "record_function",
+    "--window",
+    "torch",
+    "--trace",
+    "trace.json",
+    "--record",
+    "record.json",
+    "--",
+]
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -43,11 +54,20 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Started as a sweep starts it: no agent stays behind, and nsys that could not start has another try."""
+    """Started as a sweep starts it: no agent stays behind, and nsys that could not start has
+    another try."""
     nsys = (
-        "nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--capture-range=nvtx",
-        f"--nvtx-capture={WINDOW}", "--capture-range-end=stop", "--wait=primary", "--output=report",
-    )  # fmt: skip
+        "nsys",
+        "profile",
+        "--trace=nvtx,osrt",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--capture-range=nvtx",
+        f"--nvtx-capture={WINDOW}",
+        "--capture-range-end=stop",
+        "--wait=primary",
+        "--output=report",
+    )
     argv = (*nsys, sys.executable, *OWN, "--annotate", "nvtx", "--", *words(name))
     for _ in range(3):
         outcome = run(folder, *argv, environment={"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"})
@@ -56,15 +76,24 @@ def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
             break
         clear()
     assert outcome.exit_code is not None
-    start(folder, "nsys", "export", "--type=sqlite", "--quiet=true", "--output=report.sqlite", "report.nsys-rep")
+    start(
+        folder,
+        "nsys",
+        "export",
+        "--type=sqlite",
+        "--quiet=true",
+        "--output=report.sqlite",
+        "report.nsys-rep",
+    )
     return subprocess.CompletedProcess(argv, outcome.exit_code, outcome.stdout.read_text(), said)
 
 
 class Runs:
-    """Runs a script when a test first asks for it: alone, under perfctl with torch.profiler, or under nsys.
+    """Runs a script when a test first asks for it: alone, under perfctl with torch.profiler, or
+    under nsys.
 
-    "mnist" under perfctl and everything under nsys are started as a user would; the others are forked from a process
-    that has torch.
+    "mnist" under perfctl and everything under nsys are started as a user would; the others are
+    forked from a process that has torch.
     """
 
     def __init__(self, base: Path, forks: Forks) -> None:
@@ -99,7 +128,11 @@ def weights(folder: Path) -> dict[str, Any]:
     name = folder.name.rpartition("-")[0]
     saved = torch.load(folder / "model.pt", weights_only=True)
     parts = {"": saved} if "" in MODELS[name] else saved
-    return {MODELS[name][key] + path: tensor for key, part in parts.items() for path, tensor in part.items()}
+    return {
+        MODELS[name][key] + path: tensor
+        for key, part in parts.items()
+        for path, tensor in part.items()
+    }
 
 
 def layers(folder: Path) -> set[str]:
@@ -113,11 +146,13 @@ def layers(folder: Path) -> set[str]:
 
 
 UNDER_NSYS = ("mnist", "gan")
-"""Ranges of shared layers, of a bidirectional LSTM and of a transformer are shown, faster, in test_annotate_autograd."""
+"""Ranges of shared layers, of a bidirectional LSTM and of a transformer are shown, faster, in
+test_annotate_autograd."""
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [*((name, "torch") for name in MODELS), *((name, "nsys") for name in UNDER_NSYS)]
+    ("name", "how"),
+    [*((name, "torch") for name in MODELS), *((name, "nsys") for name in UNDER_NSYS)],
 )
 def test_results_are_the_same_to_the_bit(runs, name, how):
     alone, folder = runs(name, "alone")
@@ -142,13 +177,21 @@ def test_the_record_says_what_ran(runs, name):
     assert (record["status"], record["mode"], record["precision"]) == ("ok", "train", "fp32")
     assert (record["workload"], record["batch_size"]) == (f"{name}.py", BATCH)
     assert record["variant"] == "--batch-size {batch} --save model.pt"
-    assert [row["number"] for row in record["steps"] if row["phase"] == "step"] == list(range(STEPS))
+    assert [row["number"] for row in record["steps"] if row["phase"] == "step"] == list(
+        range(STEPS)
+    )
     seen = {row["phase"] for row in record["steps"]}
-    assert seen == {"step", "forward", "backward", "optimizer", "zero_grad"} | ({"data"} if name == "mnist" else set())
+    assert seen == {"step", "forward", "backward", "optimizer", "zero_grad"} | (
+        {"data"} if name == "mnist" else set()
+    )
     directions = {op["direction"] for op in record["ops"]}
     assert directions == {"forward", "backward", "optimizer"}
     assert layers(folder) <= set(record["parameters"]) | {"model"}
-    own = {t.data_ptr(): t.numel() for p, t in weights(folder).items() if t.is_floating_point() and "running" not in p}
+    own = {
+        t.data_ptr(): t.numel()
+        for p, t in weights(folder).items()
+        if t.is_floating_point() and "running" not in p
+    }
     assert sum(record["parameters"].values()) == sum(own.values())
     assert not [gap for gap in record["gaps"] if not gap["quantity"].startswith("memory:")]
 
@@ -163,7 +206,11 @@ def test_nsys_sees_forward_and_backward_of_every_layer(runs, name):
     assert all(end is not None for _, end in rows)
     names = [read_range_name(text) for text, _ in rows]
     forward = {found.layer for found in names if found.direction == "forward"}
-    backward = {found.layer for found in names if found.direction in ("backward", "grad_input", "grad_weight")}
+    backward = {
+        found.layer
+        for found in names
+        if found.direction in ("backward", "grad_input", "grad_weight")
+    }
     assert layers(folder) <= forward & backward
     assert [found.step for found in names if found.step is not None] == list(range(STEPS))
     assert [text for text, _ in rows].count(WINDOW) == 1

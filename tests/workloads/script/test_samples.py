@@ -16,7 +16,9 @@ def stated(samples: Samples, asked: int | None) -> tuple[dict[str, float | None]
     return {one.name: one.value for one in record.summaries}, [gap.quantity for gap in record.gaps]
 
 
-def train(samples: Samples, given: list[list], passes: int, steps: int = 3, optimizers: int = 1) -> None:
+def train(
+    samples: Samples, given: list[list], passes: int, steps: int = 3, optimizers: int = 1
+) -> None:
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:
@@ -27,7 +29,9 @@ def train(samples: Samples, given: list[list], passes: int, steps: int = 3, opti
 
 
 @pytest.mark.parametrize("asked", [8, 3 * 8, None])
-def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(asked: int | None) -> None:
+def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(
+    asked: int | None,
+) -> None:
     samples = Samples()
     train(samples, [[torch.ones(8, 4) for _ in range(3)] for _ in range(3)], passes=3)
     assert stated(samples, asked) == ({"samples_per_step": 24.0, "batches_per_step": 3.0}, [])
@@ -36,13 +40,22 @@ def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means
 def test_a_batch_size_that_fits_neither_makes_the_samples_unknown() -> None:
     samples = Samples()
     train(samples, [[torch.ones(8, 4) for _ in range(2)] for _ in range(3)], passes=2)
-    assert stated(samples, 5) == ({"samples_per_step": None, "batches_per_step": 2.0}, ["samples_per_step"])
+    assert stated(samples, 5) == (
+        {"samples_per_step": None, "batches_per_step": 2.0},
+        ["samples_per_step"],
+    )
 
 
 def test_one_batch_a_step_states_nothing() -> None:
-    for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):  # pairs, two losses, a GAN
+    # pairs, two losses, a GAN
+    for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
         samples = Samples()
-        train(samples, [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)], passes, optimizers=optimizers)
+        train(
+            samples,
+            [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)],
+            passes,
+            optimizers=optimizers,
+        )
         assert stated(samples, 8) == ({}, [])
 
 
@@ -60,4 +73,7 @@ def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the
 def test_a_shorter_last_batch_lowers_the_mean() -> None:
     samples = Samples()
     train(samples, [[torch.ones(8, 4), torch.ones(size, 4)] for size in (8, 8, 2)], passes=2)
-    assert stated(samples, None)[0] == {"samples_per_step": (16 + 16 + 10) / 3, "batches_per_step": 2.0}
+    assert stated(samples, None)[0] == {
+        "samples_per_step": (16 + 16 + 10) / 3,
+        "batches_per_step": 2.0,
+    }

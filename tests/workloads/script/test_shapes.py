@@ -1,4 +1,5 @@
-"""Whose layers are recorded when a script's steps differ: those of the measured steps, and what is said of the others."""
+"""Whose layers are recorded when a script's steps differ: those of the measured steps, and what is
+said of the others."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ SIZES = {
     "each one once": ("plain", 1, 2, 3, 4, 5),
     "given by name": ("by name", 3, 6, 6, 6, 3, 6, 6, 6),
 }
-"""Case -> how the model is called, and the batch sizes of its steps: two of warm-up, three measured, the rest."""
+"""Case -> how the model is called, and the batch sizes of its steps: two of warm-up, three
+measured, the rest."""
 
 
 @pytest.mark.parametrize(
@@ -46,17 +48,34 @@ SIZES = {
     [
         ("the last batch is smaller", {6}, "0-1", ["measured steps 0-1 with inputs 6x4", "2: 3x4"]),
         ("first seen inside, and again", {6}, "0-2", []),
-        ("first seen inside, and never again", {6}, "0, 2",
-         ["measured steps 0, 2 with inputs 6x4", "first occurred in the measured steps", "1: 5x4"]),
+        (
+            "first seen inside, and never again",
+            {6},
+            "0, 2",
+            [
+                "measured steps 0, 2 with inputs 6x4",
+                "first occurred in the measured steps",
+                "1: 5x4",
+            ],
+        ),
         ("each one once", {1, 2}, "none", ["which no measured step had", "0: 3x4; 1: 4x4; 2: 5x4"]),
         ("given by name", {6}, "0-1", ["2: 3x4"]),
     ],
-)  # fmt: skip
+)
 def test_the_layers_are_those_of_most_measured_steps_and_the_others_are_named(
     tmp_path, forks: Forks, case: str, recorded: set[int], steps: str, reasons: list[str]
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    options = ("--steps", str(STEPS), "--warmup", str(WARMUP), "--annotate", "record_function", "--record", "r.json")
+    options = (
+        "--steps",
+        str(STEPS),
+        "--warmup",
+        str(WARMUP),
+        "--annotate",
+        "record_function",
+        "--record",
+        "r.json",
+    )
     done = forks.run(tmp_path, *PERFCTL, *options, "--", "script.py", *map(str, SIZES[case]))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "r.json").read_text())

@@ -1,4 +1,5 @@
-"""Scripts that call models in several threads, or leave in a hurry: measured, and never disturbed."""
+"""Scripts that call models in several threads, or leave in a hurry: measured, and
+never disturbed."""
 
 from __future__ import annotations
 
@@ -35,23 +36,36 @@ SCRIPT_OF = {
     "warmed up in a thread": "aside(call, 1); train(8)",
     "warmed up in a pool": "pool = ThreadPoolExecutor(1); list(pool.map(call, range(4)))\n"
     "print(sum(call(n) for n in range(16)))",
-    "forward in a thread": "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor _ in range(16):\n"
-    "    out = []; sgd.zero_grad(); aside(lambda: out.append(model(x)))\n"
-    "    out[0].mean().backward(); sgd.step()\nprint(out[0].sum().item())",
+    "forward in a thread": (
+        "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor _ in range(16):\n"
+        "    out = []; sgd.zero_grad(); aside(lambda: out.append(model(x)))\n"
+        "    out[0].mean().backward(); sgd.step()\nprint(out[0].sum().item())"
+    ),
     "trained in a thread": "aside(train, 8)",
-    "a thread for each call": "out = []\nfor n in range(10): aside(lambda: out.append(call(n)))\nprint(sum(out))",
+    "a thread for each call": (
+        "out = []\nfor n in range(10): aside(lambda: out.append(call(n)))\nprint(sum(out))"
+    ),
     "a pool": "turn = threading.Barrier(2)\ndef both(n):\n    turn.wait(); return call(n)\n"
     "with ThreadPoolExecutor(2) as pool: print(round(sum(pool.map(both, range(24))), 3))",
-    "replicas": "class Parallel(nn.Module):\n    def __init__(self):\n        super().__init__(); self.module = model\n"
-    "    def forward(self, x):\n        out = [None, None]\n        def part(n, piece): out[n] = self.module(piece)\n"
-    "        both = [threading.Thread(target=part, args=pair) for pair in enumerate(x.chunk(2))]\n"
-    "        [one.start() for one in both]; [one.join() for one in both]\n        return torch.cat(out)\n"
-    "whole = Parallel()\nmodel = whole\ntrain(8)",
+    "replicas": (
+        "class Parallel(nn.Module):\n    def __init__(self):\n        super().__init__(); "
+        "self.module = model\n"
+        "    def forward(self, x):\n        out = [None, None]\n"
+        "        def part(n, piece): out[n] = self.module(piece)\n"
+        "        both = [threading.Thread(target=part, args=pair) for pair in "
+        "enumerate(x.chunk(2))]\n"
+        "        [one.start() for one in both]; [one.join() for one in both]\n"
+        "        return torch.cat(out)\n"
+        "whole = Parallel()\nmodel = whole\ntrain(8)"
+    ),
     "leaves by os._exit": "train(8); sys.stdout.flush(); os._exit(0)",
     "leaves by os._exit with 3": "train(8); sys.stdout.flush(); os._exit(3)",
-    "a model that perfctl cannot read": "class Odd(nn.Linear):\n    def parameters(self, recurse=True):\n"
-    "        if sys._getframe(1).f_globals['__name__'].startswith('perfctl'): raise LookupError('not for you')\n"
-    "        return super().parameters(recurse)\nmodel = Odd(4, 2)\ntrain(8)",
+    "a model that perfctl cannot read": (
+        "class Odd(nn.Linear):\n    def parameters(self, recurse=True):\n"
+        "        if sys._getframe(1).f_globals['__name__'].startswith('perfctl'): raise "
+        "LookupError('not for you')\n"
+        "        return super().parameters(recurse)\nmodel = Odd(4, 2)\ntrain(8)"
+    ),
 }
 
 
@@ -71,13 +85,20 @@ class Ended(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=SCRIPT_OF)
-def named(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> tuple[str, Ended]:
+def named(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forks: Forks
+) -> tuple[str, Ended]:
     folder = tmp_path_factory.mktemp("threads")
     (folder / "script.py").write_text(BEGIN + SCRIPT_OF[request.param])
-    words = "--batch 6 --annotate record_function --steps 3 --warmup 2 --window torch --trace t.json --record r.json"
+    words = (
+        "--batch 6 --annotate record_function --steps 3 --warmup 2 --window torch --trace t.json "
+        "--record r.json"
+    )
     done = forks.run(folder, *PERFCTL, *words.split(), "--", "script.py")
     alone = forks.run(folder, "script.py")
-    return request.param, Ended(*done, json.loads((folder / "r.json").read_text()), (alone.returncode, alone.stdout))
+    return request.param, Ended(
+        *done, json.loads((folder / "r.json").read_text()), (alone.returncode, alone.stdout)
+    )
 
 
 def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[str, Ended]) -> None:
@@ -92,7 +113,9 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
     assert run.record["status"] == ("partial" if name.endswith("3") else "ok"), run.record["reason"]
     assert run.steps == 3
     assert run.record["mode"] == (
-        "train" if run.record["environment"]["step_ends_with"] == "the optimizer's step" else "infer"
+        "train"
+        if run.record["environment"]["step_ends_with"] == "the optimizer's step"
+        else "infer"
     )
     if name.endswith("3"):
         assert run.record["reason"] == "script.py ended with exit code 3"
@@ -100,10 +123,15 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
 
 def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ended]) -> None:
     name, run = named
-    stated = {row["name"]: row["value"] for row in run.record["summaries"] if row["name"] not in (CPU_WAIT, CPU_OTHERS)}
+    stated = {
+        row["name"]: row["value"]
+        for row in run.record["summaries"]
+        if row["name"] not in (CPU_WAIT, CPU_OTHERS)
+    }
     if name == "a pool":
         assert "models were also called in other threads" in run.gap("layer_call")
-        # the two threads wait for each other before each call: a step of one has one or two calls of the other
+        # the two threads wait for each other before each call: a step of one has one or two calls
+        # of the other
         assert 6 < stated["samples_per_step"] <= 3 * 6
         assert stated["samples_per_step"] == 6 * stated["batches_per_step"]
     elif name == "replicas":
@@ -119,7 +147,9 @@ def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way() -> No
     answers: list[bool] = []
 
     def run(*events: dict[str, bool]) -> None:
-        thread = threading.Thread(target=lambda: answers.extend(lead.leads(**event) for event in events))
+        thread = threading.Thread(
+            target=lambda: answers.extend(lead.leads(**event) for event in events)
+        )
         thread.start()
         thread.join()
 

@@ -1,4 +1,5 @@
-"""What a GPU would run, told from meta tensors: kernels of attention, dropout, recurrent layers, optimizers, and what they keep."""
+"""What a GPU would run, told from meta tensors: kernels of attention, dropout, recurrent layers,
+optimizers, and what they keep."""
 
 from __future__ import annotations
 
@@ -26,17 +27,31 @@ def tensor(*shape: int, dtype: torch.dtype = FP32, grad: bool = False) -> torch.
 @pytest.mark.parametrize(
     ("gpu", "dtype", "size", "given", "kernel"),
     [
-        (A100, FP32, 64, {}, "efficient"), (A100, FP16, 64, {}, "flash"), (A100, BF16, 64, {"causal": True}, "flash"),
-        (H100, BF16, 64, {}, "cudnn"), (H100, FP32, 64, {}, "efficient"), (H100, BF16, 64, {"dropout": 0.1}, "flash"),
-        (H100, BF16, 64, {"dropout": 0.125}, "cudnn"), (H100, BF16, 100, {}, "flash"), (V100, FP16, 64, {}, "efficient"),
-        (V100, BF16, 64, {}, "math"), (V100, FP32, 33, {}, "efficient"), (A100, FP32, 33, {}, "math"),
-        (A100, BF16, 64, {"mask": True}, "efficient"), (H100, BF16, 64, {"mask": True}, "cudnn"),
-        (A100, BF16, 512, {}, "efficient"), (A100, BF16, 200, {}, "flash"), (RTX3090, BF16, 200, {}, "efficient"),
-        (RTX3090, BF16, 256, {}, "flash"), (RTX3090, BF16, 256, {"dropout": 0.1}, "efficient"),
-        (A100, torch.float64, 64, {}, "math"), (A100, BF16, 64, {"heads": 2}, "math"),
-        (A100, BF16, 64, {"heads": 2, "grouped": True}, "flash"), (A100, BF16, 64, {"causal": True, "keys": 9}, "efficient"),
+        (A100, FP32, 64, {}, "efficient"),
+        (A100, FP16, 64, {}, "flash"),
+        (A100, BF16, 64, {"causal": True}, "flash"),
+        (H100, BF16, 64, {}, "cudnn"),
+        (H100, FP32, 64, {}, "efficient"),
+        (H100, BF16, 64, {"dropout": 0.1}, "flash"),
+        (H100, BF16, 64, {"dropout": 0.125}, "cudnn"),
+        (H100, BF16, 100, {}, "flash"),
+        (V100, FP16, 64, {}, "efficient"),
+        (V100, BF16, 64, {}, "math"),
+        (V100, FP32, 33, {}, "efficient"),
+        (A100, FP32, 33, {}, "math"),
+        (A100, BF16, 64, {"mask": True}, "efficient"),
+        (H100, BF16, 64, {"mask": True}, "cudnn"),
+        (A100, BF16, 512, {}, "efficient"),
+        (A100, BF16, 200, {}, "flash"),
+        (RTX3090, BF16, 200, {}, "efficient"),
+        (RTX3090, BF16, 256, {}, "flash"),
+        (RTX3090, BF16, 256, {"dropout": 0.1}, "efficient"),
+        (A100, torch.float64, 64, {}, "math"),
+        (A100, BF16, 64, {"heads": 2}, "math"),
+        (A100, BF16, 64, {"heads": 2, "grouped": True}, "flash"),
+        (A100, BF16, 64, {"causal": True, "keys": 9}, "efficient"),
     ],
-)  # fmt: skip
+)
 def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
     gpu: tuple[int, int], dtype: torch.dtype, size: int, given: dict[str, Any], kernel: str
 ) -> None:
@@ -52,10 +67,16 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
 def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run() -> None:
     query = tensor(1, 1, 8, 8)
     assert choose(OnGpu(attention="flash"), query, query, query, None, 0.0, False, False) == (
-        "math", "flash takes no fp32 here",
-    )  # fmt: skip
-    assert choose(OnGpu(attention="efficient"), query, query, query, None, 0.0, False, False)[0] == "efficient"
-    assert choose(OnGpu(attention="math"), query, query, query, None, 0.0, False, False)[0] == "math"
+        "math",
+        "flash takes no fp32 here",
+    )
+    assert (
+        choose(OnGpu(attention="efficient"), query, query, query, None, 0.0, False, False)[0]
+        == "efficient"
+    )
+    assert (
+        choose(OnGpu(attention="math"), query, query, query, None, 0.0, False, False)[0] == "math"
+    )
 
 
 class Attention(nn.Module):
@@ -69,7 +90,9 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(*self.parts, is_causal=True)
 
 
-def traced(model: nn.Module, given: torch.Tensor, gpu: OnGpu | None = None, **settings: Any) -> MemoryTrace:
+def traced(
+    model: nn.Module, given: torch.Tensor, gpu: OnGpu | None = None, **settings: Any
+) -> MemoryTrace:
     found = trace(model, (given,), memory=True, gpu=gpu or OnGpu(), **settings)
     assert found.problem is None and found.memory is not None
     return found.memory
@@ -84,13 +107,19 @@ def test_fused_attention_keeps_its_output_and_a_number_a_row_and_math_the_scores
     dtype: torch.dtype, width: int
 ) -> None:
     shape = batch, heads, length, size = 2, 3, 96, 64
-    output, rows, scores = batch * heads * length * size, batch * heads * length, batch * heads * length * length
+    output, rows, scores = (
+        batch * heads * length * size,
+        batch * heads * length,
+        batch * heads * length * length,
+    )
     found = traced(Attention(dtype, *shape), tensor(1))
     random = 8 + 8 if dtype == FP32 else 16 + 8  # seed and offset
     assert kept(found) == width * output + 4 * rows + random
     by_math = traced(Attention(dtype, *shape), tensor(1), OnGpu(attention="math"))
     assert kept(by_math) >= width * output + width * scores
-    assert found.assumed[0].startswith("attention: efficient" if dtype == FP32 else "attention: flash")
+    assert found.assumed[0].startswith(
+        "attention: efficient" if dtype == FP32 else "attention: flash"
+    )
 
 
 def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients() -> None:
@@ -110,10 +139,17 @@ def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients() -
 @pytest.mark.parametrize(
     ("optimizer", "update", "copies"),
     [
-        ("sgd", "auto", 2), ("momentum", "auto", 3), ("adam", "auto", 5), ("adamw", "foreach", 5), ("adam", "fused", 4),
-        ("momentum", "fused", 3), ("rmsprop", "auto", 4), ("rmsprop", "fused", 4), ("adadelta", "auto", 6),
+        ("sgd", "auto", 2),
+        ("momentum", "auto", 3),
+        ("adam", "auto", 5),
+        ("adamw", "foreach", 5),
+        ("adam", "fused", 4),
+        ("momentum", "fused", 3),
+        ("rmsprop", "auto", 4),
+        ("rmsprop", "fused", 4),
+        ("adadelta", "auto", 6),
     ],
-)  # fmt: skip
+)
 def test_the_update_of_a_gpu_takes_so_many_copies_of_the_parameters_at_its_peak(
     optimizer: str, update: str, copies: int
 ) -> None:
@@ -122,8 +158,13 @@ def test_the_update_of_a_gpu_takes_so_many_copies_of_the_parameters_at_its_peak(
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
     found = peak(traced(model, tensor(1, width), OnGpu(update=update), optimizer=optimizer))
     values = 4 * layers * width * width
-    steps = 4 * layers if update == "fused" and optimizer == "adam" else 0  # the counters are on the GPU
-    assert copies * values <= found.bytes - steps <= copies * values + 4 * width * (layers + 3) + 4 * width * width
+    # the counters are on the GPU
+    steps = 4 * layers if update == "fused" and optimizer == "adam" else 0
+    assert (
+        copies * values
+        <= found.bytes - steps
+        <= copies * values + 4 * width * (layers + 3) + 4 * width * width
+    )
 
 
 def test_the_loop_over_parameters_takes_no_copy_of_all_of_them() -> None:
@@ -131,7 +172,8 @@ def test_the_loop_over_parameters_takes_no_copy_of_all_of_them() -> None:
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
     found = peak(traced(model, tensor(1, width), OnGpu(update="for-loop"), optimizer="adam")).bytes
-    # Two of one layer, for its square roots, while Python still holds the layer before's; and the input.
+    # Two of one layer, for its square roots, while Python still holds the layer before's; and
+    # the input.
     assert found == 4 * (4 * layers + 3) * width * width + 4 * width
 
 
@@ -144,7 +186,9 @@ def test_dropout_keeps_a_byte_a_value_and_not_its_noise() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_products(kind: Any) -> None:
+def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_products(
+    kind: Any,
+) -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -161,7 +205,9 @@ def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_pr
     found = trace(model, (given,), memory=True, gpu=OnGpu())
     assert found.memory is not None and found.problem is None
     reserve = 4 * gates * 24 * 2 * 2 * steps * batch
-    assert reserve in [one.bytes for one in found.memory.allocations if one.category == "activation"]
+    assert reserve in [
+        one.bytes for one in found.memory.allocations if one.category == "activation"
+    ]
     plain = from_trace(trace(model, (given,)))
     mine = from_trace(found)
     assert (mine.forward, mine.backward) == (plain.forward, plain.backward)
@@ -182,7 +228,9 @@ def test_asking_for_memory_changes_no_count(precision: str) -> None:
 
     with torch.device("meta"):
         model = Block()
-    plain, with_memory = (estimate(model, (2, 8, 32), memory=memory, precision=precision) for memory in (False, True))
+    plain, with_memory = (
+        estimate(model, (2, 8, 32), memory=memory, precision=precision) for memory in (False, True)
+    )
     assert with_memory.memory is not None and plain.problem is None
     assert with_memory.ops == plain.ops
     assert with_memory.casts == plain.casts
@@ -197,6 +245,6 @@ def test_autocast_keeps_half_of_the_activations_and_a_cast_of_each_weight() -> N
     )
     assert single is not None and half is not None
     assert kept(single) == 4 * 2 * 64 * 256
-    # The input's cast and both outputs; the second weight's cast, which the gradient of its input needs, and the first's
-    # stays in autocast's cache until forward ends.
+    # The input's cast and both outputs; the second weight's cast, which the gradient of its input
+    # needs, and the first's stays in autocast's cache until forward ends.
     assert kept(half) == 2 * 3 * 64 * 256 + 2 * 256 * 256

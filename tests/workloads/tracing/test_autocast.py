@@ -50,8 +50,14 @@ class Types(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func._schema.name
-        if name.startswith("aten::") and name[6:] not in FREE and not name.startswith("aten::_unsafe_view"):
-            tensors = [value for value in tree_leaves((args, result)) if isinstance(value, torch.Tensor)]
+        if (
+            name.startswith("aten::")
+            and name[6:] not in FREE
+            and not name.startswith("aten::_unsafe_view")
+        ):
+            tensors = [
+                value for value in tree_leaves((args, result)) if isinstance(value, torch.Tensor)
+            ]
             self.seen.append((name, *(str(tensor.dtype) for tensor in tensors)))
         return result
 
@@ -92,11 +98,19 @@ def both(case: Case, dtype: torch.dtype) -> tuple[list[tuple[str, ...]], list[tu
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Softmax(-1), nn.Linear(16, 16))
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Softmax(-1), nn.Linear(16, 16)
+    )
 
 
 def images() -> nn.Module:
-    first = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(8, 4, 2), nn.Upsample(scale_factor=2))
+    first = (
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.ConvTranspose2d(8, 4, 2),
+        nn.Upsample(scale_factor=2),
+    )
     return nn.Sequential(*first, nn.GroupNorm(2, 4), nn.GELU(), nn.AdaptiveAvgPool2d(1))
 
 
@@ -107,12 +121,42 @@ def twice() -> Callable[..., Any]:
 
 def functions(x: torch.Tensor, y: torch.Tensor) -> None:
     low = x @ y  # in the type of autocast
-    fp32 = (torch.exp, torch.log, torch.rsqrt, torch.reciprocal, F.softplus, F.logsigmoid, F.normalize)
-    for function in (*fp32, torch.sum, torch.prod, torch.mean, torch.var, torch.norm, torch.linalg.norm):
+    fp32 = (
+        torch.exp,
+        torch.log,
+        torch.rsqrt,
+        torch.reciprocal,
+        F.softplus,
+        F.logsigmoid,
+        F.normalize,
+    )
+    for function in (
+        *fp32,
+        torch.sum,
+        torch.prod,
+        torch.mean,
+        torch.var,
+        torch.norm,
+        torch.linalg.norm,
+    ):
         function(low)
-    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits):
+    for loss in (
+        F.mse_loss,
+        F.l1_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        F.binary_cross_entropy_with_logits,
+    ):
         loss(low, y)
-    low.pow(2), low.cumsum(0), low.norm(dim=1), low.norm(2, 1, True), low.softmax(-1), low.log_softmax(-1), low + x
+    (
+        low.pow(2),
+        low.cumsum(0),
+        low.norm(dim=1),
+        low.norm(2, 1, True),
+        low.softmax(-1),
+        low.log_softmax(-1),
+        low + x,
+    )
     (
         torch.logsumexp(low, 0),
         F.cosine_similarity(low, y),
@@ -120,7 +164,12 @@ def functions(x: torch.Tensor, y: torch.Tensor) -> None:
         torch.addcmul(low, x, y),
         torch.dot(x[0], low[0]),
     )
-    torch.cat([x, low]), torch.stack([x, low]), torch.einsum("ij,jk->ik", x, y), torch.tensordot(low, y, 1)
+    (
+        torch.cat([x, low]),
+        torch.stack([x, low]),
+        torch.einsum("ij,jk->ik", x, y),
+        torch.tensordot(low, y, 1),
+    )
     F.interpolate(low[None, None], scale_factor=2, mode="bilinear")
 
 
@@ -131,7 +180,10 @@ def cross_entropy(x: torch.Tensor) -> torch.Tensor:
 CASES: dict[str, Case] = {
     "linear, norm, softmax": lambda: (network(), (torch.empty(4, 8),)),
     "convolutions": lambda: (images(), (torch.empty(2, 3, 16, 16),)),
-    "transformer layer": lambda: (nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0), (torch.empty(5, 2, 16),)),
+    "transformer layer": lambda: (
+        nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0),
+        (torch.empty(5, 2, 16),),
+    ),
     "attention": lambda: (F.scaled_dot_product_attention, (torch.empty(2, 2, 8, 16),) * 3),
     "a layer used twice": lambda: (twice(), (torch.empty(4, 8),)),
     "cross entropy": lambda: (cross_entropy, (torch.empty(8, 8),)),
@@ -141,7 +193,9 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("dtype", [BF16, FP16])
 @pytest.mark.parametrize("name", CASES)
-def test_every_operator_has_the_types_that_torchs_autocast_gives_it_on_cuda(name: str, dtype: torch.dtype) -> None:
+def test_every_operator_has_the_types_that_torchs_autocast_gives_it_on_cuda(
+    name: str, dtype: torch.dtype
+) -> None:
     cudas, ours = both(CASES[name], dtype)
     assert ours == cudas
     assert any(str(dtype) in row for row in ours)
@@ -150,20 +204,34 @@ def test_every_operator_has_the_types_that_torchs_autocast_gives_it_on_cuda(name
 def test_the_lists_are_those_of_torchs_header() -> None:
     header = Path(torch.__file__).with_name("include") / "ATen" / "autocast_mode.h"
     lists = dict(
-        re.findall(r"#define AT_FORALL_(\w+)\(_\)(.*?)\n\n", header.read_text(encoding="utf-8") + "\n\n", re.S)
+        re.findall(
+            r"#define AT_FORALL_(\w+)\(_\)(.*?)\n\n",
+            header.read_text(encoding="utf-8") + "\n\n",
+            re.S,
+        )
     )
     names = {
-        key: {name.replace(", ", ".") for name in re.findall(r"_\(([\w, ]+)\)", text)} for key, text in lists.items()
+        key: {name.replace(", ", ".") for name in re.findall(r"_\(([\w, ]+)\)", text)}
+        for key, text in lists.items()
     }
     said = (autocast.LOWER, autocast.FLOAT32, autocast.FLOAT32_RESULT, autocast.WIDEST)
-    for key, ours in zip(("LOWER_PRECISION_FP", "FP32", "FP32_SET_OPT_DTYPE", "PROMOTE"), said, strict=True):
+    for key, ours in zip(
+        ("LOWER_PRECISION_FP", "FP32", "FP32_SET_OPT_DTYPE", "PROMOTE"), said, strict=True
+    ):
         assert names[key] and names[key] <= set(ours.split()), key
 
 
 def test_no_operator_that_torch_casts_on_cuda_is_left_out() -> None:
-    words = (autocast.LOWER, autocast.FLOAT32, autocast.FLOAT32_RESULT, autocast.WIDEST, autocast.REFUSED)
+    words = (
+        autocast.LOWER,
+        autocast.FLOAT32,
+        autocast.FLOAT32_RESULT,
+        autocast.WIDEST,
+        autocast.REFUSED,
+    )
     ours = {f"aten::{name}" for name in " ".join(words).split()}
-    ours |= {f"torchvision::{name}" for name in ("nms", *autocast.IN_FLOAT32_AND_BACK.split())}  # nms gives no floats
+    # nms gives no floats
+    ours |= {f"torchvision::{name}" for name in ("nms", *autocast.IN_FLOAT32_AND_BACK.split())}
     key = torch._C.DispatchKey.AutocastCUDA
     cast = {name for name in torch._C._dispatch_get_all_op_names() if autocast._cast_on_cuda(name)}
     assert key and cast - ours <= {"aten::_cudnn_rnn"}  # here lstm, gru and rnn as a whole
@@ -172,7 +240,12 @@ def test_no_operator_that_torch_casts_on_cuda_is_left_out() -> None:
 def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6 * 6, 8), nn.ReLU(), nn.Linear(8, 3)
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * 6 * 6, 8),
+        nn.ReLU(),
+        nn.Linear(8, 3),
     )
     x, found = torch.randn(5, 1, 8, 8), []
     ours = Autocast("cpu", BF16)
@@ -184,7 +257,10 @@ def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree() 
                 loss = F.mse_loss(output, torch.ones(5, 3))
             loss.backward()
         found.append([output, loss, *(parameter.grad for parameter in model.parameters())])
-    assert all(torch.equal(theirs, mine) and theirs.dtype == mine.dtype for theirs, mine in zip(*found, strict=True))
+    assert all(
+        torch.equal(theirs, mine) and theirs.dtype == mine.dtype
+        for theirs, mine in zip(*found, strict=True)
+    )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Compiled and scripted models: one range for the region, a note that says so, and nothing compiled anew."""
+"""Compiled and scripted models: one range for the region, a note that says so, and nothing
+compiled anew."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from perfctl.workloads.tracing.layers import Names
 from perfctl.workloads.tracing.recorder import Recorder
 from tests.workloads.autograd_truth import Made, Seen
 
-pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:.torch.jit:FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:CUDA initialization", "ignore:.torch.jit:FutureWarning"
+)
 
 
 def counting() -> tuple[list[int], Any]:
@@ -80,7 +83,10 @@ def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -
 
 
 def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> None:
-    odd, names = nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}), Names()
+    odd, names = (
+        nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}),
+        Names(),
+    )
     root = names.find(odd, None)
     assert [names.known(module) for module in odd.values()] == [
         f"{root}.grU+00F6U+00DFe U+0022xU+0022U+000A",

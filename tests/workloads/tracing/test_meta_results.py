@@ -1,4 +1,5 @@
-"""Results of operators on meta that are kept: new tensors of the same sizes, and nothing kept that depends on more."""
+"""Results of operators on meta that are kept: new tensors of the same sizes, and nothing kept that
+depends on more."""
 
 from __future__ import annotations
 
@@ -36,12 +37,18 @@ def test_the_second_result_is_a_new_tensor_like_the_first() -> None:
 def test_other_sizes_strides_types_and_numbers_have_results_of_their_own() -> None:
     assert meta_results.run(aten.mm.default, (meta(3, 4), meta(4, 7)), {}).shape == (3, 7)
     assert (
-        meta_results.run(aten.mm.default, (meta(3, 4, dtype=torch.float16), meta(4, 7, dtype=torch.float16)), {}).dtype
+        meta_results.run(
+            aten.mm.default, (meta(3, 4, dtype=torch.float16), meta(4, 7, dtype=torch.float16)), {}
+        ).dtype
         == torch.float16
     )
-    rows, columns = (meta_results.run(aten.relu.default, (one,), {}) for one in (meta(4, 6), meta(6, 4).t()))
+    rows, columns = (
+        meta_results.run(aten.relu.default, (one,), {}) for one in (meta(4, 6), meta(6, 4).t())
+    )
     assert (rows.stride(), columns.stride()) == ((6, 1), (1, 4))
-    whole, real = (meta_results.run(aten.add.Tensor, (meta(3, dtype=torch.int64), one), {}) for one in (1, 1.0))
+    whole, real = (
+        meta_results.run(aten.add.Tensor, (meta(3, dtype=torch.int64), one), {}) for one in (1, 1.0)
+    )
     assert (whole.dtype, real.dtype) == (torch.int64, torch.float32)
 
 
@@ -66,7 +73,8 @@ def test_views_and_tensors_with_data_are_computed_each_time() -> None:
     tensor = meta(3, 4)
     for _ in range(2):
         assert (
-            meta_results.run(aten.t.default, (tensor,), {}).untyped_storage()._cdata == tensor.untyped_storage()._cdata
+            meta_results.run(aten.t.default, (tensor,), {}).untyped_storage()._cdata
+            == tensor.untyped_storage()._cdata
         )
         assert meta_results.run(aten.add.Tensor, (torch.ones(2), 1), {}).tolist() == [2.0, 2.0]
     assert meta_results._results == {}

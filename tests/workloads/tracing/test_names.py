@@ -1,4 +1,5 @@
-"""What layers of a script that nobody edited are called, the same for ranges and for recorded shapes."""
+"""What layers of a script that nobody edited are called, the same for ranges and for
+recorded shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 def forwards(seen: Seen) -> list[str]:
     """Layers with a forward range, in order of first call."""
-    return list(dict.fromkeys(name.removesuffix(":forward") for name in seen.count() if name.endswith(":forward")))
+    return list(
+        dict.fromkeys(
+            name.removesuffix(":forward") for name in seen.count() if name.endswith(":forward")
+        )
+    )
 
 
 def test_a_model_goes_by_what_the_script_calls_it() -> None:
@@ -46,7 +51,9 @@ class Trainer:
         (lambda: [nn.MSELoss()(torch.ones(1), torch.zeros(1)) for _ in range(3)], ["MSELoss"]),
     ],
 )
-def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(call: Any, names: list[str]) -> None:
+def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(
+    call: Any, names: list[str]
+) -> None:
     seen = Seen()
     with Annotator(seen):
         call()
@@ -125,7 +132,9 @@ def train(model: nn.Module, value: Tensor, around: Any) -> list[Tensor]:
     return [*kept, *(part.detach().clone() for part in model.parameters()), torch.rand(1)]
 
 
-@pytest.mark.parametrize("name", ["mnist", "shared resnet", "bilstm", "transformer", "checkpointed, reentrant"])
+@pytest.mark.parametrize(
+    "name", ["mnist", "shared resnet", "bilstm", "transformer", "checkpointed, reentrant"]
+)
 @pytest.mark.parametrize("kind", ["ranges", "shapes"])
 def test_training_is_the_same_to_the_bit(name: str, kind: str) -> None:
     from tests.workloads.run.test_annotate_autograd import MODELS

@@ -50,7 +50,11 @@ def test_the_first_layer_has_a_weight_gradient_and_no_input_gradient(device: str
     ops, _ = record(two(device), torch.zeros(3, 6, device=device))
     roles = {op.attributes["role"] for op in of(ops, "a", "backward")}
     assert roles == {"grad_weight", "grad_bias"}
-    assert {op.attributes["role"] for op in of(ops, "b", "backward")} == {"grad_input", "grad_weight", "grad_bias"}
+    assert {op.attributes["role"] for op in of(ops, "b", "backward")} == {
+        "grad_input",
+        "grad_weight",
+        "grad_bias",
+    }
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -58,7 +62,11 @@ def test_a_functional_product_stands_under_its_parent_in_both_directions(device:
     ops, _ = record(two(device), torch.zeros(3, 6, device=device))
     products = [op for op in ops if op.op == "aten.mm" and op.layer == ""]
     assert [op.attributes.get("functional") for op in products] == ["aten.mm"] * 3
-    assert sorted(str(op.attributes.get("role")) for op in products) == ["None", "grad_input", "grad_weight"]
+    assert sorted(str(op.attributes.get("role")) for op in products) == [
+        "None",
+        "grad_input",
+        "grad_weight",
+    ]
 
 
 def test_the_same_is_seen_on_cpu_and_on_meta() -> None:
@@ -80,8 +88,12 @@ def test_an_exception_names_the_innermost_module_and_leaves_nothing_hooked_in() 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_layer_is_one_operation_in_each_direction(device: str, make: Callable[..., nn.Module]) -> None:
-    ops, _ = record(make(4, 3, 2, bidirectional=True).to(device), torch.zeros(7, 2, 4, device=device))
+def test_a_recurrent_layer_is_one_operation_in_each_direction(
+    device: str, make: Callable[..., nn.Module]
+) -> None:
+    ops, _ = record(
+        make(4, 3, 2, bidirectional=True).to(device), torch.zeros(7, 2, 4, device=device)
+    )
     mine = [op for op in ops if op.kind == make.__name__]
     assert [op.direction for op in mine] == ["forward", "backward"]
     assert (mine[0].attributes["rows"], mine[0].attributes["first_rows"]) == (14, 2)
@@ -102,7 +114,9 @@ def test_a_packed_sequence_counts_its_lengths_and_not_its_padding() -> None:
 def test_attention_is_one_operation_in_every_mode(device: str, mode: str) -> None:
     model = nn.MultiheadAttention(8, 2, batch_first=True).to(device).train(mode == "train")
     x = torch.zeros(2, 5, 8, device=device)
-    context = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(mode, torch.enable_grad)
+    context = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(
+        mode, torch.enable_grad
+    )
     with Recorder(model) as recorder, context():
         model(x, x, x, need_weights=False)
     forward = [op for op in recorder.ops if op.op == "perfctl.scaled_dot_product_attention"]
@@ -115,7 +129,9 @@ def test_parameters_of_a_module_that_never_runs_go_to_the_one_above() -> None:
     x = torch.zeros(5, 1, 8)
     with Recorder(model) as recorder:
         model(x, x, x)
-    assert {op.parameters for op in recorder.ops if op.kind} == {sum(p.numel() for p in model.parameters())}
+    assert {op.parameters for op in recorder.ops if op.kind} == {
+        sum(p.numel() for p in model.parameters())
+    }
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -146,7 +162,11 @@ def test_a_cast_under_autocast_is_still_the_weight() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             output = model(torch.zeros(8, 8))
         output.float().sum().backward()
-    roles = [op.attributes["role"] for op in recorder.ops if op.op == "aten.mm" and op.direction == "backward"]
+    roles = [
+        op.attributes["role"]
+        for op in recorder.ops
+        if op.op == "aten.mm" and op.direction == "backward"
+    ]
     assert sorted(str(role) for role in roles) == ["grad_input", "grad_weight", "grad_weight"]
 
 

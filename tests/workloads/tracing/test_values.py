@@ -1,4 +1,5 @@
-"""Operators whose work, or whose result, depends on values, and tensors that lie on another device than the rest."""
+"""Operators whose work, or whose result, depends on values, and tensors that lie on another device
+than the rest."""
 
 from __future__ import annotations
 
@@ -35,9 +36,13 @@ def products_run(given: Tensor) -> int:
     return sum(event.input_shapes[0][0] for event in seen.events() if event.name == "aten::bmm")
 
 
-@pytest.mark.parametrize("norms", [[1e-9], [1e-3], [0.2], [2.0], [7.0], [100.0], [1e-5, 0.2, 5.0, 50.0]])
+@pytest.mark.parametrize(
+    "norms", [[1e-9], [1e-3], [0.2], [2.0], [7.0], [100.0], [1e-5, 0.2, 5.0, 50.0]]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_matrix_exp_counts_the_products_that_torch_runs(norms: list[float], dtype: torch.dtype) -> None:
+def test_matrix_exp_counts_the_products_that_torch_runs(
+    norms: list[float], dtype: torch.dtype
+) -> None:
     given = torch.stack([torch.full((6, 6), norm / 6, dtype=dtype) for norm in norms])
     one = estimate(Calls(lambda w, x: torch.matrix_exp(x)), given, device=None)
     assert one.forward.macs == products_run(given) * 6**3
@@ -68,7 +73,11 @@ def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values() -> None:
 
     one = estimate(Calls(attended), rows)
     squares = 2 * (3**2 + 5**2)
-    assert (one.problem, one.forward.macs, one.backward.macs) == (None, squares * (4 + 4), 2 * squares * (4 + 4))
+    assert (one.problem, one.forward.macs, one.backward.macs) == (
+        None,
+        squares * (4 + 4),
+        2 * squares * (4 + 4),
+    )
 
 
 def test_an_error_inside_attention_is_the_models() -> None:

@@ -1,5 +1,6 @@
-"""All verdicts about a run's timeline, and the rules about the host and about work: launch-bound steps, host synchronisation,
-communication that nothing hides, and work that is done twice (activation checkpointing).
+"""All verdicts about a run's timeline, and the rules about the host and about work: launch-bound
+steps, host synchronisation, communication that nothing hides, and work that is done twice
+(activation checkpointing).
 """
 
 from __future__ import annotations
@@ -14,79 +15,111 @@ from perfctl.orchestrator.analyse.flops.engine import parts_of
 from perfctl.orchestrator.analyse.usage.busy import end_of
 from perfctl.orchestrator.analyse.usage.ranks import activity
 from perfctl.orchestrator.analyse.verdicts.rule import amount, percent
-from perfctl.orchestrator.analyse.verdicts.timeline.kernels import cast_storm, chains, unused_tensor_cores
-from perfctl.orchestrator.analyse.verdicts.timeline.records import Piece, RunVerdict, Timeline, milliseconds, timeline
+from perfctl.orchestrator.analyse.verdicts.timeline.kernels import (
+    cast_storm,
+    chains,
+    unused_tensor_cores,
+)
+from perfctl.orchestrator.analyse.verdicts.timeline.records import (
+    Piece,
+    RunVerdict,
+    Timeline,
+    milliseconds,
+    timeline,
+)
 from perfctl.records.report import WAITS, Kernel, OpCall
 from perfctl.records.run import Run
 
 WORK_SHARE_MIN = 0.05
 AGAIN_TODO = (
-    "Expected with activation checkpointing: it trades time for memory. Checkpoint fewer layers, or only cheap operators "
-    "(torch.utils.checkpoint with a selective policy), where memory is free"
+    "Expected with activation checkpointing: it trades time for memory. Checkpoint fewer layers, "
+    "or only cheap operators (torch.utils.checkpoint with a selective policy), where memory is free"
 )
 TALK_TODO = (
-    "Overlap it with backward: larger or earlier buckets (DDP's bucket_cap_mb), prefetching in FSDP, no wait() before the "
-    "result is needed; or send less (bf16 gradients, no_sync() while gradients accumulate)"
+    "Overlap it with backward: larger or earlier buckets (DDP's bucket_cap_mb), prefetching in "
+    "FSDP, no wait() before the result is needed; or send less (bf16 gradients, no_sync() while "
+    "gradients accumulate)"
 )
 
 
 FORWARDS = (
-    "aten.addmm", "aten.linear", "aten.convolution", "aten.baddbmm", "aten._scaled_dot_product_flash_attention",
-    "aten._scaled_dot_product_efficient_attention", "aten._scaled_dot_product_cudnn_attention",
+    "aten.addmm",
+    "aten.linear",
+    "aten.convolution",
+    "aten.baddbmm",
+    "aten._scaled_dot_product_flash_attention",
+    "aten._scaled_dot_product_efficient_attention",
+    "aten._scaled_dot_product_cudnn_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu",
-)  # fmt: skip
-"""Operators that no gradient is made of: one that runs in backward is a forward's. A product (aten.mm, aten.bmm) may be a gradient."""
+)
+"""Operators that no gradient is made of: one that runs in backward is a forward's. A product
+(aten.mm, aten.bmm) may be a gradient."""
 QUEUED_NS = 2_000
-"""A kernel that waits in a queue starts once the one before it has drained and its own blocks were dispatched, 1 to 2 us: a gap
-up to this is not the host's, and a graph does not remove it."""
+"""A kernel that waits in a queue starts once the one before it has drained and its own blocks were
+dispatched, 1 to 2 us: a gap up to this is not the host's, and a graph does not remove it."""
 LAUNCH_NS = 200_000
-"""A gap up to this is the launch of the next operator: 5 to 50 us in eager PyTorch, and longer under a profiler that records
-shapes and stacks. A longer gap has other causes."""
+"""A gap up to this is the launch of the next operator: 5 to 50 us in eager PyTorch, and longer
+under a profiler that records shapes and stacks. A longer gap has other causes."""
 LAUNCH_GAPS_SHARE_MIN = 0.2
-"""A smaller share of the step makes no verdict: without these gaps the step would be less than 1 / (1 - 0.2) = 1.25 times as fast,
-and a profiler that adds 2 us to launches of 8 us makes a fifth of a launch-bound step by itself."""
+"""A smaller share of the step makes no verdict: without these gaps the step would be less than 1 /
+(1 - 0.2) = 1.25 times as fast, and a profiler that adds 2 us to launches of 8 us makes a fifth of a
+launch-bound step by itself."""
 LAUNCHES_MIN = 20
 """With fewer launches a step there is no launching in a row."""
 GRAPH_TODO = (
-    "Capture the step as a CUDA graph (torch.cuda.graph, torch.compile with mode='reduce-overhead'), or give each launch more "
-    "work: larger batches, fused operators"
+    "Capture the step as a CUDA graph (torch.cuda.graph, torch.compile with "
+    "mode='reduce-overhead'), or give each launch more work: larger batches, fused operators"
 )
 HOST_WAIT_SHARE_MIN = 0.02
 """A smaller share of the steps without a kernel makes no verdict."""
 LONGEST_NS = 1_000_000
-"""After a longer time without a kernel the host did something else: it loaded data, or wrote a checkpoint."""
+"""After a longer time without a kernel the host did something else: it loaded data, or wrote
+a checkpoint."""
 SAID = {
-    "aten::_local_scalar_dense": "item() (aten::_local_scalar_dense)", "aten::nonzero": "nonzero() (aten::nonzero)",
+    "aten::_local_scalar_dense": "item() (aten::_local_scalar_dense)",
+    "aten::nonzero": "nonzero() (aten::nonzero)",
     "aten::copy_": "a copy to the host (aten::copy_)",
-}  # fmt: skip
-"""Operators that wait for the GPU when a copy to the host lies inside them, as a sentence names them."""
+}
+"""Operators that wait for the GPU when a copy to the host lies inside them, as a sentence
+names them."""
 PAGEABLE = "a copy from pageable memory (aten::copy_)"
 _NOT_THE_USERS = ("torch/", "<built-in", "<frozen", "nn.Module:", "contextlib", "functools.py")
 READ_TODO = (
-    "Keep the value on the GPU (torch.where, masks, a loss that is read every N steps), or copy it with non_blocking=True into "
-    "pinned memory and read it a step later"
+    "Keep the value on the GPU (torch.where, masks, a loss that is read every N steps), or copy it "
+    "with non_blocking=True into pinned memory and read it a step later"
 )
-PAGEABLE_TODO = "Copy to the GPU from pinned memory with non_blocking=True (DataLoader's pin_memory=True)"
+PAGEABLE_TODO = (
+    "Copy to the GPU from pinned memory with non_blocking=True (DataLoader's pin_memory=True)"
+)
 SYNC_TODO = (
-    "Take torch.cuda.synchronize() and the like out of the step: streams wait for each other without the host (wait_stream, "
-    "events), and events measure time (torch.cuda.Event(enable_timing=True))"
+    "Take torch.cuda.synchronize() and the like out of the step: streams wait for each other "
+    "without the host (wait_stream, events), and events measure time "
+    "(torch.cuda.Event(enable_timing=True))"
 )
 
 
 _OF_STREAMS = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
 _AFTER: dict[str | None, tuple[str, str]] = {
-    "DtoH": (" after a copy to the host", READ_TODO), "HtoD": (" after a copy from the host", PAGEABLE_TODO)
-}  # fmt: skip
-"""Kind of the copy that a stream ended with when the host had waited for it -> what follows the call's name, what to do."""
+    "DtoH": (" after a copy to the host", READ_TODO),
+    "HtoD": (" after a copy from the host", PAGEABLE_TODO),
+}
+"""Kind of the copy that a stream ended with when the host had waited for it -> what follows the
+call's name, what to do."""
 
 
 def recomputed(run: Run) -> RunVerdict | None:
-    """Operators of FORWARDS that ran in backward with the shapes of one in forward: FLOPs on paper (1 multiply-add is 2).
+    """Operators of FORWARDS that ran in backward with the shapes of one in forward: FLOPs on paper
+    (1 multiply-add is 2).
 
-    The share is of forward and backward without them; at least, since products without a bias are not told from gradients. That
-    the backward of fused attention computes its scores again is no such operator.
+    The share is of forward and backward without them; at least, since products without a bias are
+    not told from gradients. That the backward of fused attention computes its scores again is no
+    such operator.
     """
-    again_ops = [op for op in run.report.ops if op.direction in ("backward", "recompute") and op.op in FORWARDS]
+    again_ops = [
+        op
+        for op in run.report.ops
+        if op.direction in ("backward", "recompute") and op.op in FORWARDS
+    ]
     if not again_ops:
         return None
     shapes = {(op.op, op.inputs) for op in run.report.ops if op.direction == "forward"}
@@ -94,7 +127,11 @@ def recomputed(run: Run) -> RunVerdict | None:
     once = 0
     for op in run.report.ops:
         flops = 2 * op.calls * sum(part.macs or 0 for part in parts_of(op) or ())
-        if op.direction in ("backward", "recompute") and op.op in FORWARDS and (op.op, op.inputs) in shapes:
+        if (
+            op.direction in ("backward", "recompute")
+            and op.op in FORWARDS
+            and (op.op, op.inputs) in shapes
+        ):
             again[op.layer] += flops
         elif op.direction != "optimizer":
             once += flops
@@ -103,24 +140,38 @@ def recomputed(run: Run) -> RunVerdict | None:
         return None
     most, flops = max(again, key=lambda name: again[name]), sum(again.values())
     text = (
-        f"Recomputation: operators of forward run again in backward with the same shapes, at least {amount(flops)}FLOP "
-        f"({percent(share)} more than forward and backward on paper without them), the most in {most}"
+        "Recomputation: operators of forward run again in backward with the same shapes, at least "
+        f"{amount(flops)}FLOP ({percent(share)} more than forward and backward on paper without "
+        f"them), the most in {most}"
     )
     return RunVerdict(
-        "recomputed forward", f"{text}.", share, "the FLOPs of forward and backward on paper", f"{AGAIN_TODO}."
+        "recomputed forward",
+        f"{text}.",
+        share,
+        "the FLOPs of forward and backward on paper",
+        f"{AGAIN_TODO}.",
     )
 
 
 def exposed(found: Timeline) -> RunVerdict | None:
-    """Communication while no other kernel ran, of the time of the steps. Waiting for other ranks is in it."""
+    """Communication while no other kernel ran, of the time of the steps. Waiting for other ranks is
+    in it."""
     report = found.run.report
-    starts, ends = min(piece.start for piece in found.pieces), max(piece.end for piece in found.pieces)
-    talks = [one for one in report.collectives if one.start_ns is not None and starts <= one.start_ns < ends]
+    starts, ends = (
+        min(piece.start for piece in found.pieces),
+        max(piece.end for piece in found.pieces),
+    )
+    talks = [
+        one
+        for one in report.collectives
+        if one.start_ns is not None and starts <= one.start_ns < ends
+    ]
     talks = [one for one in talks if one.group_size is None or one.group_size > 1]
     kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
     done = activity(kernels, (), talks)
     share = done.exposed_ns / found.length
-    if share < WORK_SHARE_MIN or not done.compute:  # with no other kernel the report shows a part of the step
+    # with no other kernel the report shows a part of the step
+    if share < WORK_SHARE_MIN or not done.compute:
         return None
     by_name: dict[str, int] = defaultdict(int)
     for one in talks:
@@ -129,47 +180,77 @@ def exposed(found: Timeline) -> RunVerdict | None:
     whole = sum(end - start for start, end in done.communication)
     mine = "of one rank" if report.rank is None else f"of rank {report.rank}"
     text = (
-        f"Exposed communication {mine}: in {percent(share)} of the {milliseconds(found.length)} of {found.whole} its GPU runs "
-        f"collectives and no other kernel ({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of collectives; most is {most}). "
-        f"Waiting for other ranks is in it"
+        f"Exposed communication {mine}: in {percent(share)} of the {milliseconds(found.length)} of "
+        f"{found.whole} its GPU runs collectives and no other kernel "
+        f"({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of collectives; most is "
+        f"{most}). Waiting for other ranks is in it"
     )
-    return RunVerdict("exposed communication of one rank", f"{text}.", share, "the time of the steps", f"{TALK_TODO}.")
+    return RunVerdict(
+        "exposed communication of one rank",
+        f"{text}.",
+        share,
+        "the time of the steps",
+        f"{TALK_TODO}.",
+    )
 
 
 def launch_bound(found: Timeline) -> RunVerdict | None:
-    """Idle time in short gaps between kernels of a step. Not for steps whose kernels a graph launched.
+    """Idle time in short gaps between kernels of a step. Not for steps whose kernels a
+    graph launched.
 
-    The share is an upper bound of what a graph saves: the whole of these gaps over the time of the steps.
+    The share is an upper bound of what a graph saves: the whole of these gaps over the time of
+    the steps.
     """
     if _of_graphs(found):
         return None
     gaps = [gap for piece in found.pieces for gap in _gaps(found, piece)]
     launches = sum(len(piece.kernels) for piece in found.pieces)
     idle, share = sum(gaps), sum(gaps) / found.length
-    if share < LAUNCH_GAPS_SHARE_MIN or launches < LAUNCHES_MIN * len(found.pieces) or 2 * len(gaps) < launches:
+    if (
+        share < LAUNCH_GAPS_SHARE_MIN
+        or launches < LAUNCHES_MIN * len(found.pieces)
+        or 2 * len(gaps) < launches
+    ):
         return None
     text = (
-        f"Launch bound: of the {milliseconds(found.length)} of {found.whole}, {milliseconds(idle)} ({percent(share)}) is idle in "
-        f"{len(gaps):,} gaps of {QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {launches:,} kernels, as where each ends "
-        f"before the host has launched the next. A CUDA graph would save {percent(share)} at most"
+        f"Launch bound: of the {milliseconds(found.length)} of {found.whole}, {milliseconds(idle)} "
+        f"({percent(share)}) is idle in {len(gaps):,} gaps of {QUEUED_NS / 1000:g} to "
+        f"{LAUNCH_NS / 1000:g} µs between {launches:,} kernels, as where each ends before the host "
+        f"has launched the next. A CUDA graph would save {percent(share)} at most"
     )
-    slower = ", less where the profiler itself slowed the launches" if found.run.profiler != "none" else ""
-    return RunVerdict("launch bound", f"{text}{slower}.", share, "the time of the steps", f"{GRAPH_TODO}.", "plausible")
+    slower = (
+        ", less where the profiler itself slowed the launches"
+        if found.run.profiler != "none"
+        else ""
+    )
+    return RunVerdict(
+        "launch bound",
+        f"{text}{slower}.",
+        share,
+        "the time of the steps",
+        f"{GRAPH_TODO}.",
+        "plausible",
+    )
 
 
 def _gaps(found: Timeline, piece: Piece) -> list[int]:
-    """Lengths of the gaps that are launches, in ns; what follows a copy to the host is the wait of ``host_sync``."""
+    """Lengths of the gaps that are launches, in ns; what follows a copy to the host is the wait of
+    ``host_sync``."""
     to_host = {end_of(copy) for copy in found.copies if copy.kind == "DtoH"}
     return [
-        after[0] - before[1] for before, after in pairwise(found.busy(piece))
+        after[0] - before[1]
+        for before, after in pairwise(found.busy(piece))
         if QUEUED_NS < after[0] - before[1] <= LAUNCH_NS and before[1] not in to_host
-    ]  # fmt: skip
+    ]
 
 
 def _of_graphs(found: Timeline) -> bool:
-    """At least half of the kernels were launched by graphs: several kernels share one call, or name their graph."""
+    """At least half of the kernels were launched by graphs: several kernels share one call, or name
+    their graph."""
     kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    calls: Counter[int | None] = Counter(kernel.correlation for kernel in kernels if kernel.correlation is not None)
+    calls: Counter[int | None] = Counter(
+        kernel.correlation for kernel in kernels if kernel.correlation is not None
+    )
     return 2 * sum(_in_graph(kernel, calls) for kernel in kernels) >= len(kernels)
 
 
@@ -194,10 +275,11 @@ class Sync(NamedTuple):
 
 
 def host_sync(found: Timeline) -> RunVerdict | None:
-    """Calls inside the steps within which a copy to the host began and ended, or that wait for the GPU by their name.
+    """Calls inside the steps within which a copy to the host began and ended, or that wait for the
+    GPU by their name.
 
-    The share is the time that the GPU then had no kernel, of the time of the steps: waiting itself costs nothing while the
-    GPU works. Of several calls before one kernel the last one counts.
+    The share is the time that the GPU then had no kernel, of the time of the steps: waiting itself
+    costs nothing while the GPU works. Of several calls before one kernel the last one counts.
     """
     syncs = sorted(_syncs(found), key=lambda sync: sync.done)
     lost = _lost(found, syncs)
@@ -207,11 +289,13 @@ def host_sync(found: Timeline) -> RunVerdict | None:
         return None
     names = Counter(sync.what for sync in syncs)
     often = " and ".join(
-        f"{name}, {count:,} {'time' if count == 1 else 'times'}" for name, count in names.most_common(2)
+        f"{name}, {count:,} {'time' if count == 1 else 'times'}"
+        for name, count in names.most_common(2)
     )
     text = (
-        f"Host sync: in {found.whole}, the host waits for the GPU in {often}: {milliseconds(sum(sync.waited for sync in syncs))} "
-        f"in all. The GPU then has nothing to do until the next launch: {milliseconds(idle)} in all, {percent(share)} of "
+        f"Host sync: in {found.whole}, the host waits for the GPU in {often}: "
+        f"{milliseconds(sum(sync.waited for sync in syncs))} in all. The GPU then has nothing to "
+        f"do until the next launch: {milliseconds(idle)} in all, {percent(share)} of "
         f"{milliseconds(found.length)}"
     )
     frames: dict[str, int] = defaultdict(int)
@@ -229,7 +313,8 @@ def host_sync(found: Timeline) -> RunVerdict | None:
 
 
 def _lost(found: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
-    """Place of a call, the last one before a kernel -> ns from the end of what it waited for to that kernel."""
+    """Place of a call, the last one before a kernel -> ns from the end of what it waited for to
+    that kernel."""
     kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
     begins, ends = sorted(kernel.start_ns or 0 for kernel in kernels), sorted(map(end_of, kernels))
     last: dict[int, int] = {}
@@ -260,14 +345,18 @@ def users_frame(stack: str | None) -> str | None:
 
 
 def _syncs(found: Timeline) -> Iterable[Sync]:
-    """One for each copy to the host, of the innermost call around it, and one for each wait outside of these calls."""
-    copies = sorted((copy for copy in found.copies if copy.kind == "DtoH"), key=lambda copy: copy.start_ns or 0)
+    """One for each copy to the host, of the innermost call around it, and one for each wait outside
+    of these calls."""
+    copies = sorted(
+        (copy for copy in found.copies if copy.kind == "DtoH"), key=lambda copy: copy.start_ns or 0
+    )
     starts = [copy.start_ns or 0 for copy in copies]
     steps = {piece.step for piece in found.pieces}
     calls = [
-        call for call in found.run.report.waiting_calls
+        call
+        for call in found.run.report.waiting_calls
         if call.start_ns is not None and call.duration_ns is not None and call.step in steps
-    ]  # fmt: skip
+    ]
     operators = [call for call in calls if call.name in SAID]
     around: dict[int, OpCall] = {}
     for call in operators:
@@ -278,7 +367,12 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
                 around[place] = call
     for place, call in around.items():
         yield Sync(call, SAID[call.name], READ_TODO, end_of(copies[place]))
-    ends = sorted([*(end_of(one) for piece in found.pieces for one in piece.kernels), *map(end_of, found.copies)])
+    ends = sorted(
+        [
+            *(end_of(one) for piece in found.pieces for one in piece.kernels),
+            *map(end_of, found.copies),
+        ]
+    )
     of_copies = {end_of(copy): copy.kind for copy in found.copies}
     told = {id(call) for call in around.values()}
     enclosing = _Enclosing(operators)
@@ -292,7 +386,11 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
             what, todo = _AFTER.get(kind, ("", SYNC_TODO))
             yield Sync(call, call.name + what, todo, ends[place])
         elif id(outer) not in told:
-            what, todo = (PAGEABLE, PAGEABLE_TODO) if outer.name == "aten::copy_" else (SAID[outer.name], READ_TODO)
+            what, todo = (
+                (PAGEABLE, PAGEABLE_TODO)
+                if outer.name == "aten::copy_"
+                else (SAID[outer.name], READ_TODO)
+            )
             yield Sync(outer, what, todo, ends[place])
 
 
@@ -315,13 +413,19 @@ def _until(call: OpCall) -> int:
 
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
-    launch_bound, host_sync, exposed, cast_storm, chains, unused_tensor_cores,
-)  # fmt: skip
+    launch_bound,
+    host_sync,
+    exposed,
+    cast_storm,
+    chains,
+    unused_tensor_cores,
+)
 """All rules about kernels in time. A new one is a function and a name here."""
 
 
 def run_verdicts(run: Run) -> tuple[RunVerdict, ...]:
-    """Those of one run, the largest share first; none under ncu, which runs kernels one by one, and of failed runs."""
+    """Those of one run, the largest share first; none under ncu, which runs kernels one by one, and
+    of failed runs."""
     if run.status == "failed":
         return ()
     found = timeline(run)

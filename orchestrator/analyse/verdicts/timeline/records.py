@@ -29,7 +29,8 @@ class RunVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A measured step on one GPU; the whole capture where the report has no steps. Times in ns on the report's clock."""
+    """A measured step on one GPU; the whole capture where the report has no steps. Times in ns on
+    the report's clock."""
 
     step: int | None
     kernels: tuple[Kernel, ...]
@@ -61,7 +62,9 @@ class Timeline:
     @property
     def kernel_ns(self) -> float:
         """Of all kernels, added up; never 0."""
-        return sum(kernel.duration_ns or 0 for piece in self.pieces for kernel in piece.kernels) or 1.0
+        return (
+            sum(kernel.duration_ns or 0 for piece in self.pieces for kernel in piece.kernels) or 1.0
+        )
 
     @property
     def whole(self) -> str:
@@ -77,11 +80,14 @@ class Timeline:
         """Intervals of the piece in which a kernel or a copy ran."""
         kernels = ((kernel.start_ns or 0, end_of(kernel)) for kernel in piece.kernels)
         copies = ((copy.start_ns or 0, end_of(copy)) for copy in self.copies)
-        return joined([*kernels, *(pair for pair in copies if pair[1] > piece.start and pair[0] < piece.end)])
+        return joined(
+            [*kernels, *(pair for pair in copies if pair[1] > piece.start and pair[0] < piece.end)]
+        )
 
 
 def timeline(run: Run) -> Timeline | None:
-    """Of the GPU with the most kernels; None under ncu, and where a kernel has no start or no duration.
+    """Of the GPU with the most kernels; None under ncu, and where a kernel has no start or
+    no duration.
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
@@ -90,16 +96,20 @@ def timeline(run: Run) -> Timeline | None:
     if device is None:
         return None
     copies = tuple(
-        copy for copy in run.report.copies
-        if copy.device_index in (None, device) and copy.start_ns is not None and copy.duration_ns is not None
-    )  # fmt: skip
+        copy
+        for copy in run.report.copies
+        if copy.device_index in (None, device)
+        and copy.start_ns is not None
+        and copy.duration_ns is not None
+    )
     by_step: dict[int | None, list[Kernel]] = {}
     numbered = any(kernel.step is not None for kernel in devices[device])
     for kernel in sorted(devices[device], key=lambda one: one.start_ns or 0):
         if kernel.step is not None or not numbered:
             by_step.setdefault(kernel.step, []).append(kernel)
     pieces = tuple(
-        Piece(step, tuple(found), found[0].start_ns or 0, max(map(end_of, found))) for step, found in by_step.items()
+        Piece(step, tuple(found), found[0].start_ns or 0, max(map(end_of, found)))
+        for step, found in by_step.items()
     )
     return Timeline(run, device, pieces, copies)
 

@@ -1,7 +1,9 @@
-"""Published times of language models that generate text, with what each step does: rows of published.csv with a prompt.
+"""Published times of language models that generate text, with what each step does: rows of
+published.csv with a prompt.
 
-A server that batches as requests come is taken to hold as many sequences as its memory takes (95 % of what the weights
-leave, at most 2,048); at two requests a second it holds as many as arrive while one is answered.
+A server that batches as requests come is taken to hold as many sequences as its memory takes (95 %
+of what the weights leave, at most 2,048); at two requests a second it holds as many as arrive while
+one is answered.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ FILE = Path(__file__).resolve().parents[1] / "published.csv"
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
 ENGINE = "tensorrt-llm"
 IN_USE, RESERVED, MOST = 0.95, 1.5e9, 2048
-"""Share of the free memory that TensorRT-LLM's benchmarks give the cache, bytes beside it, and most sequences at once."""
+"""Share of the free memory that TensorRT-LLM's benchmarks give the cache, bytes beside it, and most
+sequences at once."""
 BETWEEN = 0.0075
-"""Seconds between tokens by which the load of two requests a second is turned into sequences at once."""
+"""Seconds between tokens by which the load of two requests a second is turned into sequences
+at once."""
 
 
 class Shape(NamedTuple):
@@ -50,22 +54,35 @@ SHAPES = {
     "hf:EleutherAI/gpt-j-6b": Shape("hf:gptj", 28, 4096, 4096, 2 * 16384, 50400, 6),
     "hf:meta-llama/Llama-2-7b-hf": Shape("hf:llama", 32, 4096, 4096, 3 * 11008, 32000, 7),
     "hf:meta-llama/Llama-3.1-8B": Shape(
-        "hf:llama:num_key_value_heads=8,intermediate_size=14336,vocab_size=128256", 32, 4096, 1024, 3 * 14336, 128256, 7
+        "hf:llama:num_key_value_heads=8,intermediate_size=14336,vocab_size=128256",
+        32,
+        4096,
+        1024,
+        3 * 14336,
+        128256,
+        7,
     ),
 }
-"""Model of published.csv -> its sizes, and the name by which perfctl builds it without a download."""
+"""Model of published.csv -> its sizes, and the name by which perfctl builds it without
+a download."""
 
 
 def step(shape: Shape, batch: int, tokens: int, context: float, precision: str) -> StepWork:
-    """What a step does; ``tokens`` of each sequence go in, the last of which meets ``context`` tokens."""
+    """What a step does; ``tokens`` of each sequence go in, the last of which meets
+    ``context`` tokens."""
     item, prefill = generation.item_bytes(precision), tokens > 1
     kept = batch * shape.layers * 2 * shape.cached * item
     return StepWork(
-        prefill, batch, 2.0 * batch * tokens * shape.layers * shape.each, float(shape.layers * shape.each * item),
-        2.0 * batch * shape.width * shape.vocabulary, 2.0 * shape.width * shape.vocabulary,
-        2.0 * batch * shape.layers * 2 * shape.width * tokens * context, float(kept * (tokens if prefill else context)),
+        prefill,
+        batch,
+        2.0 * batch * tokens * shape.layers * shape.each,
+        float(shape.layers * shape.each * item),
+        2.0 * batch * shape.width * shape.vocabulary,
+        2.0 * shape.width * shape.vocabulary,
+        2.0 * batch * shape.layers * 2 * shape.width * tokens * context,
+        float(kept * (tokens if prefill else context)),
         shape.layers * shape.products + 1,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +118,24 @@ class Row:
     def steps(self) -> tuple[StepWork, StepWork]:
         """Prefill, and the mean step of decode."""
         one, work = self.shape, self.precision
-        return (step(one, self.batch, self.prompt, self.prompt, work),
-                step(one, self.batch, 1, self.prompt + self.generate / 2, work))  # fmt: skip
+        return (
+            step(one, self.batch, self.prompt, self.prompt, work),
+            step(one, self.batch, 1, self.prompt + self.generate / 2, work),
+        )
 
     def predicted(self, costs: Mapping[str, float]) -> float:
         """Seconds, as the row counts them."""
         return self._sum(
-            *(generation.engine_seconds(costs, work, self.precision, self.machine) for work in self.steps())
+            *(
+                generation.engine_seconds(costs, work, self.precision, self.machine)
+                for work in self.steps()
+            )
         )
 
     def floor(self) -> float:
-        return self._sum(*(generation.engine_floor(work, self.precision, self.machine) for work in self.steps()))
+        return self._sum(
+            *(generation.engine_floor(work, self.precision, self.machine) for work in self.steps())
+        )
 
     def _sum(self, first: float, following: float) -> float:
         whole = first + (self.generate - 1) * following
@@ -126,7 +150,11 @@ class Row:
 
 def rows() -> list[Row]:
     with FILE.open(encoding="utf-8", newline="") as file:
-        return [_row(row) for row in csv.DictReader(file) if "prompt" in row["input"] and row["model"] in SHAPES]
+        return [
+            _row(row)
+            for row in csv.DictReader(file)
+            if "prompt" in row["input"] and row["model"] in SHAPES
+        ]
 
 
 def _row(row: dict[str, str]) -> Row:
@@ -145,10 +173,21 @@ def _row(row: dict[str, str]) -> Row:
     unit = "ms" if row["unit"] == "ms" else "tokens/s"
     words = {"first": " to the first token", "next": " between tokens", "run": ""}[kind]
     return Row(
-        row["id"], row["engine"], row["licence"] in MAY_FIT and row["engine"] == ENGINE, machine, row["model"],
-        row["precision"], batch, stated, prompt, generate, kind, seconds, f"{value:,.4g} {unit}{words}" if value < 1000
-        else f"{value:,.0f} {unit}{words}", row["software"],
-    )  # fmt: skip
+        row["id"],
+        row["engine"],
+        row["licence"] in MAY_FIT and row["engine"] == ENGINE,
+        machine,
+        row["model"],
+        row["precision"],
+        batch,
+        stated,
+        prompt,
+        generate,
+        kind,
+        seconds,
+        f"{value:,.4g} {unit}{words}" if value < 1000 else f"{value:,.0f} {unit}{words}",
+        row["software"],
+    )
 
 
 def at_once(shape: Shape, precision: str, machine: Machine, tokens: int) -> int:

@@ -1,9 +1,11 @@
-"""Makes the fit of servers that generate text, orchestrator/analyse/predict/engines.json, from published.csv.
+"""Makes the fit of servers that generate text, orchestrator/analyse/predict/engines.json, from
+published.csv.
 
     python scripts/proof/accuracy/engines/publish_engines.py
 
-Learned from rows of TensorRT-LLM whose licence allows it. Times to the first token behind a server include its queue; they
-only judge. Costs are found by least squares of logarithms, each pulled towards a guess that the hardware suggests.
+Learned from rows of TensorRT-LLM whose licence allows it. Times to the first token behind a server
+include its queue; they only judge. Costs are found by least squares of logarithms, each pulled
+towards a guess that the hardware suggests.
 """
 
 from __future__ import annotations
@@ -20,19 +22,28 @@ from perfctl.orchestrator.analyse.predict.generation import COSTS, ENGINES_COVER
 from perfctl.orchestrator.analyse.predict.published import product_of
 
 GUESS = (1.5, 1.15, 1.0, 1.2, 1.2, 1.5e-5, 5e-6, 3e-6)
-"""In the order of COSTS: two thirds of the peak; causal attention needs half of the square, at half of the peak; 5/6 of the
-bandwidth; kernels of prefill are launched one by one, those of decode from a graph; one sequence's sampling."""
+"""In the order of COSTS: two thirds of the peak; causal attention needs half of the square, at half
+of the peak; 5/6 of the bandwidth; kernels of prefill are launched one by one, those of decode from
+a graph; one sequence's sampling."""
 PULL = (0.9, 3.0, 0.9, 1.5, 1.5, 0.6, 0.6, 0.6)
 MARGIN = 1.2
-"""Width for a new device over what the errors of left-out devices say: five devices say little about the next one."""
+"""Width for a new device over what the errors of left-out devices say: five devices say little
+about the next one."""
 SOURCES = (
     {
-        "name": "NVIDIA/TensorRT-LLM, docs/source/performance.md @ 138f96d45f90 and performance/perf-overview.md @ 258c7540c035",
-        "licence": "Apache-2.0", "dates": "2023-12 to 2025",
-        "what": "time to the first token, time between tokens and generated tokens a second of GPT-J 6B, Llama 2 7B and Llama 3.1 8B "
-        "on A100, L40S, H100, H200 and GH200, TensorRT-LLM 0.5 to 0.17",
+        "name": (
+            "NVIDIA/TensorRT-LLM, docs/source/performance.md @ 138f96d45f90 and "
+            "performance/perf-overview.md @ 258c7540c035"
+        ),
+        "licence": "Apache-2.0",
+        "dates": "2023-12 to 2025",
+        "what": (
+            "time to the first token, time between tokens and generated tokens a second of GPT-J "
+            "6B, Llama 2 7B and Llama 3.1 8B on A100, L40S, H100, H200 and GH200, TensorRT-LLM 0.5 "
+            "to 0.17"
+        ),
     },
-)  # fmt: skip
+)
 
 
 def teaches(row: Row) -> bool:
@@ -46,7 +57,10 @@ def learn(given: Sequence[Row]) -> dict[str, float]:
     def missed(logarithms: np.ndarray) -> np.ndarray:
         costs = dict(zip(COSTS, np.exp(logarithms), strict=True))
         return np.concatenate(
-            [[np.log(row.predicted(costs) / row.seconds) for row in given], pull * (logarithms - guess)]
+            [
+                [np.log(row.predicted(costs) / row.seconds) for row in given],
+                pull * (logarithms - guess),
+            ]
         )
 
     found = least_squares(missed, guess, loss="soft_l1", f_scale=0.15).x
@@ -90,7 +104,9 @@ class LeftOut(NamedTuple):
 
 
 def all_left_out(every: Sequence[Row]) -> LeftOut:
-    return LeftOut(left_out(every, lambda row: row.model), left_out(every, product), left_out(every, chip))
+    return LeftOut(
+        left_out(every, lambda row: row.model), left_out(every, product), left_out(every, chip)
+    )
 
 
 def spread_of(every: Sequence[Row], found: LeftOut) -> dict[str, float]:
@@ -114,13 +130,23 @@ def main() -> None:
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
     published = [
-        [row.machine.name, row.model.rpartition("/")[2], row.precision,
-         row.batch if row.stated or row.kind == "next" else 0, row.prompt, row.generate, row.kind,
-         float(f"{row.seconds:.4g}"), row.said]
+        [
+            row.machine.name,
+            row.model.rpartition("/")[2],
+            row.precision,
+            row.batch if row.stated or row.kind == "next" else 0,
+            row.prompt,
+            row.generate,
+            row.kind,
+            float(f"{row.seconds:.4g}"),
+            row.said,
+        ]
         for row in taught
-    ]  # fmt: skip
+    ]
     table = ",\n".join(f"  {json.dumps(one)}" for one in published)
-    FILE.write_text("{\n" + ",\n".join(lines) + ',\n "rows": [\n' + table + "\n ]\n}\n", encoding="utf-8")
+    FILE.write_text(
+        "{\n" + ",\n".join(lines) + ',\n "rows": [\n' + table + "\n ]\n}\n", encoding="utf-8"
+    )
     print(f"Wrote {FILE}: {len(taught)} rows; {record['costs']}; {record['spread']}")
 
 
