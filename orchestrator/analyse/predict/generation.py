@@ -9,17 +9,17 @@ Two ways to run it, whose times differ by up to ten at batch 1:
 - ``tensorrt-llm``: a server with fused kernels and CUDA graphs (the fit to published times of
   TensorRT-LLM, in engines.json).
 
-Of such a server: one step, prefill or one of decode, of the whole batch (1 multiply-add is
-2 FLOPs)::
+One step of such a server, prefill or one of decode, takes for the whole batch (1 multiply-add is
+2 FLOPs; the first line counts for the layers and for the head)::
 
-    seconds = max(products * FLOPs of products / peak, weights * their bytes / bandwidth)   of the layers, and of the head
+    seconds = max(products * FLOPs of products / peak, weights * their bytes / bandwidth)
             + attention * FLOPs of attention / peak + cache * bytes of the KV cache / bandwidth
             + launch * layers with products + sequence * sequences
 
 Eight costs hold for all devices; there is no factor of a device. All are positive and every amount
 grows with batch and context, so a larger batch, a longer context or a chip with lower peaks never
 takes less time. ``scripts/proof/accuracy/engines/publish_engines.py`` makes the file.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
