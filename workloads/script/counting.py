@@ -1,5 +1,5 @@
 """Decide which events end a step of a user's script, which thread's events count, and how many
-samples a step has. Imports torch.
+samples a step has. A script that never imports torch must not get it from here.
 
 An optimizer's step ends a step. With two optimizers (a GAN), a step ends with the last one before
 the first steps again: five steps of the critic and one of the generator are one step. Without an
@@ -20,12 +20,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, Gap, Summary
 from perfctl.workloads.run.record import Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PATIENCE = 12
 """How often the first optimizer may step while one that has never stepped is waited for."""
