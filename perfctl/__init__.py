@@ -79,7 +79,7 @@ _HOME = {
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",
     "gate": f"{_ACTIONS}.gate.gate",
-    "history": f"{_ACTIONS}.history",
+    "history": f"{_ACTIONS}.compare",
     "ingest": f"{_ACTIONS}.ingest.ingest",
     "mfu": f"{_ACTIONS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",

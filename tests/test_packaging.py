@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import perfctl
+
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCE_FOLDERS = ("perfctl", "orchestrator", "parsers", "templates", "workloads")
@@ -30,6 +32,11 @@ def test_every_data_file_of_a_package_is_covered_by_a_pattern() -> None:
                 assert any(file.match(pattern) for pattern in patterns.get(package, [])), (
                     f"{file} would not be in a wheel"
                 )
+
+
+def test_every_name_that_import_perfctl_offers_is_there() -> None:
+    for name in perfctl.__all__:
+        assert getattr(perfctl, name) is not None, name
 
 
 def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
