@@ -278,11 +278,6 @@ def next_input(op: OpShape, shape: Shape | None) -> Shape | None:
     return shape if fits else None
 
 
-def is_same_convolution(forward: OpShape, backward: OpShape) -> bool:
-    """Whether a backward is of a convolution with these input and weight shapes."""
-    return backward.op == "aten.convolution_backward" and forward.inputs[:2] == backward.inputs[1:3]
-
-
 def with_output(op: OpShape, output: Shape) -> OpShape:
     """The convolution with its output's shape, which another operator has told."""
     attributes = {key: value for key, value in op.attributes.items() if key != "missed"}

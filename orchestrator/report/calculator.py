@@ -1,7 +1,7 @@
 """The calculator's page: its controls, its sources, and the numbers that Python worked out, as
 compact JSON.
 
-A step by the fit that ships is the product of two tables of ``analyse.predict.published_table``,
+A step by the fit that ships is the product of two tables of ``analyse.predict.grid``,
 amounts of a model and costs of a device, so that 84 models on 99 devices stay small. Every other
 step is a curve of ``analyse.predict.grid``. The page reads between two batch sizes on a straight
 line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose logarithms are
@@ -469,7 +469,7 @@ def grid_data(
     ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
     that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
     value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
-    precision by the fit that ships (:class:`published_table.Cost`), rows of ``rates``.
+    precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
     """
     said, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
     general = _General(machines, measured, fits, published, said)

@@ -457,12 +457,9 @@ def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records
         f"op_call.run_id = ? AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= "
         "5000) ORDER BY op_call.rowid"
     )
-    try:
-        if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
-            return ()
-        return tuple(map(records.OpCall._make, connection.execute(sql, (run_id, *WAITING))))
-    except sqlite3.OperationalError:  # a store of an earlier schema, opened for reading only
+    if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
         return ()
+    return tuple(map(records.OpCall._make, connection.execute(sql, (run_id, *WAITING))))
 
 
 def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedCount]:
@@ -481,10 +478,7 @@ def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCo
     rules = (
         "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
     )
-    try:
-        found = connection.execute(rules, (run_id,)).fetchone()[0]
-    except sqlite3.OperationalError:  # a store of an earlier schema, opened for reading only
-        return ()
+    found = connection.execute(rules, (run_id,)).fetchone()[0]
     return (
         tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE))
         if found

@@ -2,7 +2,7 @@
 
 nvidia-smi quotes nothing and parts cells by ", ". Without units the header still has them
 ("utilization.gpu [%]"); rows without a header are refused but for one form
-(:mod:`nvidia_smi_headless`). A header again, or a line that ``date`` printed, begins another round.
+(:func:`layout_of`). A header again, or a line that ``date`` printed, begins another round.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reports of AMD's profilers: rocprofv3, rocprof, Omniperf and rocprof-compute."""
+"""Reports of rocprofv3. Those of rocprof v1 and rocprof-compute are refused by name."""

@@ -1,6 +1,6 @@
-"""What AMD's reports say more than once: numbers of launches, names beside numbers of kernels, sums
-beside means, times in two units. Where these disagree the report was damaged, edited or filtered;
-its rows are read as they are."""
+"""What rocprofv3's reports say more than once: numbers of launches, names beside numbers of
+kernels, sums beside means, times in two units. Where these disagree the report was damaged, edited
+or filtered; its rows are read as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfctl.records.report import Diagnostic
 _FILTERED = "left out by a filter of the profiler, or lost"
 _ALL, _LAST_DIGIT, _FLOATS = 100.0, 1.01, 1e-9
 """Percentages add up to the first; by how much of its last printed digit each may be off, and by
-how much their sum, since they are worked out as floats, of which rocprof prints all digits."""
+how much their sum, since they are worked out as floats, of which rocprofv3 prints all digits."""
 _ROUNDED = 1.0
 """By how much a whole mean may be off, which is cut or rounded; one call has the sum as
 its mean."""

@@ -383,10 +383,10 @@ def render_parts(asked: PartsRequest) -> Rendered:
       same words.
     - exit code 0 is complete, 4 is partial, all others are failures; ``perfctl slurm status`` shows
       which, and repeats what is not complete. It ends soon after SIGTERM, as every sweep does, and
-      keeps its report; where its command takes ``--grace``, :func:`limits.grace` says for how long
-      it may write.
+      keeps its report; if its command takes ``--grace``, ``launch.cluster.script.grace`` returns
+      the seconds in which it may write.
     - what it measures with a profiler stands first in its words (nsys, ncu, dlprof), for
-      :func:`limits.stop_before` gives these minutes to write their reports.
+      ``launch.cluster.script.seconds_to_stop_before`` gives these minutes to write their reports.
 
     After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER``
     (which names the parts that are missing, and ends with 4) and then ``finish``, which must take
@@ -498,9 +498,8 @@ class Submitted:
 def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     """Submit the array, or only some ``tasks`` of it, and the gather job after it.
 
-    Raises UsageError for scripts of another scheduler, a task that there is not, or one that is in
-    the queue already; ToolMissing without Slurm; UsageError for an image that is not there;
-    PerfctlError when sbatch refuses.
+    Raises UsageError for a task that does not exist or is in the queue already, or for an image
+    that does not exist; ToolMissing without Slurm; PerfctlError if sbatch refuses.
     """
     plan = read_plan(folder)
     count = len(plan.tasks)

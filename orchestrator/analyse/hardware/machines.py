@@ -348,7 +348,7 @@ from memory, not looked up."""
 
 
 def named(name: str) -> Device:
-    """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises
+    """The machine of a device name; of several boards one, by ``CHOICE_RULE``. Raises
     DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")

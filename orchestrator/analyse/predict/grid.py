@@ -1,8 +1,6 @@
 """Step times of one network on every device, in every precision, over all batch sizes: knots with
 straight lines between.
 
-Of a step by the fit that ships only the words are here: ``published_table`` has its numbers.
-
 A step by the fit that ships, as two small tables: what a network has of each part, and what a unit
 of it costs on a device.
 
@@ -263,7 +261,7 @@ class Cell:
     """None: nothing can be predicted, for ``reason``."""
     reason: str = ""
     curve: int | None = None
-    """None: by ``published_table``."""
+    """Index of a curve. None: by the tables of amounts and costs."""
     backward: int | None = None
     """A curve with the part of the step that is its backward. None: not known."""
     split: int | None = None

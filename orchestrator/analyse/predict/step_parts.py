@@ -2,7 +2,7 @@
 forward operations.
 
 Each is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch.
-``step_model`` adds them up.
+:mod:`.fit` adds them up.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 interfaces only.
 
     python guard.py check OUT [--perfctl CMD] [--project DIR] [--shared DIR] [--area NAME ...]
-    [--quick] python guard.py record OUT [the same options] python guard.py compare BEFORE... AFTER
-    [--renames FILE] [--changes FILE] [--area NAME ...] [--quick]
+                              [--quick]
+    python guard.py record OUT [the same options]
+    python guard.py compare BEFORE... AFTER [--renames FILE] [--changes FILE] [--area NAME ...]
+                                            [--quick]
 
 ``check`` is what ``make guard`` does: it records every area whose inputs exist, and compares it
 with the recordings of 1.0.0. ``record`` writes one ``AREA.json.gz`` per area: an object of keys and

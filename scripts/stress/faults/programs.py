@@ -64,7 +64,6 @@ KILLED = (
     "import os, signal, sys\nimport torch\nif sys.argv[1] == '2':\n"
     "    os.kill(os.getpid(), signal.SIGKILL)\n" + HUNGRY
 )
-STORE_MB = 500
 
 
 def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[Ended, Path]:

@@ -101,7 +101,7 @@ class Row:
     prompt: int
     generate: int
     kind: str
-    """first, next or run; see :class:`engines.Published`."""
+    """first, next or run; see :class:`generation.Published`."""
     seconds: float
     said: str
     software: str
