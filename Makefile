@@ -16,8 +16,8 @@ demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardw
 # Tests start Python hundreds of times: it is to keep what it compiled, whatever this machine says.
 test coverage guard guard-quick: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (4) files at a time
-	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),4) --dist loadgroup
+test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (3) files at a time
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup
 
 check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	$(BIN)/ruff check .
@@ -29,7 +29,7 @@ check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh scripts/*/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
 
 coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
-	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),4) --dist loadgroup --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup --cov --cov-report=term:skip-covered
 
 guard: $(VENV)/.test ## Does perfctl still say what 1.0.0 said? About 15 minutes; changed values: scripts/proof/guard
 	$(BIN)/python scripts/proof/guard/guard.py check build/guard --perfctl $(BIN)/perfctl
