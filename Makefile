@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage guard guard-quick docs accuracy algorithms silicon bench faults fuzz mutate verdicts format clean
+.PHONY: help demo test proofs check coverage guard guard-quick docs accuracy algorithms silicon bench faults fuzz mutate verdicts format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -14,10 +14,13 @@ demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardw
 	sh scripts/setup/demo.sh $(BIN)/perfctl $(BATCHES)
 
 # Tests start Python hundreds of times: it is to keep what it compiled, whatever this machine says.
-test coverage guard guard-quick: export PYTHONDONTWRITEBYTECODE :=
+test proofs coverage guard guard-quick: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (3) files at a time
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup
+
+proofs: $(VENV)/.test ## Run whole what make test samples: every real report, every random draw
+	sh scripts/proof/whole.sh $(BIN)/python
 
 check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	$(BIN)/ruff check .

@@ -71,8 +71,12 @@ def is_text(node: ast.stmt) -> bool:
     )
 
 
-def bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
-    return (node.body for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef)))
+def bodies(node: ast.Module | ast.ClassDef) -> Iterator[list[ast.stmt]]:
+    """The statements of a module and of the classes in it."""
+    yield node.body
+    for child in node.body:
+        if isinstance(child, ast.ClassDef):
+            yield from bodies(child)
 
 
 def orphans(tree: ast.Module) -> list[int]:

@@ -17,6 +17,7 @@ from torch import nn
 from perfctl import parsers
 from perfctl.orchestrator.analyse.kernels import categories
 from perfctl.orchestrator.analyse.speedup import top
+from tests.sample import sample
 
 TRACES = (
     "hta_alexnet_critical_path_2023.json.gz",
@@ -98,7 +99,7 @@ def innermost(spans: list[tuple[float, float, bool]]) -> float:
     return found
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", sample(TRACES, 2))
 def test_real_traces_leave_under_5_percent_over(
     reports: Path, synthetic: ModuleType, name: str
 ) -> None:
@@ -114,7 +115,7 @@ def test_real_traces_leave_under_5_percent_over(
             assert found["other"] < 0.05 * sum(found.values()), found
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", sample(TRACES, 2))
 def test_totals_of_real_traces_are_those_of_a_plain_reading(
     reports: Path, synthetic: ModuleType, name: str
 ) -> None:

@@ -15,6 +15,7 @@ from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict
 from perfctl.orchestrator.analyse.predict.published import Published, peaks_of, table_machines
 from perfctl.orchestrator.report.predict import host_limit
 from perfctl.workloads.models.plan import plan
+from tests.sample import sample
 
 FIT = published.load()
 BATCHES = (1, 7, 64, 513)
@@ -53,7 +54,7 @@ def seconds(one: StepSpec, machine: Machine, fit: Published = FIT) -> float | No
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     spec: str, training: bool
 ) -> None:
@@ -72,7 +73,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     assert compared > 1000
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> None:
     compared = 0
     for machine in table_machines():
@@ -88,7 +89,7 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
     assert compared > 100
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
     for machine in table_machines():
         for precision in PRECISIONS:
@@ -253,7 +254,7 @@ def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpu
     assert all(published.load_for(machine) is FIT for machine in table_machines())
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec: str) -> None:
     one = case(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.sample import sample
+
 FOLDER = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "verdicts"
 
 
@@ -23,11 +25,11 @@ def simulator() -> Any:
 
 
 def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is(simulator: Any) -> None:
-    """Two networks for each effect."""
+    """Two networks for each effect; ``make verdicts`` draws thousands."""
     scores = {
         (name, seed): simulator.score(seed, name)
         for name in ("clean", *simulator.ORDER)
-        for seed in (1, 2)
+        for seed in sample((1, 2), 2)
     }
     assert [
         (place, found.error, found.false)
@@ -40,6 +42,6 @@ def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is(simulato
 def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right(
     simulator: Any,
 ) -> None:
-    scores = [simulator.score(seed) for seed in range(100)]
+    scores = [simulator.score(seed) for seed in sample(range(100), 4)]
     assert [found.false for found in scores if found.false] == []
-    assert sum(found.right for found in scores) >= 90
+    assert sum(found.right for found in scores) >= 0.9 * len(scores)

@@ -16,6 +16,7 @@ from perfctl.orchestrator.analyse.verdicts.judge import Judgement, headlines, ju
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict, explained
 from tests.analyse import simulated as sim
 from tests.analyse import simulated_mixes
+from tests.sample import draws
 
 Scenario = sim.Scenario
 
@@ -116,7 +117,7 @@ def test_the_clean_sweep_has_no_verdict_and_no_headline() -> None:
     assert not judgement.rows and not judgement.sweep and not headlines(judgement, entries)
 
 
-@settings(max_examples=120, derandomize=True)
+@settings(max_examples=draws(120), derandomize=True)
 @given(simulated_mixes.mixes(sim))
 def test_any_mix_of_reasons_is_found_and_no_other(scenario: Any) -> None:
     assert_exactly_the_truth(scenario)

@@ -15,6 +15,7 @@ from perfctl import parsers
 from perfctl.parsers import find
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
+from tests.sample import sample
 
 TRACES = (
     "hta_alexnet_critical_path_2023.json.gz",
@@ -50,7 +51,7 @@ def ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-@pytest.fixture(params=TRACES, scope="module")
+@pytest.fixture(params=sample(TRACES, 2), scope="module")
 def trace(request: pytest.FixtureRequest, reports: Path) -> Path:
     return reports / "kineto" / str(request.param)
 

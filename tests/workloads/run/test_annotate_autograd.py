@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from perfctl.workloads.models.mnist_cnn import make_model
 from perfctl.workloads.run.annotate import Annotator
+from tests.sample import draws
 from tests.workloads.autograd_truth import Made, Seen, Truth, backward_places
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:None of the inputs")
@@ -185,7 +186,7 @@ PLANS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(plan=PLANS, needs_gradient=st.booleans())
 def test_any_tree_of_modules_is_marked_as_autograd_has_it(
     plan: list[Any], needs_gradient: bool
