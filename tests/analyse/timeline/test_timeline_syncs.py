@@ -127,16 +127,24 @@ def test_the_synchronisation_inside_item_is_counted_once_as_item() -> None:
     assert "item()" in found.sentence and "cudaStreamSynchronize" not in found.sentence
 
 
-def test_a_wait_inside_a_copy_to_the_gpu_is_one_for_pageable_memory() -> None:
-    copies = (Copy("HtoD", 4, 105 * US, 5 * US, None, 0, 7),)
+@pytest.mark.parametrize(
+    ("memory", "named", "todo"),
+    [
+        ("pageable", "a copy from pageable memory (aten::copy_), 1 time", "from pinned memory"),
+        ("pinned", "a blocking copy from pinned memory (aten::copy_), 1 time", "non_blocking=True"),
+        (None, "a blocking copy from the host (aten::copy_), 1 time", "from pinned memory"),
+    ],
+)
+def test_a_wait_inside_a_copy_to_the_gpu_names_the_memory_that_the_report_states(
+    memory: str | None, named: str, todo: str
+) -> None:
+    copies = (Copy("HtoD", 4, 105 * US, 5 * US, None, 0, 7, memory),)
     found = said(
         call("aten::copy_", 95, 125), call("cudaStreamSynchronize", 104, 120), copies=copies
     )
     assert found is not None
-    assert (
-        "a copy from pageable memory (aten::copy_), 1 time" in found.sentence
-        and "pinned memory" in found.todo
-    )
+    assert named in found.sentence
+    assert todo in found.todo and ("pin_memory" in found.todo) == (memory != "pinned")
 
 
 def test_a_trace_with_stacks_names_the_line_that_synchronises(tmp_path: Path) -> None:

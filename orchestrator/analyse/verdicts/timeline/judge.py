@@ -82,7 +82,13 @@ SAID = {
 }
 """Operators that wait for the GPU when a copy to the host lies inside them, as a sentence
 names them."""
-PAGEABLE = "a copy from pageable memory (aten::copy_)"
+FROM_HOST = {
+    "pageable": "a copy from pageable memory (aten::copy_)",
+    "pinned": "a blocking copy from pinned memory (aten::copy_)",
+    None: "a blocking copy from the host (aten::copy_)",
+}
+"""Memory that the copy read, None where the report does not say -> the copy as a sentence
+names it."""
 _NOT_THE_USERS = ("torch/", "<built-in", "<frozen", "nn.Module:", "contextlib", "functools.py")
 READ_TODO = (
     "Keep the value on the GPU (torch.where, masks, a loss that is read every N steps), or copy it "
@@ -98,13 +104,9 @@ SYNC_TODO = (
 )
 
 
+PINNED_TODO = "Copy to the GPU with non_blocking=True: the memory is pinned already"
+
 _OF_STREAMS = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
-_AFTER: dict[str | None, tuple[str, str]] = {
-    "DtoH": (" after a copy to the host", READ_TODO),
-    "HtoD": (" after a copy from the host", PAGEABLE_TODO),
-}
-"""Kind of the copy that a stream ended with when the host had waited for it -> what follows the
-call's name, what to do."""
 
 
 def recomputed(run: Run) -> RunVerdict | None:
@@ -373,7 +375,7 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
             *map(end_of, found.copies),
         ]
     )
-    of_copies = {end_of(copy): copy.kind for copy in found.copies}
+    copy_at = {end_of(copy): copy for copy in found.copies}
     told = {id(call) for call in around.values()}
     enclosing = _Enclosing(operators)
     for call in calls:
@@ -381,16 +383,22 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
         if call.name not in WAITS or place < 0 or ends[place] <= (call.start_ns or 0):
             continue  # the GPU had done all before: nothing to wait for
         outer = enclosing.of(call)
+        copy = copy_at.get(ends[place])
+        memory = copy.source_memory if copy is not None and copy.kind == "HtoD" else None
+        from_host_todo = PINNED_TODO if memory == "pinned" else PAGEABLE_TODO
         if outer is None:
-            kind = of_copies.get(ends[place]) if call.name in _OF_STREAMS else None
-            what, todo = _AFTER.get(kind, ("", SYNC_TODO))
+            what, todo = "", SYNC_TODO
+            if copy is not None and call.name in _OF_STREAMS and copy.kind == "DtoH":
+                what, todo = " after a copy to the host", READ_TODO
+            elif copy is not None and call.name in _OF_STREAMS and copy.kind == "HtoD":
+                source = "the host" if memory is None else f"{memory} memory"
+                what, todo = f" after a copy from {source}", from_host_todo
             yield Sync(call, call.name + what, todo, ends[place])
         elif id(outer) not in told:
-            what, todo = (
-                (PAGEABLE, PAGEABLE_TODO)
-                if outer.name == "aten::copy_"
-                else (SAID[outer.name], READ_TODO)
-            )
+            if outer.name == "aten::copy_":
+                what, todo = FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo
+            else:
+                what, todo = SAID[outer.name], READ_TODO
             yield Sync(outer, what, todo, ends[place])
 
 
