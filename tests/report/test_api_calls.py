@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page import study
-from perfctl.records.report import ApiCall, Range, Report
+from perfctl.records.report import ApiCall, Copy, Range, Report
 from perfctl.records.run import Run
 from tests.analyse.synthetic import make_run
 from tests.report.outline import printed
@@ -74,3 +74,21 @@ def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> Non
     labels = ("host time", "host longest", "GPU time", "GPU span")
     assert [float(found[1][label]) for label in labels] == [100 + 300, 300, 40 + 0, 60]
     assert (found[2]["GPU time"], found[2]["GPU span"]) == ("–", "–")
+
+
+def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_states() -> None:
+    ends = {"start_ns": 0, "duration_ns": 500, "device_index": 0}
+    copies = [
+        Copy("HtoD", 10, **ends, source_memory="pageable", destination_memory="device"),
+        Copy("HtoD", 20, **ends, source_memory="pinned", destination_memory="device"),
+        Copy("PtoP", 30, **ends, peer_device=1),
+        Copy("DtoH", 40, **ends),
+        Copy("DtoH", 50, **ends),
+    ]
+    table = rows(study.copies([run(Report("nsys", Path("r"), "f", copies=copies))]))
+    assert sorted((row["copy"], row["times"]) for row in table) == [
+        ("DtoH", "2"),
+        ("HtoD, pageable to device", "1"),
+        ("HtoD, pinned to device", "1"),
+        ("PtoP, GPU 0 and GPU 1", "1"),
+    ]

@@ -269,11 +269,11 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
 
 
 def copies(runs: Sequence[Run]) -> Table | None:
-    """Memory copies by kind."""
+    """Memory copies by kind, kinds of memory and pair of GPUs, as far as the report states them."""
     kinds: dict[tuple[str, str], list[Copy]] = defaultdict(list)
     for run in runs:
         for item in run.report.copies:
-            kinds[run_label(run), item.kind].append(item)
+            kinds[run_label(run), copy_route(item)].append(item)
     columns = [
         RUN,
         Column("copy", style="text"),
@@ -290,6 +290,16 @@ def copies(runs: Sequence[Run]) -> Table | None:
         )
     rows.sort(key=lambda row: -(row[-1] or 0))
     return listing("Copies and memsets", columns, rows)
+
+
+def copy_route(item: Copy) -> str:
+    """Return "HtoD, pageable to device" or "PtoP, GPU 0 and GPU 1"; the kind alone where the report
+    states no more."""
+    if item.peer_device is not None:
+        return f"{item.kind}, GPU {item.device_index} and GPU {item.peer_device}"
+    if item.source_memory is not None and item.destination_memory is not None:
+        return f"{item.kind}, {item.source_memory} to {item.destination_memory}"
+    return item.kind
 
 
 def summaries(runs: Sequence[Run]) -> Table | None:
