@@ -41,6 +41,14 @@ PARTS = {
 """Fixture -> the marker that its tests get."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--accept",
+        action="store_true",
+        help="write golden texts and expected values as they are now, in place of comparing them",
+    )
+
+
 def pytest_collection(session: pytest.Session) -> None:
     """Collecting makes a million objects, nearly all of which stay: nobody looks for garbage
     among them."""
@@ -113,15 +121,21 @@ def reports(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def golden() -> Callable[[str, str], None]:
-    """Compare a text with tests/golden/NAME; scripts/accept/golden.py takes the text instead.
+def accept(request: pytest.FixtureRequest) -> bool:
+    """Whether what is now is written down in place of being compared."""
+    return bool(request.config.getoption("--accept"))
+
+
+@pytest.fixture(scope="session")
+def golden(accept: bool) -> Callable[[str, str], None]:
+    """Compare a text with tests/golden/NAME; with ``--accept``, write it.
 
     A name with folders is a path in the checkout: scripts/jobs/array.sbatch.
     """
 
     def compare(name: str, text: str) -> None:
         path = ROOT / name if "/" in name else ROOT / "tests" / "golden" / name
-        if os.environ.get("PERFCTL_ACCEPT_GOLDEN"):
+        if accept:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         there = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -134,7 +148,7 @@ def golden() -> Callable[[str, str], None]:
                 lineterm="",
             )
             pytest.fail(
-                "\n".join([*lines, "If this is right: python scripts/accept/golden.py"]),
+                "\n".join([*lines, "If this is right: pytest --accept -k golden"]),
                 pytrace=False,
             )
 

@@ -180,9 +180,9 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
     ]
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
-        Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 5, faster=True, memory_mb=500),
+        Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 7, faster=True, memory_mb=300),
         Work(large, ingest("nsys-5M"), small, 5.5),
-        Work("ncu long CSV, 10k x 80: ingest", ingest("ncu-long"), "pandas.read_csv", 3),
+        Work("ncu long CSV, 10k x 80: ingest", ingest("ncu-long"), "pandas.read_csv", 2.5),
         Work(
             "ncu raw CSV, 1k x 80: parse",
             [PYTHON, "-c", PARSE, files["ncu-raw"]],
@@ -190,8 +190,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
             8,
         ),
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
-        Work(trace, ingest("kineto-100"), kineto, 5 if hta else None, faster=True, memory_mb=200),
-        Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=300),
+        Work(trace, ingest("kineto-100"), kineto, 6 if hta else None, faster=True, memory_mb=260),
+        Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=500),
         Work(tasks, both, "import typer", None),
         Work("200 tasks of a sweep: slurm gather", gather, tasks, 1.2),
         Work("perfctl --help", [PYTHON, "-m", "perfctl", "--help"], "import typer", 1.5),

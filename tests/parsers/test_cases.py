@@ -1,0 +1,99 @@
+"""Report files and the values in them: every folder of tests/data with an expected.json is a case.
+
+``pytest --accept tests/parsers/test_cases.py`` writes the values that perfctl reads now; look at
+the difference before you commit it. A new case is a folder with one or more reports, an empty
+expected.json and a note on where the reports come from. ``NAME.sql`` is the text of an SQLite
+report.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.parsers import ReportError, reports
+from perfctl.records.report import Report
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+CASES = sorted(path.parent for path in DATA.rglob("expected.json"))
+NOTES = {"expected.json", "HOW.md", "SYNTHETIC.txt"}
+ROWS_MAX = 24
+"""Longer tables are held by their number of rows, their sums and their first and last row."""
+
+
+def inputs(case: Path) -> list[Path]:
+    """Return the reports of a case, sorted."""
+    return sorted(path for path in case.iterdir() if path.name not in NOTES)
+
+
+def values_of_file(path: Path, folder: Path) -> Any:
+    """Return what each report in the file holds; "refused" where it is refused."""
+    if path.suffix == ".sql":
+        database = folder / f"{path.stem}.sqlite"
+        with closing(sqlite3.connect(database)) as connection:
+            connection.executescript(path.read_text(encoding="utf-8"))
+        path = database
+    try:
+        found = [
+            values_of_report(part.report) if part.report else "refused" for part in reports(path)
+        ]
+    except ReportError:
+        return "refused"
+    return found[0] if len(found) == 1 else found
+
+
+def values_of_report(report: Report) -> dict[str, Any]:
+    """Return the fields that are not empty; of gaps and diagnostics what they are about, not their
+    sentences."""
+    values: dict[str, Any] = {}
+    for field in fields(report):
+        value = getattr(report, field.name)
+        if field.name == "gaps":
+            value = sorted({f"{gap.quantity}: {gap.state}" for gap in value})
+        elif field.name == "diagnostics":
+            value = sorted({f"{item.severity} of {item.source}" for item in value})
+        elif field.name not in ("path", "environment") and hasattr(value, "__iter__"):
+            value = value if isinstance(value, str) else table([row_values(row) for row in value])
+        if field.name != "path" and value not in (None, [], {}, ()):
+            values[field.name] = value
+    return values
+
+
+def row_values(row: Any) -> dict[str, Any]:
+    names = getattr(row, "_fields", None) or [field.name for field in fields(row)]
+    cells = {name: getattr(row, name) for name in names}
+    return {name: value for name, value in cells.items() if value is not None}
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    if len(rows) <= ROWS_MAX:
+        return rows
+    sums: dict[str, int | float] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float):
+                sums[name] = sums.get(name, 0) + value
+    return {"rows": len(rows), "sums": sums, "first": rows[0], "last": rows[-1]}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
+def test_the_values_of_a_report_are_those_that_were_accepted(
+    case: Path, accept: bool, tmp_path: Path
+) -> None:
+    values = {path.name: values_of_file(path, tmp_path) for path in inputs(case)}
+    read = json.loads(json.dumps(values))
+    expected = case / "expected.json"
+    if accept:
+        expected.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    assert read and read == json.loads(expected.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
+def test_a_case_says_where_its_reports_come_from(case: Path) -> None:
+    assert (case / "HOW.md").exists() or (case / "SYNTHETIC.txt").exists()
