@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from perfctl.redact import keep_facts, mask, mask_line, mask_words
+from perfctl.redact import FACTS, keep_facts, mask, mask_line, mask_words
 
 TOKENS = [
     "ghp_" + "a1B2" * 9,
@@ -114,6 +114,13 @@ def test_of_an_environment_only_known_facts_and_options_are_kept() -> None:
         "option:wandb_api_key": "(removed)",
         "option:note": "see (removed)",
     }
+
+
+def test_each_fact_that_a_workload_writes_is_kept() -> None:
+    pytest.importorskip("torch")
+    from perfctl.workloads.run.setup import environment
+
+    assert environment().keys() <= FACTS
 
 
 @pytest.mark.parametrize(
