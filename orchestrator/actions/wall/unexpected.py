@@ -24,7 +24,7 @@ from typing import TypeVar
 from perfctl.orchestrator.actions.files import user_folder
 from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
 from perfctl.records.errors import ReportError
-from perfctl.redact import mask
+from perfctl.redact import mask, mask_words
 from perfctl.version import __version__
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
         f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{name}\n"
     )
-    command = " ".join(sys.argv[1:4])
+    command = " ".join(mask_words(sys.argv[1:4]))
     text = mask(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
     for folder in (log_folder, lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}")):
         with suppress(OSError, RuntimeError):  # no home folder
