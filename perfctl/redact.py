@@ -39,14 +39,14 @@ _SETTING = (
     r"(?!\(removed\))[^\s\"'\\,;]+"
 )
 """``HF_TOKEN=...`` and ``"password": "..."``; the group is what stays."""
-_HEADER = r"((?:[Bb]earer|[Bb]asic) )[\w.~+/=-]{16,}"
+_HEADER = r"((?:[Bb]earer|uthorization: Basic) )[\w.~+/=-]{16,}"
 _LOGIN = r"(://[^\s/:@\"'<>]{0,100}:)(?!\(removed\))[^\s/@\"'<>]{1,200}(?=@)"
 _TOKEN = "|".join(beginning + rest for beginning, rest in _TOKENS.items())
 SECRET = re.compile(
     rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{_TOKEN})|{_SETTING}|{_HEADER}|{_LOGIN}", re.ASCII
 )
 """A secret in a text; what a group matched stays, and the rest goes."""
-_SIGNS = (*_TOKENS, *map(str.upper, _WORDS), "assw", "earer ", "asic ", "://")
+_SIGNS = (*_TOKENS, *map(str.upper, _WORDS), "assw", "earer ", ": Basic ", "://")
 """One of these is in each text with a secret."""
 _SECRET_NAME = re.compile(rf"[\w.:-]*(?:{_NAME})(?![a-z])[\w.:-]*", re.IGNORECASE)
 

@@ -38,6 +38,7 @@ def test_a_token_with_a_well_known_beginning_goes_from_any_text(token: str) -> N
     [
         ("GET https://bob:hunter22@host/x", "GET https://bob:(removed)@host/x"),
         ("Authorization: Bearer abcdefgh.ijklmnop/q", "Authorization: Bearer (removed)"),
+        ("authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "authorization: Basic (removed)"),
         ("export WANDB_API_KEY=0123456789abcdef", "export WANDB_API_KEY=(removed)"),
         ('{"DB_PASSWORD": "correct horse", "n": 1}', '{"DB_PASSWORD": "(removed) horse", "n": 1}'),
         ("psql password=hunter2 dbname=x", "psql password=(removed) dbname=x"),
@@ -59,6 +60,7 @@ def test_a_setting_or_login_keeps_its_name_and_loses_its_value(text: str, kept: 
         "aten::scaled_dot_product_attention(query, key, value)",
         "task-0, disk-cache, mask-token",
         "http://localhost:8080/x",
+        "a basic implementation_of_attention_x16",
         "Größe \u202e",
         "",
     ],
