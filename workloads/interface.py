@@ -33,7 +33,8 @@ class Parts:
     """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are
     not masks."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """More facts for the record ("weights": which were loaded)."""
+    """More facts for the record ("weights": which were loaded); the store keeps those that
+    ``redact.FACTS`` names."""
 
 
 class Workload(Protocol):

@@ -15,7 +15,7 @@ from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
-from perfctl.redact import masked, masked_line
+from perfctl.redact import mask, mask_line
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
@@ -76,13 +76,13 @@ def listing(folder: Path) -> str:
 def _sweep(state: Any) -> dict[str, Any]:
     return {
         "name": state.name,
-        "command": state.command and masked_line(state.command),
+        "command": state.command and mask_line(state.command),
         "host": state.host,
         "running": state.running,
         "runs": [
             {
                 "batch": f"{run.batch_size}" + (f" (attempt {run.attempt})" if run.attempt else ""),
-                "status": run.status + (f": {masked(run.reason)}" if run.reason else ""),
+                "status": run.status + (f": {mask(run.reason)}" if run.reason else ""),
                 "started": (run.started_at or "")[:19].replace("T", " "),
                 "took": "" if run.duration_ns is None else time(run.duration_ns),
             }

@@ -211,9 +211,9 @@ def warning(text: str) -> None:
 def error(text: str) -> None:
     """One line, whatever stands in the names and texts in it; what looks like a secret is
     not printed."""
-    from perfctl.redact import masked
+    from perfctl.redact import mask
 
-    note("perfctl: " + masked(" ".join(with_flags(text).split("\n"))))
+    note("perfctl: " + mask(" ".join(with_flags(text).split("\n"))))
 
 
 @contextmanager

@@ -3,13 +3,12 @@ name is cut."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from perfctl.redact import is_clean, masked, masked_fact, masked_words
+from perfctl.redact import keep_facts, mask
 
 LONGEST = 1 << 16
 """Characters of a text that are kept: the longest names of kernels have some 20,000. All that is
@@ -41,7 +40,7 @@ def _short(text: str) -> str:
     """The beginning of a long text, without its secrets."""
     if (lengths := _CUT.get()) is not None:
         lengths[hash(text)] = len(text)
-    return f"{masked(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
+    return f"{mask(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 
 def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,42 +49,13 @@ def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    if _is_long(text):
-        return _short(text)
-    clean = masked(text)
-    if clean == text or not text.startswith(("[", "{")):
-        return clean
-    try:
-        return json.dumps(_inside(json.loads(text)))
-    except (ValueError, RecursionError):
-        return clean
-
-
-def _inside(held: Any) -> Any:
-    """JSON with its texts masked: a list of texts is an argument list."""
-    if isinstance(held, str):
-        return _short(held) if _is_long(held) else masked(held)
-    if isinstance(held, dict):
-        return {
-            masked(key): masked_fact(key, value) if isinstance(value, str) else _inside(value)
-            for key, value in held.items()
-        }
-    if isinstance(held, list):
-        return (
-            list(masked_words(held))
-            if all(isinstance(value, str) for value in held)
-            else [_inside(value) for value in held]
-        )
-    return held
+    return _short(text) if _is_long(text) else mask(text)
 
 
 def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(key, value) of what is known of a run's software."""
+    """(key, value) of what is kept of a run's environment."""
     known = {key: str(value) for key, value in facts.items() if value is not None}
-    return [
-        (masked(key), _short(value) if _is_long(value) else masked_fact(key, value))
-        for key, value in known.items()
-    ]
+    return [(key, _text(value)) for key, value in keep_facts(known).items()]
 
 
 def of_column(column: Sequence[Any]) -> Sequence[Any]:
@@ -93,10 +63,10 @@ def of_column(column: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(next((value for value in column if value is not None), None), str):
         return column
     texts = {value for value in set(column) if isinstance(value, str)}
-    long = {text: _short(text) for text in texts if _is_long(text)}
-    if not long and is_clean(texts):
+    together = "\n".join(texts)
+    if mask(together) == together and not any(map(_is_long, texts)):
         return column
-    clean = {text: long.get(text) or masked(text) for text in texts}
+    clean = {text: _text(text) for text in texts}
     return [clean.get(value, value) if isinstance(value, str) else value for value in column]
 
 

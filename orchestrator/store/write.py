@@ -19,7 +19,7 @@ from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import is_moment
 from perfctl.records.report import DerivedCount, Device, Gap, Report
 from perfctl.records.run import Run
-from perfctl.redact import masked, masked_line, masked_words
+from perfctl.redact import mask, mask_line, mask_words
 
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 
@@ -116,7 +116,7 @@ def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> Non
     """Say of a run that is in the store that it is not whole."""
     with transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean_text.of_row({"reason": masked(reason)})["reason"], run_id))
+        connection.execute(query, (clean_text.of_row({"reason": mask(reason)})["reason"], run_id))
 
 
 def write_run(
@@ -140,7 +140,7 @@ def write_run(
     and shapes.
     """
     sweep = _masked(sweep)
-    run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
+    run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
     with (
         _fitting(run, report),
         bulk.attached(connection, report),
@@ -182,9 +182,7 @@ def write_run(
 @lru_cache(maxsize=16)
 def _masked(sweep: SweepFacts) -> SweepFacts:
     """Without secrets; many runs are of one sweep."""
-    return replace(
-        sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command)
-    )
+    return replace(sweep, name=mask(sweep.name), command=sweep.command and mask_line(sweep.command))
 
 
 @contextmanager
@@ -236,7 +234,7 @@ def _run(
         gap = Gap(
             "run.started_at",
             "unreadable",
-            f"'{masked(str(started))[:40]}' is not a moment between 1970 and 2099",
+            f"'{mask(str(started))[:40]}' is not a moment between 1970 and 2099",
         )
         _rows(connection, "gap", Gap._fields, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"

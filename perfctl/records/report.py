@@ -567,7 +567,8 @@ class Report:
     tool_version: str | None = None
     devices: tuple[Device, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    """Facts about software and settings. Never the process environment."""
+    """Facts about software and settings, never the process environment; the store keeps keys that
+    ``redact.FACTS`` names, and ``option:NAME``."""
     kernels: Iterable[Kernel] = ()
     counters: Iterable[Counter] = ()
     copies: Iterable[Copy] = ()

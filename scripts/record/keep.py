@@ -82,7 +82,7 @@ class Masks:
 
         content = self._pattern.sub(lambda found: self.words[found.group()], content)
         content = _UUID.sub(b"<GPU UUID>", content)
-        return redact.without(content, redact.secrets_in(content))
+        return redact.mask(content.decode("latin-1")).encode("latin-1")  # every byte a character
 
     def binary(self, content: bytes) -> bytes:
         """With each name replaced by as many "x", so that every offset in the file still holds."""

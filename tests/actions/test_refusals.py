@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions import setup
+from perfctl.orchestrator.actions import scrub, setup
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.export import export, trace
-from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
@@ -52,9 +51,9 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
         (tmp_path / "no" / "x.csv", "`out`: there is no folder"),
     ):
         with pytest.raises(UsageError, match=field):
-            scan_file.scrub(report, out)
-    done = scan_file.scrub(report, force=True)
-    assert (done.path.name, done.names) == ("report.scrubbed.csv", ("HF_TOKEN",))
+            scrub.scrub(report, out)
+    done = scrub.scrub(report, force=True)
+    assert (done.path.name, done.replaced) == ("report.scrubbed.csv", {"secret": 1})
     assert "abcdefgh" not in done.path.read_text()
 
 

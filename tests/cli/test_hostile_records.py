@@ -128,10 +128,10 @@ def test_a_runs_record_without_a_field_is_one_line(perfctl: Perfctl, folder: Pat
 def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(
     perfctl: Perfctl, folder: Path
 ) -> None:
-    change(folder / "workload.json", environment={"a\ud800": "b\udfff"})
+    change(folder / "workload.json", environment={"torch": "b\udfff"})
     assert perfctl("ingest", "b16").code == 0
     with closing(sqlite3.connect(folder.parent / "perfctl.db")) as db:
-        assert db.execute("SELECT value FROM environment WHERE key = 'a?'").fetchone() == ("b?",)
+        assert db.execute("SELECT value FROM environment WHERE key = 'torch'").fetchone() == ("b?",)
 
 
 def test_a_folder_whose_links_lead_round_in_circles_is_read_once(

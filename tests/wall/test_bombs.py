@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 
 from perfctl.orchestrator.actions.ingest import sources
 from perfctl.orchestrator.store import clean_text
-from perfctl.parsers import secret_scan
 from tests.cli.test_ingest import NCU
 
 Perfctl = Callable[..., Any]
@@ -108,20 +105,3 @@ def test_a_very_long_text_is_cut_without_a_beginning_of_a_secret_and_a_gap_says_
     assert "ghp_a1" not in kept
     assert len(kept) < clean_text.LONGEST + 40
     assert clean_text.of_column(["k" * clean_text.LONGEST]) == ["k" * clean_text.LONGEST]
-
-
-def test_of_a_long_text_in_a_database_both_ends_are_searched(tmp_path: Path) -> None:
-    secret, filler = "HF_TOKEN=hf_" + "a1" * 17, "x " * (secret_scan.BEGIN + secret_scan.END)
-    for number, (text, found) in enumerate(
-        (
-            (f"{secret} {filler}", ["HF_TOKEN"]),
-            (f"{filler} {secret}", ["HF_TOKEN"]),
-            (f"{filler} {secret} {filler}", []),
-        )
-    ):
-        path = tmp_path / f"{number}.sqlite"
-        with closing(sqlite3.connect(path)) as made:
-            made.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-            made.execute("INSERT INTO StringIds (value) VALUES (?)", (text,))
-            made.commit()
-        assert secret_scan.names_in(path) == found

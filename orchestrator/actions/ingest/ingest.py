@@ -4,7 +4,6 @@ the store."""
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,8 +65,6 @@ from perfctl.workloads.spec import MODES, PRECISIONS
 _INT64 = 1 << 63
 OWN_RECORD = "workload.json"
 """perfctl's own record of a run, which says its batch size."""
-_NAMED = 8
-"""Names of secrets that a warning lists."""
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
 """Quantities of gaps that are whole tables, what is looked for most first."""
 _NO_ROWS = "no rows were read"
@@ -339,18 +336,6 @@ class Intake:
             self.done.empty.append(shown)
             self.listener.warning(f"{shown}: {written.reason}")
 
-    def secrets(self, names: list[str]) -> None:
-        """Name what looks like a secret in a report, so that nobody shares the file
-        without knowing."""
-        if names:
-            path = self.current
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            held, command = (
-                f"{', '.join(names[:_NAMED])}{more}",
-                f"perfctl scrub {shlex.quote(str(path))}",
-            )
-            self.listener.warning(f"{path}: holds what looks like secrets ({held}): {command}")
-
 
 class Hearer(Messages, Protocol):
     """Hears what comes of one report."""
@@ -363,9 +348,6 @@ class Hearer(Messages, Protocol):
 
     def stored(self, written: Written) -> None:
         """One of its runs is in the store."""
-
-    def secrets(self, names: list[str]) -> None:
-        """Names of what looks like a secret in it."""
 
 
 def read_source(
@@ -398,18 +380,11 @@ def read_source(
                 )
                 return
             parsers.refuse_special(source.path)
-            with FileScan(source.path) as scan, parsers.no_collection():
+            scan = FileScan(source.path)
+            with parsers.no_collection():
                 take = Take(connection, sweep, hints, store, again, hearer, stored)
                 for written in take.reports(source, scan.digest, named):
                     hearer.stored(written)
-                hearer.begin(source.path, "looking for secrets")
-                with alone(
-                    f"{source.shown}: not searched for secrets",
-                    hearer.warning,
-                    limit=had,
-                    passing=(OSError,),
-                ):
-                    hearer.secrets(scan.secrets())
     except FileNotFoundError:
         hearer.fail(f"{source.shown}: there is no such file. Check the path")
     except OSError as error:

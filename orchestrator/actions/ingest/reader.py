@@ -58,9 +58,6 @@ class _Recorder(Silent):
     def fail(self, why: str) -> None:
         self.events.append(("fail", why))
 
-    def secrets(self, names: list[str]) -> None:
-        self.events.append(("secrets", names))
-
     def stored(self, written: Written) -> None:
         if not written.new:
             self.events.append(("stored", written))

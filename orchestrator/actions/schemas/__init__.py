@@ -25,7 +25,7 @@ VERSIONS = {
     "export": 1,
     "export-dataset": 1,
     "calculator": 1,
-    "scrub": 1,
+    "scrub": 2,
     "mcp": 1,
     "sweep": 1,
     "sweep-commands": 1,

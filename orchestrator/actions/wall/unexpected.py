@@ -24,7 +24,7 @@ from typing import TypeVar
 from perfctl.orchestrator.actions.files import user_folder
 from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
 from perfctl.records.errors import ReportError
-from perfctl.redact import masked
+from perfctl.redact import mask, mask_words
 from perfctl.version import __version__
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ def said_of(name: object, error: BaseException) -> str:
         if where
         else "Its traceback could not be kept: no folder can be written to"
     )
-    return masked(
+    return mask(
         f"{name}: an error that perfctl did not expect ({what}), reference {number}. {kept}"
     )
 
@@ -166,8 +166,8 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
         f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{name}\n"
     )
-    command = " ".join(sys.argv[1:4])
-    text = masked(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
+    command = " ".join(mask_words(sys.argv[1:4]))
+    text = mask(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
     for folder in (log_folder, lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}")):
         with suppress(OSError, RuntimeError):  # no home folder
             place = folder()

@@ -18,14 +18,14 @@ HELD = {
     "ProcessStreams": "the program's output",
     "ANALYSIS_FILE": "the program's output, collected files",
     "StringIds": "strings that no row names, as process environments are",
-    "rocpd_info_process": "process environments",
+    "rocpd_info_process": "process environments, commands",
     "rocpd_info_node": "names of hosts",
 }
 """Table, or its beginning -> what stood in the rows that went."""
 UNKNOWN = (
-    "Not known to perfctl: passwords that are ordinary words under ordinary names; names of "
-    "people, projects, data and machines in names of kernels, ranges and files; folders outside "
-    "/home and /Users. Look for yours before you pass the copy on."
+    "Not known to perfctl: passwords and tokens that neither their name nor their beginning tells; "
+    "names of people, projects, data and machines in names of kernels, ranges and files; folders "
+    "outside /home and /Users. Look for yours before you pass the copy on."
 )
 
 
@@ -48,21 +48,13 @@ def scrub(
 
     The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
     """
-    from perfctl.orchestrator.actions.ingest.scan_file import scrub as run
+    from perfctl.orchestrator.actions.scrub import scrub as write_copy
     from perfctl.parsers import sniff
 
-    done = run(file, out, force=force)
-    target = done.path
+    done = write_copy(file, out, force=force)
     if as_json:
-        names, found = list(done.names), dict(done.found)
         console.as_json(
-            {
-                "path": str(target),
-                "rows_removed": dict(done.rows),
-                "looked_like_secrets": names,
-                "replaced": found,
-            },
-            "scrub",
+            {"path": str(done.path), "rows_removed": done.rows, "replaced": done.replaced}, "scrub"
         )
         return
     for table, rows in done.rows.items():
@@ -71,20 +63,10 @@ def scrub(
         console.result(
             f"{table}: {rows:,} row{'s' if rows != 1 else ''} {change}{why and f' ({why})'}"
         )
-    nothing = (
-        "Nothing else looked like a secret."
-        if done.rows or done.found
-        else "Nothing looked like a secret."
-    )
-    console.result(
-        f"Looked like secrets, and gone: {', '.join(done.names)}" if done.names else nothing
-    )
-    if done.names:
-        console.result("Whoever had the report has them: replace those tokens.")
-    if done.found:
-        console.result(
-            "Replaced: " + ", ".join(f"{kind} {count:,}" for kind, count in done.found.items())
-        )
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in done.replaced.items())
+    console.result(f"Replaced by (removed): {kinds or 'nothing'}")
+    if "secret" in done.replaced:
+        console.result("Whoever had the report has its secrets: replace those tokens.")
     console.result(UNKNOWN)
-    known = f" Next: perfctl ingest {shlex.quote(str(target))}" if sniff(target) else ""
-    console.result(f"Wrote {target}.{known}")
+    known = f" Next: perfctl ingest {shlex.quote(str(done.path))}" if sniff(done.path) else ""
+    console.result(f"Wrote {done.path}.{known}")

@@ -12,10 +12,9 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.scrub import scrub
 from perfctl.parsers import ReportError
 from perfctl.parsers.rocm import rocpd
-from perfctl.parsers.scrub import scrub
-from perfctl.parsers.secret_scan import names_in
 from perfctl.records.report import Copy, Counter, Range
 from tests.parsers.rocm.rocpd_builder import made
 
@@ -83,13 +82,11 @@ def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path: Pa
 
 def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_path: Path) -> None:
     path = made(tmp_path / "r.db")
-    assert names_in(path) == ["HF_TOKEN", "token"]
     done = scrub(path, tmp_path / "clean.db")
     left = done.path.read_bytes()
     for secret in (b"hf_abcdefghij", b"/usr/bin", b"secret0123", b"node17.example.org"):
         assert secret not in left
     assert list(parsers.parse(done.path).kernels) == list(parsers.parse(path).kernels)
-    assert names_in(done.path) == []
 
 
 @pytest.mark.parametrize("size", [5000, 9000, -4096])

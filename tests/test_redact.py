@@ -1,0 +1,134 @@
+"""What is kept of texts, command lines and environments: no secret with a telling beginning
+or name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from perfctl.redact import FACTS, keep_facts, mask, mask_line, mask_words
+
+TOKENS = [
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2" * 9,
+    "glpat-" + "a1B2-" * 4,
+    "hf_" + "abcdefghijklmnopqrstuvwx",
+    "sk-proj-" + "a1B2" * 9,
+    "AKIA" + "ABCDEFGH23456789",
+    "AIza" + "a1B2c" * 7,
+    "xoxb-" + "1234567890-abcdef",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow/+=\n-----END RSA PRIVATE KEY-----",
+    r"-----BEGIN PRIVATE KEY-----\nMIIEow/+=\n-----END PRIVATE KEY-----",
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_token_with_a_well_known_beginning_goes_from_any_text(token: str) -> None:
+    assert mask(token) == "(removed)"
+    assert mask(f"step with {token}, then more") == "step with (removed), then more"
+    assert mask(f'{{"name": "{token}"}}') == '{"name": "(removed)"}'
+    assert mask(rf"\n{token}") == r"\n(removed)"
+    assert mask(mask(token)) == mask(token)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("GET https://bob:hunter22@host/x", "GET https://bob:(removed)@host/x"),
+        ("Authorization: Bearer abcdefgh.ijklmnop/q", "Authorization: Bearer (removed)"),
+        ("authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "authorization: Basic (removed)"),
+        ("export WANDB_API_KEY=0123456789abcdef", "export WANDB_API_KEY=(removed)"),
+        ('{"DB_PASSWORD": "correct horse", "n": 1}', '{"DB_PASSWORD": "(removed) horse", "n": 1}'),
+        ("psql password=hunter2 dbname=x", "psql password=(removed) dbname=x"),
+        ("half a pair \ud800", "half a pair ?"),
+    ],
+)
+def test_a_setting_or_login_keeps_its_name_and_loses_its_value(text: str, kept: str) -> None:
+    assert mask(text) == kept
+    assert mask(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm>(Params)",
+        "embed_tokens.weight",
+        "MAX_TOKENS=512",
+        '{"SORT_KEY": 3}',
+        "aten::scaled_dot_product_attention(query, key, value)",
+        "task-0, disk-cache, mask-token",
+        "http://localhost:8080/x",
+        "a basic implementation_of_attention_x16",
+        "Größe \u202e",
+        "",
+    ],
+)
+def test_names_of_kernels_layers_and_settings_stay_as_they_are(text: str) -> None:
+    assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("--hf-token abc --lr 0.1", "--hf-token (removed) --lr 0.1"),
+        ("--password=hunter2 train.py", "--password=(removed) train.py"),
+        ("docker run -e API_KEY=abc image", "docker run -e API_KEY=(removed) image"),
+        (
+            "singularity exec --env=HF_TOKEN=abc x.sif",
+            "singularity exec --env=HF_TOKEN=(removed) x.sif",
+        ),
+        ("db.password=x1 model.lr=0.1", "db.password=(removed) model.lr=0.1"),
+        ("--max-tokens 512 --token --verbose", "--max-tokens 512 --token --verbose"),
+        ("--tokenizer gpt2 CUDA_VISIBLE_DEVICES=1", "--tokenizer gpt2 CUDA_VISIBLE_DEVICES=1"),
+    ],
+)
+def test_an_argument_list_loses_the_values_of_what_is_named_like_a_secret(
+    words: str, kept: str
+) -> None:
+    assert mask_words(words.split()) == tuple(kept.split())
+
+
+def test_a_command_line_stays_ready_to_paste() -> None:
+    assert mask_line("perfctl torch -- 'my script.py' --token abc") == (
+        "perfctl torch -- 'my script.py' --token '(removed)'"
+    )
+    assert mask_line('perfctl torch -- "a  b" $HOME') == 'perfctl torch -- "a  b" $HOME'
+    assert mask_line(f"an open ' quote {TOKENS[0]}") == "an open ' quote (removed)"
+
+
+def test_of_an_environment_only_known_facts_and_options_are_kept() -> None:
+    given = {
+        "torch": "2.15.0",
+        "ncu:layers": "conv2",
+        "option:batch": "16",
+        "option:wandb_api_key": "0123456789",
+        "option:note": f"see {TOKENS[0]}",
+        "HOME": "/home/me",
+        "hostname": "node17",
+        "LD_LIBRARY_PATH": "/opt/lib",
+    }
+    assert keep_facts(given) == {
+        "torch": "2.15.0",
+        "ncu:layers": "conv2",
+        "option:batch": "16",
+        "option:wandb_api_key": "(removed)",
+        "option:note": "see (removed)",
+    }
+
+
+def test_each_fact_that_a_workload_writes_is_kept() -> None:
+    pytest.importorskip("torch")
+    from perfctl.workloads.run.setup import environment
+
+    assert environment().keys() <= FACTS
+
+
+@pytest.mark.parametrize(
+    "part", ["A_TOKEN_", "eyJ-", "://a:", "-----BEGIN ", "sk-", "password", "_", "PASSWORD: "]
+)
+def test_a_long_text_of_almost_secrets_takes_time_in_proportion(part: str) -> None:
+    before = time.process_time()
+    mask(part * (200_000 // len(part)))
+    assert time.process_time() - before < 5
