@@ -1,6 +1,6 @@
 """The builder of records from tables, which every format of rows and columns shares.
 
-A :class:`Column` declares which column of a tool fills which field of a record: its names, its unit,
+A :class:`Column` declares which column of a tool fills which field of a record: names, unit,
 and how a cell is read. A :class:`Table` finds the declared columns in the header of one file and
 reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from pathlib import Path
@@ -181,3 +181,32 @@ def ends_with_line(path: Path, *ends: bytes) -> bool:
         file.seek(-min(4, path.stat().st_size), 2)
         # UTF-16 may have a NUL behind it
         return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n", *ends)
+
+
+def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return field -> value of a JSON object. A name such as "grid_size.x" leads into the objects
+    inside it; the first name that leads to a readable value counts."""
+    values: dict[str, Any] = {}
+    for column in columns:
+        found = None
+        for name in (column.name, *column.also):
+            value: Any = record
+            for key in name.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if (found := column.read(value)) is not None:
+                break
+        values[column.field or column.name] = found
+    return values
+
+
+def sql_columns(columns: Iterable[Column], alias: str, known: Collection[str]) -> list[str]:
+    """Return the SQL of each column; NULL for a column that this version does not have."""
+    return [f'{alias}."{column.name}"' if column.name in known else "NULL" for column in columns]
+
+
+def read_selected(columns: Iterable[Column], cells: Iterable[Any]) -> dict[str, Any]:
+    """Return field -> value of a row that was selected by :func:`sql_columns`."""
+    return {
+        column.field or column.name: column.read(cell)
+        for column, cell in zip(columns, cells, strict=False)
+    }

@@ -64,55 +64,7 @@ def test_a_grid_that_is_not_that_of_the_metric_is_said(tmp_path: Path) -> None:
     assert "launch 2 has a grid of 4 x 3 x 1 and 8 blocks" in ncu(tmp_path, rows)
 
 
-LASTS = 10**9
-LARGE, SMALL = 100 * LASTS / (LASTS + 3), 100 * 3 / (LASTS + 3)
-"""Percentages of a long and a very short time, with all digits of a float."""
 SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs"\n'
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
-        (
-            ["a(),3,300,150,75.0", "b(),4,100,25,25.0"],
-            "a(): 3 calls of 150.0 ns each, but 300.0 ns in all",
-        ),
-        (["a(),4,303,75,75.0", "b(),1,101,101,25.0"], ""),
-        (
-            ["a(),4,300,75,75.0", "b(),1,100,101,25.0"],
-            "b(): 1 calls of 101.0 ns each, but 100.0 ns in all",
-        ),
-        (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
-        (["a(),2,300,15\x140,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
-        (["a(),2,300,,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
-        (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
-        (
-            ["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"],
-            "b(): the row stands 2 times",
-        ),
-        ([f"a(),1,{LASTS},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], ""),
-        ([f"a(),1,{LASTS},{LASTS},{LARGE!r}"], "the percentages add up to 99.999999"),
-        (
-            [f"a(),1,{LASTS + 90},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"],
-            "percentages are not those of the times",
-        ),
-        (
-            ["a(),2,300,150,75.0", "b(),4,100,25,2<.0"],
-            "1 of 2 percentages are no numbers, as '2<.0'",
-        ),
-        (["a(),2,300,150,75.0", "b(),4,100,25,-25.0"], "the percentages add up to 50"),
-        (["a(),2,300,150,75.0", "b(),4,100,25,0e999999"], "the percentages add up to 75"),
-    ],
-)
-def test_sums_of_rocprofv3_agree(tmp_path: Path, rows: list[str], said: str) -> None:
-    path = tmp_path / "1_kernel_stats.csv"
-    means = [int(total) / int(calls) for _, calls, total, *_ in (row.split(",") for row in rows)]
-    path.write_text(
-        SUMS + "".join(f"{row},{mean},{mean}\n" for row, mean in zip(rows, means, strict=True))
-    )
-    found = warnings(parsers.parse(path))
-    assert said in found if said else found == ""
 
 
 def test_a_header_that_stands_again_is_no_row(tmp_path: Path) -> None:
@@ -128,7 +80,7 @@ V3 = (
 )
 
 
-def test_launches_of_rocprofv3_have_the_same_counters_and_one_name_a_number(tmp_path: Path) -> None:
+def test_a_launch_of_rocprofv3_that_is_missing_or_lacks_a_counter_is_said(tmp_path: Path) -> None:
     rows = [
         f"{launch},{launch},Agent 1,1,7,5,mul,{name},1\n"
         for launch in range(1, 5)
@@ -142,9 +94,8 @@ def test_launches_of_rocprofv3_have_the_same_counters_and_one_name_a_number(tmp_
 
     assert said(*rows) == ""
     assert "dispatch IDs 2 is missing" in said(*rows[:2], *rows[4:])
-    assert "launch 2 has 1 values of counters, the others 2" in said(*rows[:4], *rows[5:])
-    assert "kernel 5 is called mul, and mal" in said(
-        rows[0], rows[1], rows[2].replace("mul", "mal"), *rows[3:]
+    assert "1 launches have fewer counters than the others (2), first launch 2" in said(
+        *rows[:4], *rows[5:]
     )
 
 
@@ -420,25 +371,6 @@ def test_few_kernels_without_their_launch_call_are_counted_but_not_where_most_ha
     assert "kernel.call" not in str(whole.gaps) + str(none.gaps)
     (said,) = [gap.reason for gap in less.gaps if gap.quantity == "kernel.call"]
     assert said.startswith("the launch calls of 1 of 20 kernels are not in the trace")
-
-
-@pytest.mark.parametrize(
-    ("least", "largest", "said"),
-    [
-        (100, 200, ""),
-        (100, 210, "a(): 2 calls of 100 to 210 ns do not have the mean 150"),
-        (-100, 200, "a(): a time is less than 0"),
-        ("x", 200, "a(): MinNs is no number"),
-    ],
-)
-def test_the_mean_of_two_calls_is_in_the_middle(
-    tmp_path: Path, least: object, largest: int, said: str
-) -> None:
-    path = tmp_path / "1_kernel_stats.csv"
-    columns = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n'
-    path.write_text(f'{columns}"a()",2,300,150.000000,100.00,{least},{largest},70.7\n')
-    found = warnings(parsers.parse(path))
-    assert said in found if said else found == ""
 
 
 def test_a_call_without_the_correlation_that_all_others_have_is_counted(tmp_path: Path) -> None:

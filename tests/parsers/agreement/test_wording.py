@@ -25,15 +25,9 @@ def test_the_first_numbers_count_as_missing_only_where_a_report_begins_with_a_kn
     assert (
         numbering("IDs", [2, 3])
         == numbering("IDs", [])
-        == numbering("IDs", range(9), first=0, ordered=True)
+        == numbering("IDs", range(9), first=0)
         == ()
     )
-
-
-def test_a_number_that_stands_twice_or_goes_back_is_said() -> None:
-    assert "IDs 1 is there more than once" in texts(numbering("IDs", [0, 1, 1, 2]))
-    assert "do not count up" in texts(numbering("IDs", [0, 2, 1], ordered=True))
-    assert numbering("IDs", [0, 2, 1]) == numbering("IDs", [5, 90], gaps=False) == ()
 
 
 def test_where_most_numbers_are_missing_a_filter_chose_the_others() -> None:
