@@ -87,8 +87,8 @@ def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]
         return None, None
     printed = match[2] or unit
     base, scale = (printed or None, 1) if printed in ("", "%", "W", "C") else base_unit(printed)
-    is_whole = match[1].lstrip("+-").isdigit()
-    value: int | float = int(match[1]) * scale if is_whole else float(match[1]) * scale
+    number = Decimal(match[1]) * scale
+    value = int(number) if match[1].lstrip("+-").isdigit() else float(number)
     if printed in ("mW", "mJ", "mC"):
         value, base = value / 1000, printed[1]
     return (None, None) if abs(value) > LARGEST else (value, base)
@@ -164,14 +164,19 @@ def _limited_lines(file: TextIO, path: Path, tool: str, remedy: str) -> Iterator
         yield line
 
 
+def split_csv(line: str) -> list[str]:
+    """Return the cells of one line; [] if it is no CSV."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return []
+
+
 @lru_cache(maxsize=2)
 def read_header(head: bytes) -> tuple[str, ...]:
     """Return the cells of a CSV file's first line, from its first bytes; () if it is no CSV."""
-    line = head.decode(encoding_of(head), "replace").splitlines()[:1]
-    try:
-        return tuple(next(csv.reader(line, strict=True), ()))
-    except csv.Error:
-        return ()
+    lines = head.decode(encoding_of(head), "replace").splitlines()[:1]
+    return tuple(split_csv(lines[0])) if lines else ()
 
 
 def ends_with_line(path: Path, *ends: bytes) -> bool:
