@@ -280,22 +280,22 @@ class Survey:
         for cells in headless:
             if len(cells) == len(self.layout.columns):
                 self._take(self.layout, cells, date="" if self.by_date else None)
-        self.index = self._numbering()
+        self.index = self._find_index()
         """The column that numbers the GPUs; None where there is none."""
 
     def notes(self) -> Iterator[Diagnostic]:
-        """What was assumed about columns that nvidia-smi itself would print otherwise."""
+        """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
         if self.index not in (None, "index"):
             text = f"the GPUs are numbered by the column {self.index}"
             if "index" in self._ordinals:
                 text += "; the column index is the same in all rows"
             yield Diagnostic("warning", "perfctl", text)
         if self._bare:
-            _name, cell = next(iter(self._bare.items()))
             columns = ", ".join(f"{name} ({_default_unit(name)})" for name in self._bare)
             text = (
-                f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own "
-                f"units were taken for {columns}"
+                f"no unit stands in the header or in cells such as "
+                f"'{next(iter(self._bare.values()))}': nvidia-smi's own units were taken for "
+                f"{columns}"
             )
             yield Diagnostic("warning", "perfctl", text)
 
@@ -303,26 +303,20 @@ class Survey:
         """Return whether the column only repeats which GPU a row is about, so that its numbers
         measure nothing."""
         counts = self._ordinals.get(name)
-        return (
-            counts is not None
-            and self.index is not None
-            and (name == self.index or counts == self._ordinals[self.index])
+        return None not in (counts, self.index) and (
+            name == self.index or counts == self._ordinals[str(self.index)]
         )
 
-    def _numbering(self) -> str | None:
-        if "index" in self._ordinals and (
-            len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1
-        ):
-            return "index"
-        others = [
-            name
-            for name, counts in self._ordinals.items()
-            if name != "index" and _numbers_gpus(counts)
-        ]
-        best = max(others, key=lambda name: len(self._ordinals[name]), default=None)
-        if "index" in self._ordinals and (best is None or len(self._ordinals[best]) == 1):
-            return "index"
-        return best
+    def _find_index(self) -> str | None:
+        """Return the column that numbers the GPUs: index, unless it is the same in all rows and
+        another one counts GPUs; None without any."""
+        counting = [name for name, counts in self._ordinals.items() if _numbers_gpus(counts)]
+        best = max(counting, key=lambda name: len(self._ordinals[name]), default=None)
+        if "index" not in self._ordinals:
+            return best
+        is_same = len(self._ordinals["index"]) == 1
+        has_other = best is not None and len(self._ordinals[best]) > 1
+        return best if is_same and has_other else "index"
 
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         for name, place in layout.ordinals.items():
@@ -381,18 +375,17 @@ class _Logs:
 def devices_of(
     facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]
 ) -> tuple[Device, ...]:
-    """The devices by what the rows say of each: name, driver version; and by their memory
+    """Return the devices by what the rows say of each: name, driver version; and by their memory
     in bytes."""
-    found = []
-    for index, known in sorted(facts.items(), key=lambda item: -1 if item[0] is None else item[0]):
-        name, driver, size = (
-            known.get("name", known.get("gpu_name")),
-            known.get("driver_version"),
-            sizes.get(index),
-        )
+    devices = []
+    for index in sorted(facts, key=lambda index: -1 if index is None else index):
+        known, size = facts[index], sizes.get(index)
+        name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
         if name or driver or size:
-            found.append(Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver))
-    return tuple(found)
+            devices.append(
+                Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+            )
+    return tuple(devices)
 
 
 def environment_of(facts: dict[int | None, dict[str, str]]) -> dict[str, str]:
