@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.tables import Column, read_object, read_quantity, split_csv
@@ -235,7 +235,10 @@ class Records:
             sizes = cells.get(f"{what} Size", "").strip(" ()").split()
             cells |= {f"{what} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
         fields = read_object(_LAUNCH, cells)
-        times = {f"{name.lower()}_ns": row.read_in("ns", name) for name in ("Start", "Duration")}
+        times: dict[str, Any] = {
+            "start_ns": row.read_in("ns", "Start"),
+            "duration_ns": row.read_in("ns", "Duration"),
+        }
         match = _DEVICE.match(cells.get("Device", "").strip(" -"))
         device = int(match["index"]) if match and match["index"] else None
         if match:
@@ -245,7 +248,7 @@ class Records:
             kind, stream = operation["kind"] or "memset", fields["stream"]
             self.copies.append(Copy(kind, size, **times, device_index=device, stream=stream))
         elif fields["grid_x"] is not None and not name.startswith("["):
-            shared = {
+            shared: dict[str, Any] = {
                 "static_shared_bytes": row.read_in("byte", "SSMem*", "Static SMem"),
                 "dynamic_shared_bytes": row.read_in("byte", "DSMem*", "Dynamic SMem"),
             }

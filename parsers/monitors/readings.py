@@ -12,6 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from perfctl.parsers.text.doubts import SOURCE
 from perfctl.parsers.text.numbers import Stamp, iso_utc
@@ -72,7 +73,7 @@ class Readings:
 
     def add(self, at_ns: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample."""
-        values: dict[str, int | float | None] = {}
+        values: dict[str, Any] = {}
         for column, text in cells:
             if column.field is None:
                 self._add_figure(device, column, text)
@@ -80,7 +81,8 @@ class Readings:
                 self._seen.add(column.field)
                 values[column.field] = self._read_value(column.field, column.unit, text)
         if values:
-            self.samples.append(Sample(at_ns, *map(values.get, QUANTITIES), device))  # type: ignore[arg-type]
+            fields = {quantity: values.get(quantity) for quantity in QUANTITIES}
+            self.samples.append(Sample(at_ns, **fields, device_index=device))
 
     def _read_value(self, quantity: str, unit: str, text: str) -> int | float | None:
         """Return the cell in the unit of its quantity; None, with a note, if it is no such
