@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.text.json import peek, read_whole
+from perfctl.parsers.text.tables import Column, read_object, read_real
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
@@ -22,6 +23,13 @@ TOOL = "proton"
 TIME, COUNT = "time (ns)", "count"
 _FLOPS = re.compile(r"flops(?:8|16|32|64)?\Z")
 _KNOWN = {TIME, COUNT, "device_id", "device_type", "bytes", "num_samples", "num_stalled_samples"}
+_DEVICE = (
+    Column("arch", read=str),
+    Column("num_sms", field="sms"),
+    Column("clock_rate", "kHz", "clock", read_real),
+    Column("memory_clock_rate", "kHz", "memory_clock", read_real),
+    Column("bus_width", "bit", "width", read_real),
+)
 _DEEPEST = 400
 _LONGEST = 300
 _REMEDY = "Copy it again, or let Proton write it again"
@@ -39,139 +47,100 @@ class Node(NamedTuple):
     """A scope directly around one kernel and nothing else: what it states belongs to
     that kernel."""
 
+    def number(self, name: str) -> int | float:
+        """Return a metric; 0 if it is not stated."""
+        return read_real(self.metrics.get(name)) or 0
+
+    def flops(self) -> int | float | None:
+        """Return FLOPs of all widths together; None if none is stated."""
+        widths = [name for name in self.metrics if _FLOPS.match(name)]
+        stated = [read_real(self.metrics[name]) for name in widths]
+        known = [value for value in stated if value is not None]
+        return sum(known) if known else None
+
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is a JSON list of nodes with frames and metrics."""
-    if path.is_dir():
-        return False
-    text = peek(head).lstrip()
-    return (
-        text.startswith("[") and '"children"' in text and ('"frame"' in text or '"metrics"' in text)
-    )
+    text = "" if path.is_dir() else peek(head).lstrip()
+    has_nodes = '"children"' in text and ('"frame"' in text or '"metrics"' in text)
+    return text.startswith("[") and has_nodes
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or no tree of nodes."""
     content = read_whole(path, TOOL, _REMEDY)
-    roots = (
-        [one for one in content if isinstance(one, dict) and "frame" in one]
-        if isinstance(content, list)
-        else []
+    items = (
+        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
     )
+    roots = [item for item in items if "frame" in item]
     if not roots:
         raise ReportError(path, TOOL, "it holds no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk(root, (), path)]
-    listed = [one for one in content if isinstance(one, dict) and "frame" not in one]
     operations = _operations(nodes)
-    figures = tuple(_figures(nodes))
-    others = sorted(
-        {
-            name
-            for node in nodes
-            for name in node.metrics
-            if name not in _KNOWN and not _FLOPS.match(name)
-        }
-    )
+    names = {name for node in nodes for name in node.metrics}
+    others = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
+    text = f"further metrics of scopes, kept as figures: {', '.join(others)}"
     return Report(
         tool=TOOL,
         path=path,
         form="Proton profile, sums of kernels in a call tree",
-        devices=tuple(_devices(listed, nodes)),
+        devices=tuple(_devices([item for item in items if "frame" not in item], nodes)),
         operations=operations,
-        summaries=figures,
-        gaps=tuple(_gaps(operations, nodes)),
-        diagnostics=(
-            Diagnostic(
-                "info",
-                "perfctl",
-                f"further metrics of scopes, kept as figures: {', '.join(others)}",
-            ),
-        )
-        if others
-        else (),
+        summaries=tuple(_figures(nodes)),
+        gaps=tuple(_gaps(operations)),
+        diagnostics=(Diagnostic("info", "perfctl", text),) if others else (),
     )
 
 
 def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
     if len(above) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
-    frame, metrics = node.get("frame"), node.get("metrics")
+    frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children") or []
     name = str(frame.get("name", "")) if isinstance(frame, dict) else ""
-    below = node.get("children") or []
     if not isinstance(below, list):
-        raise ReportError(
-            file,
-            TOOL,
-            f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list",
-            _REMEDY,
-        )
+        reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list"
+        raise ReportError(file, TOOL, reason, _REMEDY)
     children = [child for child in below if isinstance(child, dict)]
-    found: Json = metrics if isinstance(metrics, dict) else {}
     here = above if not above and name == "ROOT" else (*above, name)
-    is_kernel = not children and _number(found, TIME) is not None and name != "ROOT"
+    stated: Json = metrics if isinstance(metrics, dict) else {}
+    is_kernel = not children and read_real(stated.get(TIME)) is not None and name != "ROOT"
     only = len(children) == 1 and not children[0].get("children") and not is_kernel
     if here:
-        yield Node(here, found, is_kernel, only)
+        yield Node(here, stated, is_kernel, only)
     for child in children:
         yield from _walk(child, here, file)
 
 
-def _number(metrics: Json, name: str) -> float | None:
-    value = metrics.get(name)
-    return (
-        value
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
-        else None
-    )
-
-
-def _flops(metrics: Json) -> float | None:
-    """FLOPs of all widths together; None where none is stated."""
-    stated = [
-        value
-        for name in metrics
-        if _FLOPS.match(name) and (value := _number(metrics, name)) is not None
-    ]
-    return sum(stated) if stated else None
-
-
 def _operations(nodes: list[Node]) -> list[Operation]:
-    """One for each kernel name: launches, time, and FLOPs where all of its launches have
+    """Return one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
-    around = {node.path: node.metrics for node in nodes if node.only_kernel}
-    sums: dict[str, list[float | None]] = {}
+    around = {node.path: node for node in nodes if node.only_kernel}
+    kernels: dict[str, list[Node]] = {}
     for node in nodes:
-        if not node.is_kernel:
-            continue
-        flops = _flops(node.metrics)
-        flops = _flops(around.get(node.path[:-1], {})) if flops is None else flops
-        entry = sums.setdefault(node.path[-1], [0, 0, 0])
-        entry[0] = (entry[0] or 0) + (_number(node.metrics, COUNT) or 0)
-        entry[1] = (entry[1] or 0) + (_number(node.metrics, TIME) or 0)
-        entry[2] = None if flops is None or entry[2] is None else entry[2] + flops
-    return [
-        Operation(
-            name,
-            "kernel",
-            round(calls or 0),
-            None,
-            None,
-            round(time or 0),
-            None,
-            None if flops is None else round(flops),
-        )
-        for name, (calls, time, flops) in sums.items()
-    ]
+        if node.is_kernel:
+            kernels.setdefault(node.path[-1], []).append(node)
+    operations = []
+    for name, launches in kernels.items():
+        stated = [
+            around[node.path[:-1]].flops()
+            if node.flops() is None and node.path[:-1] in around
+            else node.flops()
+            for node in launches
+        ]
+        flops = None if None in stated else round(sum(filter(None, stated)))
+        calls, time = (round(sum(node.number(key) for node in launches)) for key in (COUNT, TIME))
+        operations.append(Operation(name, "kernel", calls, None, None, time, None, flops))
+    return operations
 
 
 def _figures(nodes: list[Node]) -> Iterator[Summary]:
-    """What scopes state, and the time and launches of the kernels in them."""
+    """Yield what scopes state, and the time and launches of the kernels in them."""
     sums: dict[tuple[str, ...], list[float]] = {}
     for node in nodes:
         for depth in range(1, len(node.path)) if node.is_kernel else ():
             entry = sums.setdefault(node.path[:depth], [0, 0])
-            entry[0] += _number(node.metrics, COUNT) or 0
-            entry[1] += _number(node.metrics, TIME) or 0
+            entry[0] += node.number(COUNT)
+            entry[1] += node.number(TIME)
     for node in nodes:
         if node.is_kernel:
             continue
@@ -180,74 +149,57 @@ def _figures(nodes: list[Node]) -> Iterator[Summary]:
         launches, time = sums.pop(node.path, (0, 0))
         yield Summary(f"{label}: launches", launches, None)
         yield Summary(f"{label}: time", time, "ns")
-        for name in node.metrics:
-            if name not in (TIME, COUNT) and (value := _number(node.metrics, name)) is not None:
-                unit = "flop" if _FLOPS.match(name) else "byte" if name == "bytes" else None
+        for name, stated in node.metrics.items():
+            value = read_real(stated) if name not in (TIME, COUNT) else None
+            unit = "flop" if _FLOPS.match(name) else "byte" if name == "bytes" else None
+            if value is not None:
                 yield Summary(f"{label}: {name}", value, unit)
 
 
 def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
-    """Devices that ran kernels first; clocks are kHz, the bus is in bits."""
+    """Yield the devices, those that ran kernels first."""
     used = {str(node.metrics.get("device_id")) for node in nodes if node.is_kernel}
-    found = [
-        (kind, str(number), facts)
-        for one in listed
-        for kind, devices in one.items()
-        if isinstance(devices, dict)
-        for number, facts in devices.items()
-        if isinstance(facts, dict)
+    devices = [
+        (str(number), kind, facts)
+        for item in listed
+        for kind, group in item.items()
+        if isinstance(group, dict)
+        for number, facts in group.items()
+        if isinstance(facts, dict) and str(number).isdecimal() and len(str(number)) < 9
     ]
-    for kind, number, facts in sorted(found, key=lambda one: (one[1] not in used, one[1])):
-        if number.isdecimal() and len(number) < 9:
-            yield _device(kind, int(number), facts)
+    for number, kind, facts in sorted(devices, key=lambda entry: (entry[0] not in used, entry[0])):
+        fields = read_object(_DEVICE, facts)
+        arch, clock = fields["arch"], fields["clock"]
+        memory_clock, width = fields["memory_clock"], fields["width"]
+        capability = arch.split(":")[0] if arch.startswith("gfx") else None
+        if kind == "CUDA" and arch.isdecimal() and len(arch) > 1:
+            capability = f"{arch[:-1]}.{arch[-1]}"
+        yield Device(
+            name=None,
+            kind="gpu",
+            index=int(number),
+            compute_capability=capability,
+            sm_count=fields["sms"] or None,
+            # two transfers a cycle of the memory's clock; the bus is in bits
+            memory_bandwidth_bps=round(2 * memory_clock * 1000 * width / 8)
+            if memory_clock and width and kind == "CUDA"
+            else None,
+            clock_hz=round(clock * 1000) if clock else None,
+        )
 
 
-def _device(kind: str, index: int, facts: Json) -> Device:
-    arch, clock = str(facts.get("arch", "")), _number(facts, "clock_rate")
-    memory, width = _number(facts, "memory_clock_rate"), _number(facts, "bus_width")
-    capability = (
-        f"{arch[:-1]}.{arch[-1]}" if kind == "CUDA" and arch.isdecimal() and len(arch) > 1 else None
-    )
-    if arch.startswith("gfx"):
-        capability = arch.split(":")[0]
-    sms = _number(facts, "num_sms")
-    return Device(
-        name=None,
-        kind="gpu",
-        index=index,
-        compute_capability=capability,
-        sm_count=round(sms) if sms else None,
-        # two transfers a cycle of the memory's clock
-        memory_bandwidth_bps=round(2 * memory * 1000 * width / 8)
-        if memory and width and kind == "CUDA"
-        else None,
-        clock_hz=round(clock * 1000) if clock else None,
-    )
-
-
-def _gaps(operations: list[Operation], nodes: list[Node]) -> Iterator[Gap]:
-    yield Gap(
-        "kernel",
-        "not_available",
-        "Proton sums kernels over their launches: no single launch, start or grid is in the file",
-    )
+def _gaps(operations: list[Operation]) -> Iterator[Gap]:
+    reason = "Proton sums kernels over their launches: no single launch, start or grid is in it"
+    yield Gap("kernel", "not_available", reason)
     yield Gap("copy", "not_available", "Proton records no copies")
-    yield Gap(
-        "device.name",
-        "not_available",
-        "Proton names no GPU; give it with perfctl ingest --device-name",
-    )
+    reason = "Proton names no GPU; give it with perfctl ingest --device-name"
+    yield Gap("device.name", "not_available", reason)
     if not operations:
         yield Gap("operation", "not_collected", "the tree has no kernel")
     stated = sum(operation.flops is not None for operation in operations)
     if stated < len(operations):
         reason = (
-            "the program stated none"
-            if not stated
-            else f"the program stated them for {stated} of {len(operations)} kernels"
+            f"the program stated them for {stated} of {len(operations)} kernels around a kernel "
+            "alone (proton.scope with flops16=...)"
         )
-        yield Gap(
-            "operation.flops",
-            "not_available",
-            f"{reason} around a kernel alone (proton.scope with flops16=...)",
-        )
+        yield Gap("operation.flops", "not_available", reason)

@@ -12,19 +12,29 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.dlprof import agreement
 from perfctl.parsers.dlprof import records as dlprof_records
-from perfctl.parsers.dlprof.records import placed
+from perfctl.parsers.dlprof.records import make_kernel, make_operations
 from perfctl.parsers.dlprof.tables import KNOWN, environment_of, figure, version_of
 from perfctl.parsers.text.cupti import COPY_KINDS
-from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer
+from perfctl.parsers.text.doubts import newer, not_understood, others
+from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened
 from perfctl.parsers.text.sqlite_checks import check
+from perfctl.parsers.text.tables import Column, read_selected, read_text, sql_columns
 from perfctl.records.errors import ReportError, readable
-from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Step, Summary
+from perfctl.records.report import (
+    Copy,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    Operation,
+    Report,
+    Step,
+    Summary,
+)
 from perfctl.records.sqlite_header import is_sqlite
 
 TOOL = "dlprof"
@@ -100,6 +110,21 @@ _ALWAYS = {
 }
 """Tables and columns that are read; DLProf writes all of them, with rows or without."""
 _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
+
+
+def _read_number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+NAMELESS = "(no name in the database)"
+_OPERATION = (
+    Column("op", read=lambda name: read_text(name) or NAMELESS),
+    Column("type", read=read_text),
+    Column("direction", read=read_text),
+    Column("calls", read=_read_number),
+    Column("cpu", "ns", read=_read_number),
+    Column("gpu", "ns", read=_read_number),
+)
 
 
 def summary_facts(path: Path, database: Database) -> Report:
@@ -331,13 +356,13 @@ def parse(path: Path) -> Report:
             facts,
             kernels=found,
             copies=list(_copies(database)),
-            operations=list(_operations(database)),
+            operations=_operations(database),
             steps=tuple(_steps(database)),
             gaps=(*damage, *facts.gaps, *_gaps(database, found)),
             diagnostics=(
                 *facts.diagnostics,
-                *dlprof_records.of_database(database, facts.tool_version),
-                *agreement.of_database(database),
+                *_unknown(database),
+                *newer("DLProf", facts.tool_version, dlprof_records.NEWEST),
             ),
         )
 
@@ -346,62 +371,55 @@ def parse(path: Path) -> Report:
 def _opened(path: Path) -> Iterator[Database]:
     """Open it read-only, leaving nothing beside the file. Raises ReportError for every
     SQLite error."""
-    try:
-        with readable(path, TOOL):
-            check_whole(path, TOOL, _AGAIN)
-            with closing(connect(path)) as connection:
-                connection.execute("PRAGMA temp_store = MEMORY")
-                database = Database(connection)
-                if not set(database.tables) >= _MARKERS:
-                    raise ReportError(path, TOOL, "DLProf's tables are missing", _AGAIN)
-                yield database
-    except (sqlite3.Error, OverflowError, UnicodeError) as error:
-        shown = " ".join(str(error).split())
-        raise ReportError(
-            path, TOOL, f"the database is damaged or cut off ({shown[:200]})", _AGAIN
-        ) from error
+    with readable(path, TOOL):
+        check_whole(path, TOOL, _AGAIN)
+        with opened(path, TOOL, _AGAIN) as database:
+            database.connection.execute("PRAGMA temp_store = MEMORY")
+            if not set(database.tables) >= _MARKERS:
+                raise ReportError(path, TOOL, "DLProf's tables are missing", _AGAIN)
+            yield database
 
 
-def _word(column: str) -> str:
+def _text(column: str) -> str:
+    """Return the SQL of the text with that number."""
     return f"(SELECT string FROM dictionary WHERE id = {column})"
 
 
-def _of(database: Database, table: str, alias: str, name: str) -> str:
-    """SQL for a column of a joined table; NULL where this version does not have it."""
-    return f"{alias}.{name}" if database.has(table, name) else "NULL"
-
-
 def _kernels(database: Database) -> Iterator[Kernel]:
-    of_kernel = partial(_of, database, KERNEL, "k")
-    sizes = ["NULL"] * 6
-    if database.has("read_only_grid_block", "id", "x", "y", "z"):
-        one = "(SELECT {} FROM read_only_grid_block WHERE id = {})"
-        sizes = [
-            one.format(axis, of_kernel(name)) for name in ("grid_id", "block_id") for axis in "xyz"
-        ]
-    columns = [
-        *(
-            _word(of_kernel("name_id")),
-            _word(of_kernel("long_name_id")),
-            _of(database, OP, "o", "op_name"),
-        ),
-        *(
-            _word(_of(database, OP, "o", "direction_id")),
-            _iteration(database),
-            of_kernel("device_id"),
-        ),
-        *(*sizes, of_kernel("gpu_start"), of_kernel("gpu_stop")),
-    ]
-    op = of_kernel("read_only_ops_id")
-    rows = database.connection.execute(
-        f"SELECT {', '.join(columns)} FROM {KERNEL} k LEFT JOIN {OP} o ON o.id = {op} ORDER BY k.id"
+    tables = database.tables
+    kernel, op = (
+        dict(zip(names, sql_columns(map(Column, names), alias, tables.get(table, ())), strict=True))
+        for names, alias, table in ((_ALWAYS[KERNEL], "k", KERNEL), (_ALWAYS[OP], "o", OP))
     )
-    for launch, (short, long, op, direction, step, device, *grid, start, stop) in enumerate(rows):
-        place = placed(_text(op) or "", direction, _number(step))
-        name = _text(long) or _text(short) or "(no name in the database)"
-        times = (_number(start), _duration(start, stop))
-        numbers = (None, _number(device), None, *map(_number, grid), None, None, None, *times)
-        yield Kernel(launch, name, _text(short), *place, *numbers)  # type: ignore[arg-type]
+    has_sizes = database.has("read_only_grid_block", "id", "x", "y", "z")
+    size = "(SELECT {} FROM read_only_grid_block WHERE id = {})" if has_sizes else "NULL"
+    sizes = {
+        f"{what}_{axis}": size.format(axis, kernel[f"{what}_id"])
+        for what in ("grid", "block")
+        for axis in "xyz"
+    }
+    texts = {
+        "short": _text(kernel["name_id"]),
+        "long": _text(kernel["long_name_id"]),
+        "op": op["op_name"],
+        "direction": _text(op["direction_id"]),
+    }
+    numbers = {
+        "step": _iteration(database),
+        "device": kernel["device_id"],
+        "start": kernel["gpu_start"],
+        "stop": kernel["gpu_stop"],
+    } | sizes
+    columns = [Column(name, read=read_text) for name in texts]
+    columns += [Column(name, read=_read_number) for name in numbers]
+    rows = database.connection.execute(
+        f"SELECT {', '.join([*texts.values(), *numbers.values()])} FROM {KERNEL} k "
+        f"LEFT JOIN {OP} o ON o.id = {kernel['read_only_ops_id']} ORDER BY k.id"
+    )
+    for launch, row in enumerate(rows):
+        fields = read_selected(columns, row)
+        fields["duration"] = _duration(fields["start"], fields["stop"])
+        yield make_kernel(launch, fields, NAMELESS)
 
 
 def _iteration(database: Database) -> str:
@@ -425,37 +443,31 @@ def _copies(database: Database) -> Iterator[Copy]:
             word = "memset" if table == MEMSET else COPY_KINDS.get(kind, str(kind))
             yield Copy(
                 word,
-                _number(size),
-                _number(start),
+                _read_number(size),
+                _read_number(start),
                 _duration(start, stop),
-                device_index=_number(device),
+                device_index=_read_number(device),
             )
 
 
-def _operations(database: Database) -> Iterator[Operation]:
-    """Yield one record per op of the model, summed over its calls, from the last aggregation."""
+def _operations(database: Database) -> list[Operation]:
+    """Return one record per op of the model, summed over its calls, from the last aggregation."""
     if not (
         database.has("op_nodes", "aggr_id", "read_only_ops_id", "node_time_metrics_id", "num_calls")
         and database.has("node_time_metrics", "id", "cpu_time_metric_id", "gpu_time_metric_id")
         and database.has("metric", "id", "sum")
     ):
-        return
-    of_op = partial(_of, database, OP, "o")
-    words = f"{of_op('op_name')}, {_word(of_op('op_type_id'))}, {_word(of_op('direction_id'))}"
+        return []
+    ops = map(Column, ("op_name", "op_type_id", "direction_id"))
+    name, kind, way = sql_columns(ops, "o", database.tables.get(OP, ()))
     rows = database.connection.execute(
-        f"SELECT {words}, n.num_calls, c.sum, g.sum FROM op_nodes n"
+        f"SELECT {name}, {_text(kind)}, {_text(way)}, n.num_calls, c.sum, g.sum FROM op_nodes n"
         f" LEFT JOIN {OP} o ON o.id = n.read_only_ops_id"
         " LEFT JOIN node_time_metrics t ON t.id = n.node_time_metrics_id"
         " LEFT JOIN metric c ON c.id = t.cpu_time_metric_id LEFT JOIN metric g ON g.id = "
         "t.gpu_time_metric_id WHERE n.aggr_id = (SELECT max(aggr_id) FROM op_nodes) ORDER BY n.id"
     )
-    for name, kind, way, calls, cpu_ns, gpu_ns in rows:
-        if _number(calls) is not None:
-            layer, direction, *_ = placed(_text(name) or "", way)
-            what = (_text(name) or "(no name in the database)", _text(kind), int(calls))
-            yield Operation(
-                *what, _number(cpu_ns), None, _number(gpu_ns), None, None, layer, direction
-            )
+    return make_operations(read_selected(_OPERATION, row) for row in rows)
 
 
 def _steps(database: Database) -> Iterator[Step]:
@@ -463,7 +475,7 @@ def _steps(database: Database) -> Iterator[Step]:
     rows = database.rows("iteration_list", "aggr_id", "iter_value", "start_time", "stop_time")
     for _, number, start, stop in _last_aggregation(rows):
         if isinstance(number, int):
-            yield Step(number, "step", _number(start), _duration(start, stop))
+            yield Step(number, "step", _read_number(start), _duration(start, stop))
 
 
 def _gaps(database: Database, found: list[Kernel]) -> Iterator[Gap]:
@@ -489,16 +501,23 @@ def _gaps(database: Database, found: list[Kernel]) -> Iterator[Gap]:
         yield Gap("kernel.step", "not_collected", reason)
 
 
+def _unknown(database: Database) -> tuple[Diagnostic, ...]:
+    """Return the tables and columns that hold data and are in no list."""
+    read: dict[str, list[str]] = KNOWN["tables"]
+    tables = others(database.tables, read, KNOWN["other_tables"])
+    columns = [
+        f"{table}.{name}"
+        for table, columns_read in read.items()
+        for name in others(sorted(database.tables.get(table, ())), columns_read)
+        if database.holds(table, name)
+    ]
+    return not_understood(
+        {"tables": [name for name in tables if database.holds(name)], "columns": columns}
+    )
+
+
 def _duration(start: object, stop: object) -> int | None:
     """Return None also where stop is before start: DLProf writes 0 for unknown times."""
     if isinstance(start, int) and isinstance(stop, int) and stop >= start and stop:
         return stop - start
     return None
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.dlprof.records import report
-from perfctl.parsers.dlprof.tables import SUMMARY_WORDS, WANTED, column, summary_of, together
+from perfctl.parsers.dlprof.tables import SUMMARY_WORDS, WANTED, Block, column, summary_of, together
 from perfctl.parsers.text.json import read_whole
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError

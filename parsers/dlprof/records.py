@@ -13,11 +13,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from perfctl.parsers.dlprof import agreement
 from perfctl.parsers.dlprof.tables import KNOWN, figure, printed
-from perfctl.parsers.text.doubts import newer, not_understood, others
-from perfctl.parsers.text.sqlite import Database
+from perfctl.parsers.text.doubts import newer, not_understood, numbering, others
+from perfctl.parsers.text.tables import Column, read_object, read_text
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Report, Summary
 
@@ -46,55 +46,91 @@ _MISSING = {
     "detail": ("operation", "operations"),
     "summary": ("summary", "utilisation and iteration figures, versions and devices"),
 }
-_LARGEST = 2**63 - 1
-
+_OP_ID = re.compile(r"(.+)_(\d{1,6})")
+"""Ops are called CONV2D_1, CONV2D_2, ...; forward and backward share a number."""
 NEWEST = "1.8"
+
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_LAUNCH = (
+    Column("op name", field="op", read=read_text),
+    Column("direction", read=read_text),
+    Column("kernel name", field="short", read=read_text),
+    Column("long kernel name", field="long", read=read_text),
+    Column("iteration", field="step"),
+    Column("device id", field="device"),
+    *(Column(name.replace("_", " "), field=name) for name in _SIZES),
+    Column("gpu start time (ns)", "ns", "start"),
+    Column("gpu duration (ns)", "ns", "duration"),
+)
+_OPERATION = (
+    Column("op name", field="op", read=str),
+    Column("op type", field="type", read=read_text),
+    Column("direction", read=read_text),
+    Column("no calls", field="calls"),
+    Column("total cpu time (ns)", "ns", "cpu"),
+    Column("total gpu time (ns)", "ns", "gpu"),
+)
 
 
 def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
-    """One record a launch, in the order of the iteration report."""
-    found = []
-    for launch, row in enumerate(rows):
-        short = row["kernel name"]
-        place = placed(row["op name"], row.get("direction"), whole(row["iteration"]))
-        size = [whole(row.get(f"{what} {axis}")) for what in ("grid", "block") for axis in "xyz"]
-        times = (whole(row["gpu start time (ns)"]), whole(row.get("gpu duration (ns)")))
-        numbers = (None, whole(row.get("device id")), None, *size, None, None, None, *times)
-        found.append(
-            Kernel(launch, row.get("long kernel name") or short, short or None, *place, *numbers)  # type: ignore[arg-type]
-        )
-    return found
+    """Return one record per launch, in the order of the iteration report."""
+    return [
+        make_kernel(launch, read_object(_LAUNCH, row), nameless="")
+        for launch, row in enumerate(rows)
+    ]
+
+
+def make_kernel(launch: int, fields: Mapping[str, Any], nameless: str) -> Kernel:
+    """Return the launch that these fields describe: op, direction, step, short and long (its
+    names), device, grid_x..z, block_x..z, start, duration."""
+    layer, direction, step, source = place_op(fields["op"], fields["direction"], fields["step"])
+    return Kernel(
+        launch,
+        fields["long"] or fields["short"] or nameless,
+        fields["short"],
+        layer,
+        direction,
+        step,
+        source,
+        device_index=fields["device"],
+        **{
+            f"{what}_{axis}": fields[f"{what}_{axis}"]
+            for what in ("grid", "block")
+            for axis in "xyz"
+        },
+        start_ns=fields["start"],
+        duration_ns=fields["duration"],
+    )
 
 
 def operations(rows: Iterable[Row]) -> list[Operation]:
-    """One record a row of the detail report: each op of the model by itself, summed over
-    its calls."""
-    found = []
+    """Return one record per row of the detail report: each op of the model, summed over its
+    calls."""
+    return make_operations(read_object(_OPERATION, row) for row in rows)
+
+
+def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
+    """Return the ops that these fields describe: op, type, direction, calls, cpu, gpu. One without
+    a number of calls is none."""
+    records = []
     for row in rows:
-        if (calls := whole(row["no calls"])) is not None:
-            layer, direction, *_ = placed(row["op name"], row.get("direction"))
-            times = (whole(row["total cpu time (ns)"]), None, whole(row.get("total gpu time (ns)")))
-            found.append(
+        if row["calls"] is not None:
+            layer, direction, *_ = place_op(row["op"], row["direction"])
+            times = (row["cpu"], None, row["gpu"])
+            records.append(
                 Operation(
-                    row["op name"],
-                    row["op type"] or None,
-                    calls,
-                    *times,
-                    None,
-                    None,
-                    layer,
-                    direction,
+                    row["op"], row["type"], row["calls"], *times, None, None, layer, direction
                 )
             )
-    return found
+    return records
 
 
-def placed(
-    op_name: str, direction: object, iteration: int | None = None
+def place_op(
+    op_name: str | None, direction: object, iteration: int | None = None
 ) -> tuple[str | None, str | None, int | None, str | None]:
-    """(layer, direction, step, how the layer was found) by the name of an op, else by DLProf's
-    own columns."""
-    place, source = layer_of(op_name)
+    """Return (layer, direction, step, how the layer was found) by the name of an op, else by
+    DLProf's own columns."""
+    place, source = layer_of(op_name or "")
     step = place.step if place.step is not None else iteration
     return place.layer, place.direction or DIRECTIONS.get(str(direction)), step, source
 
@@ -204,51 +240,28 @@ def _called(op_name: str) -> str | None:
     return ".".join(names) or calls[0][1]
 
 
-def whole(text: str | None) -> int | None:
-    """An integer of 64 bits, or a whole number printed with ".0"; None for anything else."""
-    try:
-        number = int(text or "")
-    except ValueError:
-        value = printed(text or "")
-        if isinstance(value, str) or not value.is_integer():
-            return None
-        number = int(value)
-    return number if abs(number) <= _LARGEST else None
-
-
-def of_tables(
-    tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | None
+def describe_tables(
+    tables: Mapping[str, Sequence[Row]], version: str | None
 ) -> tuple[Diagnostic, ...]:
-    """Unknown columns in the tables of CSV or JSON reports, as "kind.column"."""
-    found = [
+    """Return what is not known in the tables of CSV or JSON reports ("kind.column"), and which
+    ops are missing."""
+    unknown = [
         f"{kind}.{name}"
         for kind, rows in tables.items()
         for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
     ]
+    numbers: dict[str, set[int]] = {}
+    for row in tables.get("detail", ()):
+        if match := _OP_ID.fullmatch(row.get("op id", "")):
+            numbers.setdefault(match[1], set()).add(int(match[2]))
     return (
-        *not_understood({"columns": found}),
+        *not_understood({"columns": unknown}),
         *newer("DLProf", version, NEWEST),
-        *agreement.of_tables(tables),
-    )
-
-
-def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
-    """Unknown tables and columns of ``dlprof_dldb.sqlite`` that hold data."""
-    read: dict[str, list[str]] = KNOWN["tables"]
-    tables = [
-        name
-        for name in others(database.tables, read, KNOWN["other_tables"])
-        if database.holds(name)
-    ]
-    columns = [
-        f"{table}.{name}"
-        for table, columns_read in read.items()
-        for name in others(sorted(database.tables.get(table, ())), columns_read)
-        if database.holds(table, name)
-    ]
-    return (
-        *not_understood({"tables": tables, "columns": columns}),
-        *newer("DLProf", version, NEWEST),
+        *(
+            note
+            for name, ids in numbers.items()
+            for note in numbering(f"ops of the type {name[:60]} with the numbers", ids, first=1)
+        ),
     )
 
 
@@ -297,6 +310,6 @@ def report(
             *feedback(advice),
             *after,
             *facts.diagnostics,
-            *of_tables(tables, facts.tool_version),
+            *describe_tables(tables, facts.tool_version),
         ),
     )

@@ -10,17 +10,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
-from perfctl.parsers.dlprof import agreement
-from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
+from perfctl.parsers.text.tables import ends_with_line, read_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Gap, Report, Summary
 
@@ -38,7 +36,6 @@ ROWS = 200_000
 PROBE_BYTES = 65536
 _KIND_BYTES = 8192
 """Bytes of a file's beginning that show its kind, in UTF-16 too."""
-_FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
 
 _UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z")
@@ -55,6 +52,16 @@ _FACTS = {
     "gpu driver version": "driver_version",
     "mode string": "dlprof_mode",
 }
+
+
+class Block(NamedTuple):
+    """One titled block of the summary."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Names of the value columns; empty where each line is a label and one value."""
+    lines: list[tuple[str, tuple[str, ...]]]
+    """(label, values)"""
 
 
 def column(name: str) -> str:
@@ -114,7 +121,7 @@ def read_table(path: Path, kind: str) -> list[dict[str, str]]:
     names: list[str] | None = None
     title: list[str] = []
     found: list[dict[str, str]] = []
-    for line, cells in _rows(path):
+    for line, cells in read_csv(path, "dlprof", CUT):
         if names is None:
             candidate = [column(cell) for cell in cells]
             if set(candidate).issuperset(WANTED[kind]):
@@ -150,7 +157,7 @@ def read_table(path: Path, kind: str) -> list[dict[str, str]]:
 def read_blocks(path: Path) -> list[Block]:
     """Read the blocks of a summary, in order. Raises ReportError when one appears twice."""
     blocks: list[Block] = []
-    for line, (first, *rest) in _rows(path):
+    for line, (first, *rest) in read_csv(path, "dlprof", CUT):
         label, values = first.strip(), tuple(cell.strip() for cell in rest)
         if not rest:
             if any(block.title == label for block in blocks):
@@ -166,39 +173,6 @@ def read_blocks(path: Path) -> list[Block]:
             # is the value
             blocks[-1].lines.append((label, (",".join(rest).strip(),)))
     return blocks
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    """Yield the lines of the file. Raises ReportError for a line longer than any cell, before it
-    fills memory."""
-    for line in iter(partial(file.readline, _FIELD_LIMIT), ""):
-        if len(line) == _FIELD_LIMIT and not line.endswith(("\n", "\r")):
-            reason = f"a line is longer than {_FIELD_LIMIT:,} characters"
-            raise ReportError(
-                path, "dlprof", reason, "DLProf does not write such lines: check the file"
-            )
-        yield line
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of all rows that are not blank."""
-    csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))  # stack traces are one cell
-    try:
-        with path.open("rb") as file:
-            encoding = encoding_of(file.read(PROBE_BYTES))
-        with path.open(encoding=encoding, errors="replace", newline="") as file:
-            reader = csv.reader(_lines(file, path), strict=True)
-            for cells in reader:
-                if any(cell.strip() for cell in cells):
-                    yield reader.line_num, cells
-    except csv.Error as error:
-        line = reader.line_num
-        if "unexpected end" in str(error):
-            raise ReportError(
-                path, "dlprof", f"the file ends inside a quoted cell (line {line})", CUT
-            ) from None
-        remedy = "Have DLProf write the report again; an editor may have changed the quotes"
-        raise ReportError(path, "dlprof", f"line {line} is not CSV ({error})", remedy) from None
 
 
 def environment_of(config: Mapping[str, str]) -> dict[str, str]:
@@ -237,8 +211,8 @@ def read_summary(path: Path) -> Report:
         raise ReportError(
             path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again"
         )
-    if _ends_in_a_line(path):
-        return summary_of(path, blocks, is_csv=True)
+    if ends_with_line(path):
+        return summary_of(path, blocks)
     # the last number may be cut: DLProf ends every line
     label = ""
     if blocks[-1].lines:
@@ -249,17 +223,11 @@ def read_summary(path: Path) -> Report:
         "unreadable",
         f"the last line is incomplete: the last cell of '{label}' was left out",
     )
-    found = summary_of(path, blocks, is_csv=True)
+    found = summary_of(path, blocks)
     return replace(found, gaps=(*found.gaps, cut))
 
 
-def _ends_in_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-min(4, path.stat().st_size), 2)
-        return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n")  # UTF-16 may have a NUL behind it
-
-
-def summary_of(path: Path, blocks: list[Block], *, is_csv: bool = False) -> Report:
+def summary_of(path: Path, blocks: list[Block]) -> Report:
     """The facts in the blocks of a summary: a Report without its launches and operations."""
     lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
     config = {label.lower(): values[0] for label, values in lines}
@@ -280,7 +248,6 @@ def summary_of(path: Path, blocks: list[Block], *, is_csv: bool = False) -> Repo
         tool="dlprof",
         path=path,
         form="DLProf summary",
-        diagnostics=agreement.of_summary(blocks, is_csv=is_csv),
         tool_version=version_of(config),
         devices=devices,
         environment=environment_of(config),

@@ -17,7 +17,6 @@ from typing import Any
 
 from perfctl.parsers.monitors.readings import (
     Cells,
-    Column,
     MonitorText,
     Readings,
     half,
@@ -26,6 +25,7 @@ from perfctl.parsers.monitors.readings import (
 )
 from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.parsers.text.numbers import YEARS, Stamp
+from perfctl.parsers.text.tables import Column
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
@@ -68,19 +68,19 @@ def parse(path: Path) -> Report:
         if last and not text.ends_whole and last[-1][1][-1].isdigit()
         else []
     )
-    readings = Readings(in_turn=False)
+    readings = Readings()
     clock = readings.clock
     clock.interval_ns = text.interval_ns
     for (when, device), cells in moments.items():
         if cells:
             at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
             readings.add(at_ns, device, cells)
-    if not readings.samples and not readings.others:
+    if not readings.samples and not readings.figure_names:
         raise ReportError(
             path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer"
         )
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = others(readings.others, _KNOWN["fields"], _KNOWN["without_unit"])
+    fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return report(
         TOOL,
         "DCGM CSV" if is_csv else "dcgmi dmon",

@@ -31,7 +31,6 @@ from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import (
     Cells,
     Clock,
-    Column,
     MonitorText,
     Readings,
     ordinal,
@@ -39,6 +38,7 @@ from perfctl.parsers.monitors.readings import (
 )
 from perfctl.parsers.text.doubts import not_understood, others, several, words
 from perfctl.parsers.text.numbers import Stamp, read_stamp
+from perfctl.parsers.text.tables import Column, is_nothing, read_quantity
 from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -426,7 +426,7 @@ def _cells(named: dict[str, str]) -> Cells:
 
 def _processes(members: list[dict[str, str]]) -> Cells:
     """The processes of one GPU at one moment: figures by process name, and the sum of their sm."""
-    running = [named for named in members if not monitor.is_nothing(named["pid"])]
+    running = [named for named in members if not is_nothing(named["pid"])]
     figures = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
     found = [
         (Column(f"process {named.get('command', '')}: {name}", _UNITS[name]), named[name])
@@ -439,7 +439,7 @@ def _processes(members: list[dict[str, str]]) -> Cells:
     shares = [
         share
         for named in running
-        if (share := monitor.read_cell(named.get("sm", "-"), "%")[0]) is not None
+        if (share := read_quantity(named.get("sm", "-"), "%")[0]) is not None
     ]
     return [(Column("sm", "%", monitor.UTILISATION), f"{sum(shares):g}" if shares else "-"), *found]
 

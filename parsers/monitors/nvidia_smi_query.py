@@ -15,17 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import (
-    Column,
-    MonitorText,
-    Readings,
-    half,
-    ordinal,
-    read_cell,
-    report,
-)
-from perfctl.parsers.text.doubts import contradictions, not_understood, several
-from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
+from perfctl.parsers.monitors.readings import MonitorText, Readings, half, ordinal, report
+from perfctl.parsers.text.doubts import not_understood, several
+from perfctl.parsers.text.numbers import base_unit, day_is_first, is_stamp, read_stamp
+from perfctl.parsers.text.tables import Column, is_nothing, read_quantity
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 
@@ -56,28 +49,8 @@ _DEFAULT_UNITS = (
 _ORDINALS = ("index", "gpu", "gpu_index", "gpu_id", "device")
 """Columns that may number the GPUs: nvidia-smi's own, then what programs around it write."""
 _MOST_GPUS = 64
-UNITS = frozenset(
-    (
-        "",
-        "%",
-        "W",
-        "mW",
-        "C",
-        "MHz",
-        "KiB",
-        "MiB",
-        "GiB",
-        "MB",
-        "MB/s",
-        "KB/s",
-        "ms",
-        "us",
-        "s",
-        "mJ",
-        "J",
-    )
-)
-"""In headers of --query-gpu."""
+_PLAIN_UNITS = ("", "%", "W", "mW", "C", "J", "mJ")
+"""Units in headers that are no multiple of a base unit of :func:`base_unit`."""
 _BUS_COLUMN = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _IDENTITY = {"timestamp", "index", "name", "gpu_name", "count", "driver_version", *_BUS_COLUMN}
 _KNOWN = {
@@ -203,9 +176,9 @@ def _fits(cells: list[str]) -> bool:
     if len(cells) != len(_UNITS_HEADLESS):
         return False
     units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
-    used, total = (read_cell(cell, "")[0] for cell in cells[1:3])
+    used, total = (read_quantity(cell, "")[0] for cell in cells[1:3])
     known = zip(cells, units, _UNITS_HEADLESS, strict=True)
-    fits = all(unit == wanted or monitor.is_nothing(cell) for cell, unit, wanted in known)
+    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in known)
     return fits and (used is None or total is None or used <= total)
 
 
@@ -225,8 +198,6 @@ class Row:
     begun: int | None = None
     """Of the first row below a header: the line at which another log may begin, because another
     program's output stands above that header, or it has other columns than the one before."""
-    idle: int = 0
-    """Headers above it, since the row before, that have no row and no other line below them."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -239,7 +210,6 @@ def rows(text: MonitorText) -> Iterator[Row]:
     others: int | None = None
     above: int | None = None
     row: Row | None = None
-    headed, idle = False, 0
     for line in text:
         if row is not None:
             yield row
@@ -250,18 +220,16 @@ def rows(text: MonitorText) -> Iterator[Row]:
             is_other = layout is not None and header.columns != layout.columns
             above = others or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
-            idle, headed = idle + headed, True
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place, above, idle)
-                headed, idle = False, 0
+                row = Row(layout, cells, date, number, place, above)
                 width = len(cells)
                 place += 1
             elif line.strip():
-                others, headed = others or text.line, False
+                others = others or text.line
                 text.stray(line)
     if row is not None:
         row.is_cut = not text.ends_whole
@@ -288,10 +256,8 @@ class Survey:
         headless: list[list[str]] = []
         row: Row | None = None
         logs = _Logs()
-        idle = 0
         for row in rows(MonitorText(path, TOOL)):
             logs.add(row)
-            idle += row.idle
             if row.layout is not None:
                 first = first or row.layout
                 self._take(row.layout, row.cells, row.date)
@@ -306,7 +272,6 @@ class Survey:
             )
         if logs.starts:
             raise several(path, TOOL, logs.starts)
-        self.doubts = contradictions([f"{idle} headers have no row below them"] if idle else [])
         self.warnings: list[Diagnostic] = []
         if first is None:
             first, *self.warnings = layout_of(headless, path)
@@ -315,22 +280,22 @@ class Survey:
         for cells in headless:
             if len(cells) == len(self.layout.columns):
                 self._take(self.layout, cells, date="" if self.by_date else None)
-        self.index = self._numbering()
+        self.index = self._find_index()
         """The column that numbers the GPUs; None where there is none."""
 
     def notes(self) -> Iterator[Diagnostic]:
-        """What was assumed about columns that nvidia-smi itself would print otherwise."""
+        """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
         if self.index not in (None, "index"):
             text = f"the GPUs are numbered by the column {self.index}"
             if "index" in self._ordinals:
                 text += "; the column index is the same in all rows"
             yield Diagnostic("warning", "perfctl", text)
         if self._bare:
-            _name, cell = next(iter(self._bare.items()))
             columns = ", ".join(f"{name} ({_default_unit(name)})" for name in self._bare)
             text = (
-                f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own "
-                f"units were taken for {columns}"
+                f"no unit stands in the header or in cells such as "
+                f"'{next(iter(self._bare.values()))}': nvidia-smi's own units were taken for "
+                f"{columns}"
             )
             yield Diagnostic("warning", "perfctl", text)
 
@@ -338,26 +303,20 @@ class Survey:
         """Return whether the column only repeats which GPU a row is about, so that its numbers
         measure nothing."""
         counts = self._ordinals.get(name)
-        return (
-            counts is not None
-            and self.index is not None
-            and (name == self.index or counts == self._ordinals[self.index])
+        return None not in (counts, self.index) and (
+            name == self.index or counts == self._ordinals[str(self.index)]
         )
 
-    def _numbering(self) -> str | None:
-        if "index" in self._ordinals and (
-            len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1
-        ):
-            return "index"
-        others = [
-            name
-            for name, counts in self._ordinals.items()
-            if name != "index" and _numbers_gpus(counts)
-        ]
-        best = max(others, key=lambda name: len(self._ordinals[name]), default=None)
-        if "index" in self._ordinals and (best is None or len(self._ordinals[best]) == 1):
-            return "index"
-        return best
+    def _find_index(self) -> str | None:
+        """Return the column that numbers the GPUs: index, unless it is the same in all rows and
+        another one counts GPUs; None without any."""
+        counting = [name for name, counts in self._ordinals.items() if _numbers_gpus(counts)]
+        best = max(counting, key=lambda name: len(self._ordinals[name]), default=None)
+        if "index" not in self._ordinals:
+            return best
+        is_same = len(self._ordinals["index"]) == 1
+        has_other = best is not None and len(self._ordinals[best]) > 1
+        return best if is_same and has_other else "index"
 
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         for name, place in layout.ordinals.items():
@@ -416,18 +375,17 @@ class _Logs:
 def devices_of(
     facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]
 ) -> tuple[Device, ...]:
-    """The devices by what the rows say of each: name, driver version; and by their memory
+    """Return the devices by what the rows say of each: name, driver version; and by their memory
     in bytes."""
-    found = []
-    for index, known in sorted(facts.items(), key=lambda item: -1 if item[0] is None else item[0]):
-        name, driver, size = (
-            known.get("name", known.get("gpu_name")),
-            known.get("driver_version"),
-            sizes.get(index),
-        )
+    devices = []
+    for index in sorted(facts, key=lambda index: -1 if index is None else index):
+        known, size = facts[index], sizes.get(index)
+        name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
         if name or driver or size:
-            found.append(Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver))
-    return tuple(found)
+            devices.append(
+                Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+            )
+    return tuple(devices)
 
 
 def environment_of(facts: dict[int | None, dict[str, str]]) -> dict[str, str]:
@@ -467,7 +425,7 @@ def parse(path: Path) -> Report:
         gaps=rounds.gaps,
         device_gaps=[_UNPLACED] if rounds.way is None else (),
         warnings=known.warnings,
-        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes(), *known.doubts),
+        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes()),
         unknown=unknown_units(known.layout),
     )
     sizes = rounds.readings.sizes()
@@ -516,7 +474,7 @@ class _Rounds:
         if (
             row.is_cut
             and cell[-1:].isdigit()
-            and (name == "timestamp" or read_cell(cell, "")[0] is not None)
+            and (name == "timestamp" or read_quantity(cell, "")[0] is not None)
         ):
             row.cells[-1] = ""
             self.gaps.insert(0, half(name))
@@ -557,11 +515,10 @@ class _Rounds:
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:
-    """Diagnostics for columns with an unknown unit, which keep that unit. Column names may
-    be any."""
+    """Return diagnostics for columns with an unknown unit, which keep that unit."""
     strange = [
         f"{column.name} [{column.unit}]"
         for column, _ in layout.measured
-        if column.unit not in UNITS
+        if column.unit not in _PLAIN_UNITS and base_unit(column.unit) == (column.unit, 1)
     ]
     return not_understood({"units of": strange}, "kept as printed")

@@ -2,21 +2,21 @@
 for the rest.
 
 Used by every parser of a monitoring tool (nvidia-smi, DCGM). Cells are printed texts; a cell that
-is no number ("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap a quantity.
+is no number ("[N/A]", "[Not Supported]", "-") leaves the field empty, with one Gap per quantity.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
-from perfctl.parsers.text.doubts import SOURCE, contradictions, interrupted
-from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
+from perfctl.parsers.text.doubts import SOURCE
+from perfctl.parsers.text.numbers import Stamp, iso_utc
+from perfctl.parsers.text.tables import LARGEST, Column, is_nothing, read_quantity
 from perfctl.parsers.text.tool_text import ToolText
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
@@ -35,45 +35,18 @@ QUANTITIES = {
     SM_CLOCK: "Hz",
 }
 """Field of Sample -> unit that its column must have once it is in base units."""
-
-MEMORY_FREE, _MIB = "memory.free", 1 << 20
-_FEWEST, _FEW = 8, 0.1
-"""Readings from which on something counts as usual, and the share that may differ; where more do,
-nothing is usual."""
-
 TEXTS_KEPT = 50
 """Distinct texts of one column that are counted singly; the rest are counted together."""
-
-_CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
-_NOTHING = {
-    "",
-    "-",
-    "--",
-    "N/A",
-    "Not Supported",
-    "Unknown Error",
-    "ERR!",
-    "Insufficient Permissions",
-}
-_LARGEST = 2**63 - 1
-
+_CODES = ("reason", "uuid", "serial", "version", "pid")
+"""Parts of the names of columns whose numbers are codes: their mean is meaningless."""
+_FEWEST_READINGS, _REGULAR_SHARE, _NEAR = 8, 0.8, 0.25
+"""Readings from which on a log has a rhythm, the share of its intervals that must be near the usual
+one, and how near."""
 _INTERVAL = re.compile(
     r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
     r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
     r"|dcgmi dmon\s(?:[^|;]*\s)?(?:-d|--delay)[ =](?P<dcgm>\d{1,7})\b"
 )
-
-
-class Column(NamedTuple):
-    """One column of a monitoring tool."""
-
-    name: str
-    """As the tool prints it, without the unit."""
-    unit: str = ""
-    """As the header prints it; "" where it does not. A unit in the cell goes before it."""
-    quantity: str | None = None
-    """The field of Sample that it fills, if there is one."""
-
 
 Cells = list[tuple[Column, str]]
 
@@ -91,70 +64,44 @@ class _Figures:
 class Readings:
     """Takes readings in the order of the file."""
 
-    def __init__(self, *, in_turn: bool = True) -> None:
-        """``in_turn``: the tool reads every GPU in each round; DCGM leaves out what has no
-        new value."""
-        self._in_turn = in_turn
+    def __init__(self) -> None:
         self.samples: list[Sample] = []
         self.clock = Clock()
         self._seen: set[str] = set()
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
-        self._units: Tally[tuple[str, str, str]] = Tally()
-        """Column, its unit, and another one in a cell."""
-        self._decimals: Tally[int] = Tally()
-        """Of the power, as printed."""
-        self._sums: dict[int | None, Tally[int]] = {}
-        """Device -> memory in use and free together, in MiB."""
 
     def add(self, at_ns: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample."""
-        values: dict[str, int | float | None] = {}
-        free: int | float | None = None
+        values: dict[str, Any] = {}
         for column, text in cells:
-            if column.unit and not text[-1:].isdigit() and not text.endswith(f" {column.unit}"):
-                printed = _CELL.match(text.strip())
-                if printed and printed[2] and printed[2] != column.unit:
-                    self._units[column.name, column.unit, printed[2]] += 1
-            if column.name == MEMORY_FREE:
-                free = read_cell(text, column.unit)[0]
-            if column.quantity is None:
-                self._take(device, column, text)
+            if column.field is None:
+                self._add_figure(device, column, text)
             else:
-                self._seen.add(column.quantity)
-                values[column.quantity] = self._value(column, text)
+                self._seen.add(column.field)
+                values[column.field] = self._read_value(column.field, column.unit, text)
         if values:
-            used, total, clock = map(_whole, map(values.get, (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK)))
-            share, power, degrees = map(values.get, (UTILISATION, POWER, TEMPERATURE))
-            if used is not None and free is not None:
-                self._sums.setdefault(device, Tally())[round((used + free) / _MIB)] += 1
-            self.samples.append(Sample(at_ns, share, used, total, power, degrees, clock, device))
+            fields = {quantity: values.get(quantity) for quantity in QUANTITIES}
+            self.samples.append(Sample(at_ns, **fields, device_index=device))
 
-    def _value(self, column: Column, text: str) -> int | float | None:
-        """The cell in the unit of its quantity; None, with a note, when it is no such number."""
-        quantity = str(column.quantity)
-        number, unit = read_cell(text, column.unit)
-        if quantity == POWER and number is not None and (printed := _CELL.match(text.strip())):
-            self._decimals[len(printed[1].partition(".")[2])] += 1
-        low, high = (
-            (-_LARGEST if quantity == TEMPERATURE else 0),
-            (100 if quantity == UTILISATION else _LARGEST),
-        )
-        if number is not None and unit == QUANTITIES[quantity] and low <= number <= high:
-            return number / 100 if quantity == UTILISATION else number
-        shown = (
-            text.strip()[:60] if number is not None else text.strip("[] ")[:60] or "an empty cell"
-        )
-        self._missing.setdefault(quantity, Tally())[shown] += 1
-        return None
+    def _read_value(self, quantity: str, unit: str, text: str) -> int | float | None:
+        """Return the cell in the unit of its quantity; None, with a note, if it is no such
+        number."""
+        number, base = read_quantity(text, unit)
+        low = -LARGEST if quantity == TEMPERATURE else 0
+        high = 100 if quantity == UTILISATION else LARGEST
+        if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
+            shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
+            self._missing.setdefault(quantity, Tally())[shown[:60]] += 1
+            return None
+        if quantity == UTILISATION:
+            return number / 100
+        return number if quantity in (POWER, TEMPERATURE) else round(number)
 
-    def _take(self, device: int | None, column: Column, text: str) -> None:
+    def _add_figure(self, device: int | None, column: Column, text: str) -> None:
         figures = self._figures.setdefault((device, column.name), _Figures())
-        number, unit = read_cell(text, column.unit)
-        is_code = any(
-            part in column.name for part in ("reason", "uuid", "serial", "version", "pid")
-        )
-        if number is None or is_code:  # a mean of codes is meaningless
+        number, unit = read_quantity(text, column.unit)
+        if number is None or any(part in column.name for part in _CODES):
             text = "not available" if is_nothing(text) else text.strip()
             is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
             figures.texts[text if is_kept else "(others)"] += 1
@@ -170,186 +117,102 @@ class Readings:
         figures.low, figures.high = min(figures.low, number), max(figures.high, number)
 
     @property
-    def others(self) -> list[str]:
+    def figure_names(self) -> list[str]:
         """The columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
-    def diagnostics(self) -> list[Diagnostic]:
-        """Names the columns that became summaries."""
-        text = f"kept as summaries, mean, min and max over the file: {', '.join(self.others[:40])}"
-        return [Diagnostic("info", "perfctl", text)] if self.others else []
-
     def sizes(self) -> dict[int | None, int]:
-        """Device -> its memory in bytes, where all samples agree on it."""
-        found: dict[int | None, set[int]] = {}
+        """Return device -> its memory in bytes, if all samples agree on it."""
+        sizes: dict[int | None, set[int]] = {}
         for sample in self.samples:
             if sample.memory_total_bytes is not None:
-                found.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
-        return {device: sizes.pop() for device, sizes in found.items() if len(sizes) == 1}
-
-    def doubts(self) -> list[Diagnostic]:
-        """Readings that are missing, and figures that contradict each other."""
-        times: dict[int | None, list[int]] = {}
-        sizes: dict[int | None, Tally[int]] = {}
-        found = []
-        for one in self.samples:
-            times.setdefault(one.device_index, []).append(one.at_ns)
-            if one.memory_total_bytes is None:
-                continue
-            sizes.setdefault(one.device_index, Tally())[one.memory_total_bytes] += 1
-            if one.memory_used_bytes is not None and one.memory_used_bytes > one.memory_total_bytes:
-                used, total = one.memory_used_bytes >> 20, one.memory_total_bytes >> 20
-                found.append(f"{_gpu(one.device_index)}{used} MiB used of {total} MiB")
-        for device, counts in sizes.items():
-            if len(counts) > 1:
-                shown = ", ".join(
-                    f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3)
-                )
-                found.append(f"{_gpu(device)}the memory in all differs between readings ({shown})")
-        for (name, unit, other), cells in self._units.items():
-            found.append(f"{name} is in {unit}, but in {other} in {cells} cells")
-        found += self._unequal()
-        named = len(times) > 1
-        pauses = {
-            Diagnostic(said.severity, said.source, f"{_gpu(device) if named else ''}{said.text}")
-            for device, at in times.items()
-            for said in (interrupted(at) if self.clock.has_times else ())
-        }
-        return [
-            *sorted(pauses, key=lambda said: said.text),
-            *self._out_of_turn(),
-            *contradictions(found),
-        ]
-
-    def _unequal(self) -> Iterator[str]:
-        """What is in use and what is free are the memory less what the driver keeps, which stays
-        the same: to 1 MiB, since both are rounded. Some devices share the memory of the host, where
-        this differs from reading to reading. The power is printed with as many decimals in
-        all readings."""
-        if len(self._decimals) > 1:
-            usual, times = self._decimals.most_common(1)[0]
-            other = self._decimals.total() - times
-            # where zeros at the end are left out, a tenth differs
-            if 40 * other <= self._decimals.total():
-                yield (
-                    f"the power has {usual} decimals, but other ones in {other} of "
-                    f"{self._decimals.total()} readings"
-                )
-        for device, counts in self._sums.items():
-            usual, _ = counts.most_common(1)[0]
-            apart = {size: times for size, times in counts.items() if abs(size - usual) > 1}
-            if counts.total() >= _FEWEST and 0 < sum(apart.values()) <= _FEW * counts.total():
-                yield (
-                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but "
-                    f"{next(iter(apart))} MiB in {sum(apart.values())} of {counts.total()} readings"
-                )
-
-    def _out_of_turn(self) -> Iterator[Diagnostic]:
-        """Where devices are read in turn, a reading of each is followed by one of the same
-        other device."""
-        follow: dict[int | None, Tally[int | None]] = {}
-        for one, two in pairwise(self.samples):
-            follow.setdefault(one.device_index, Tally())[two.device_index] += 1
-        usual = {device: counts.most_common(1)[0] for device, counts in follow.items()}
-        if (
-            not self._in_turn
-            or len(follow) < 2
-            or any(device == after for device, (after, _) in usual.items())
-        ):
-            return  # one device, or one after the other
-        total = sum(counts.total() for counts in follow.values())
-        other = total - sum(times for _, times in usual.values())
-        if total >= 2 * _FEWEST and 0 < other <= _FEW * total:
-            text = (
-                f"GPUs are read in turn, but {other} of {total + 1} readings follow that of "
-                "another GPU than usual"
-            )
-            yield Diagnostic("warning", SOURCE, f"{text}: readings were lost, copied or moved")
+                sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
+        return {device: some.pop() for device, some in sizes.items() if len(some) == 1}
 
     def summaries(self) -> list[Summary]:
-        """Mean, least and largest of the other columns by device; how often each text stood
-        in them."""
-        several = (
-            len(
-                {device for device, _ in self._figures}
-                | {sample.device_index for sample in self.samples}
-            )
-            > 1
-        )
-        found = []
+        """Return mean, least and largest of the other columns by device; how often each text
+        stood in them."""
+        devices = {device for device, _ in self._figures}
+        devices |= {sample.device_index for sample in self.samples}
+        summaries = []
         for (device, name), figures in self._figures.items():
-            label = f"GPU {device}: {name}" if several and device is not None else name
+            label = f"GPU {device}: {name}" if len(devices) > 1 and device is not None else name
             if figures.count:
                 mean = figures.total / figures.count
                 parts = (("mean", mean), ("min", figures.low), ("max", figures.high))
-                found += [Summary(f"{label} {part}", value, figures.unit) for part, value in parts]
-            if not figures.count and len(figures.texts) == 1:
-                found.append(Summary(label, None, None, *figures.texts))
-            else:
-                found += [
-                    Summary(f"{label}: {text}", float(count), "reading")
-                    for text, count in figures.texts.items()
+                summaries += [
+                    Summary(f"{label} {part}", value, figures.unit) for part, value in parts
                 ]
-        return found
+            elif len(figures.texts) == 1:
+                summaries.append(Summary(label, None, None, *figures.texts))
+                continue
+            summaries += [
+                Summary(f"{label}: {text}", float(count), "reading")
+                for text, count in figures.texts.items()
+            ]
+        return summaries
 
     def gaps(self) -> list[Gap]:
-        """One for each quantity that is absent from the file, or from some of its readings."""
+        """Return one for each quantity that is absent from the file, or from some readings."""
         gaps = []
         for quantity in QUANTITIES:
             if quantity not in self._seen:
-                gaps.append(
-                    Gap(f"sample.{quantity}", "not_collected", "the file has no column for it")
-                )
+                reason = "the file has no column for it"
+                gaps.append(Gap(f"sample.{quantity}", "not_collected", reason))
             elif tally := self._missing.get(quantity):
                 shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
-                state = (
-                    "unreadable"
-                    if any(re.search(r"\d", text) for text in tally)
-                    else "not_available"
-                )
+                is_number = any(re.search(r"\d", text) for text in tally)
+                state = "unreadable" if is_number else "not_available"
                 gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
         return gaps
 
-
-@lru_cache(maxsize=65536)
-def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
-    """(number in base units, base unit) of a printed cell; (None, None) when it is none.
-
-    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W. NVIDIA's MB is 2**20
-    bytes where the caller says "MiB"; here a unit means what it says.
-    """
-    match = _CELL.match(text.strip())
-    if match is None:
-        return None, None
-    printed = match[2] or unit
-    base, scale = (printed or None, 1) if printed in ("", "%", "W", "C") else base_unit(printed)
-    is_whole = match[1].lstrip("+-").isdigit()
-    value: int | float = int(match[1]) * scale if is_whole else float(match[1]) * scale
-    if printed in ("mW", "mJ", "mC"):
-        value, base = value / 1000, printed[1]
-    return (None, None) if abs(value) > _LARGEST else (value, base)
+    def diagnostics(self) -> list[Diagnostic]:
+        """Return which columns became figures, and how many readings are missing."""
+        notes = []
+        if names := self.figure_names:
+            text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
+            notes.append(Diagnostic("info", "perfctl", text))
+        times: dict[int | None, list[int]] = {}
+        for sample in self.samples if self.clock.has_times else ():
+            times.setdefault(sample.device_index, []).append(sample.at_ns)
+        for device in sorted(times, key=str):
+            if text := describe_pauses(times[device]):
+                label = f"GPU {device}: " if len(times) > 1 and device is not None else ""
+                notes.append(Diagnostic("warning", SOURCE, label + text))
+        return notes
 
 
-def _gpu(device: int | None) -> str:
-    return "" if device is None else f"GPU {device}: "
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
-def is_nothing(text: str) -> bool:
-    """Return whether the cell is a printed form of "no value"."""
-    return text.strip("[] ") in _NOTHING
+def describe_pauses(times: list[int]) -> str:
+    """Return how many readings (times in ns) are missing from a log that is otherwise regular;
+    "" if none is. A pause below 1.75 times the usual interval is none."""
+    steps = [later - earlier for earlier, later in pairwise(times)]
+    ahead = sorted(step for step in steps if step > 0)
+    usual = ahead[len(ahead) // 2] if ahead else 0
+    regular = sum(abs(step - usual) <= usual * _NEAR for step in ahead)
+    if len(times) < _FEWEST_READINGS or regular < _REGULAR_SHARE * len(ahead):
+        return ""
+    pauses = [index for index, step in enumerate(steps) if step > usual * (2 - _NEAR)]
+    if not pauses:
+        return ""
+    total = sum(max(round(steps[index] / usual) - 1, 1) for index in pauses)
+    start, end = ((times[pauses[0] + next_] - times[0]) / 1e9 for next_ in (0, 1))
+    place = f"between {start:.1f} s and {end:.1f} s"
+    if len(pauses) > 1:
+        place = f"in {len(pauses)} pauses, the first {place}"
+    count = "1 reading is" if total == 1 else f"{total} readings are"
+    return (
+        f"{count} missing {place} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
+        "stopped, or lines were lost"
+    )
 
 
 def ordinal(text: str, digits: int = 5) -> int | None:
-    """A number of a few digits; None for any other text."""
+    """Return a number of a few digits; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def half(name: str) -> Gap:
-    """The gap for the cell at the end of a file without a line end."""
+    """Return the gap for the cell at the end of a file without a line end."""
     return Gap(
         f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out"
     )
@@ -450,7 +313,7 @@ def report(
 ) -> Report:
     """What every monitoring tool's report has. ``no_devices``: why it names none."""
     clock, unnamed = readings.clock, Gap("device", "not_available", no_devices)
-    known = (*readings.diagnostics(), *text.diagnostics(), *readings.doubts())
+    known = (*readings.diagnostics(), *text.diagnostics())
     return Report(
         tool=tool,
         path=text.path,

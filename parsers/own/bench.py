@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 
 KEY, VERSION = "perfctl_bench", 1
+_AS_STATED = ("model", "mode", "precision", "steps", "phase_ns", "memory_bytes", "features")
 
 
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
@@ -25,41 +26,34 @@ def read_points(path: Path) -> tuple[BenchPoint, ...]:
         raise ReportError(path, "bench", reason, "Install a newer perfctl")
     try:
         machines = [BenchMachine(**row) for row in content["machines"]]
-        return tuple(_point(row, machines, content["layers"]) for row in content["points"])
+        return tuple(_read_point(row, machines, content["layers"]) for row in content["points"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ReportError(
-            path, "bench", f"a field is missing or wrong ({error!r})", "Export it again"
-        ) from error
+        reason = f"a field is missing or wrong ({error!r})"
+        raise ReportError(path, "bench", reason, "Export it again") from error
 
 
-def _point(
+def _read_point(
     row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, list[str]]
 ) -> BenchPoint:
     names = layers[row["model"]]
     median, low, high = row["step_ns"]
+    forward, backward = (
+        {
+            name: round(time * 1000)
+            for name, time in zip(names, times, strict=bool(times))
+            if time is not None
+        }
+        for times in (row["forward_us"], row["backward_us"])
+    )
     return BenchPoint(
-        model=row["model"],
+        **{name: row[name] for name in _AS_STATED},
         batch=int(row["batch"]),
-        mode=row["mode"],
-        precision=row["precision"],
         machine=machines[row["machine"]],
-        steps=row["steps"],
         step_ns=(median, low, high),
         fastest_ns=row.get("fastest_ns"),
-        phase_ns=row["phase_ns"],
-        memory_bytes=row["memory_bytes"],
-        forward_ns=_by_name(names, row["forward_us"]),
-        backward_ns=_by_name(names, row["backward_us"]),
-        features=row["features"],
+        forward_ns=forward,
+        backward_ns=backward,
     )
-
-
-def _by_name(names: list[str], values: list[float | None]) -> dict[str, int]:
-    return {
-        name: round(value * 1000)
-        for name, value in zip(names, values, strict=bool(values))
-        if value is not None
-    }
 
 
 def as_json(points: list[BenchPoint]) -> str:
@@ -69,48 +63,24 @@ def as_json(points: list[BenchPoint]) -> str:
     for point in points:
         names = layers.get(point.model, [])
         layers[point.model] = list(dict.fromkeys((*names, *point.forward_ns, *point.backward_ns)))
-    rows = [
-        json.dumps(_row(point, machines, layers[point.model]), separators=(",", ":"))
-        for point in points
-    ]
-    named = [
-        f"{json.dumps(model)}:{json.dumps(names, separators=(',', ':'))}"
-        for model, names in layers.items()
-    ]
-    seen = [
-        json.dumps({name: getattr(one, name) for name in BenchMachine.__slots__})
-        for one in machines
-    ]
-    lists = ",\n".join(seen), ",\n".join(named), ",\n".join(rows)
-    return '{"%s":%d,\n"machines":[\n%s],\n"layers":{\n%s},\n"points":[\n%s]}\n' % (  # noqa: UP031
-        KEY,
-        VERSION,
-        *lists,
-    )
+    head = _compact({KEY: VERSION, "machines": [*map(asdict, machines)], "layers": layers})
+    rows = (_compact(_write_point(point, machines, layers[point.model])) for point in points)
+    return head[:-1] + ',\n"points":[\n' + ",\n".join(rows) + "]}\n"
 
 
-def _in_order(times: Mapping[str, int], names: list[str]) -> list[float | None]:
-    return (
-        [round(times[name] / 1000, 1) if name in times else None for name in names] if times else []
-    )
-
-
-def _row(point: BenchPoint, machines: list[BenchMachine], names: list[str]) -> dict[str, Any]:
-    return {
-        "model": point.model,
-        "batch": point.batch,
-        "mode": point.mode,
-        "precision": point.precision,
-        "machine": machines.index(point.machine),
-        "steps": point.steps,
-        "step_ns": point.step_ns,
-        "fastest_ns": point.fastest_ns,
-        "phase_ns": dict(point.phase_ns),
-        "memory_bytes": dict(point.memory_bytes),
-        "forward_us": _in_order(point.forward_ns, names),
-        "backward_us": _in_order(point.backward_ns, names),
-        "features": {
-            name: int(value) if value == int(value) else value
-            for name, value in point.features.items()
-        },
+def _write_point(
+    point: BenchPoint, machines: list[BenchMachine], names: list[str]
+) -> dict[str, Any]:
+    row = asdict(point)
+    for passed in ("forward", "backward"):
+        times = row.pop(f"{passed}_ns")
+        known = [round(times[name] / 1000, 1) if name in times else None for name in names]
+        row[f"{passed}_us"] = known if times else []
+    features = {
+        name: int(value) if value == int(value) else value for name, value in point.features.items()
     }
+    return row | {"machine": machines.index(point.machine), "features": features}
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

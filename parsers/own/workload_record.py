@@ -8,14 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import SOURCE, not_understood, others, words
+from perfctl.parsers.text.doubts import not_understood, others, words
 from perfctl.parsers.text.json import read_whole, typed
 from perfctl.records import checksum
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import (
     Device,
-    Diagnostic,
     Gap,
     LayerTime,
     MemoryFigure,
@@ -37,9 +36,6 @@ _OF_ROWS: dict[str, Collection[str]] = {
 _FIELDS = frozenset(_OF_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment "
     f"device started_at duration_ns clock parameters {checksum.FIELD}"
-)
-CHANGED = Diagnostic(
-    "warning", SOURCE, "the record is not as perfctl wrote it: it was edited, scrubbed or damaged"
 )
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options between perfctl and the workload, which are not facts about the run."""
@@ -63,7 +59,6 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks
     a field."""
     record = load(path)
-    changed = record.get(checksum.FIELD) not in (None, checksum.of_json(record))
     try:
         record, unknown_fields = _understood(record)
         return Report(
@@ -78,10 +73,7 @@ def parse(path: Path) -> Report:
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
             gaps=tuple(typed(Gap, row) for row in record["gaps"]),
-            diagnostics=(
-                *not_understood({"fields": unknown_fields}),
-                *((CHANGED,) if changed else ()),
-            ),
+            diagnostics=not_understood({"fields": unknown_fields}),
             **typed(
                 _RunFields, {name: record[name] for name in _RunFields._fields if name in record}
             )._asdict(),
@@ -93,16 +85,16 @@ def parse(path: Path) -> Report:
 
 def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return (the record without unknown fields, the names of the unknown fields)."""
-    found = {key: value for key, value in record.items() if key in _FIELDS}
-    unknown_fields = others(record, _FIELDS)
+    known_part = {key: value for key, value in record.items() if key in _FIELDS}
+    unknown = others(record, _FIELDS)
     for name, known in _OF_ROWS.items():
         rows = record[name] if isinstance(record.get(name), list) else []
-        if unknown := others(dict.fromkeys(key for row in rows for key in row), known):
-            unknown_fields += [f"{name}.{key}" for key in unknown]
-            found[name] = [
+        if strange := others(dict.fromkeys(key for row in rows for key in row), known):
+            unknown += [f"{name}.{key}" for key in strange]
+            known_part[name] = [
                 {key: value for key, value in row.items() if key in known} for row in rows
             ]
-    return found, unknown_fields
+    return known_part, unknown
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -119,18 +111,9 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _environment(record: dict[str, Any]) -> dict[str, str]:
-    """Facts about software, with the workload's own options and what timed its steps."""
-    facts = {
-        str(key): str(value)
-        for key, value in record.get("environment", {}).items()
-        if value is not None
-    }
-    given = record.get("options", {}).items()
-    facts |= {
-        f"option:{key}": str(value)
-        for key, value in given
-        if value is not None and key not in PLUMBING
-    }
-    return facts | {
-        key: str(record[key]) for key in ("seed", "clock") if record.get(key) is not None
-    }
+    """Return facts about software, with the workload's own options and what timed its steps."""
+    facts = dict(record.get("environment", {}))
+    options = record.get("options", {}).items()
+    facts |= {f"option:{key}": value for key, value in options if key not in PLUMBING}
+    facts |= {key: record.get(key) for key in ("seed", "clock")}
+    return {str(key): str(value) for key, value in facts.items() if value is not None}

@@ -5,7 +5,7 @@ of KINDS.
 
 ``counter_collection`` has one row for each launch and counter, with the launch's times on each. Its
 launches and those of ``kernel_trace`` are the same only where dispatch and name agree, as in files
-of one process. Seen: ROCm 6.2 to 7.1.
+of one process. Launches are read anew for each iteration. Seen: ROCm 6.2 to 7.1.
 """
 
 from __future__ import annotations
@@ -13,39 +13,35 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
-from perfctl.parsers.rocm.agreement import Repeats, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
-    LDS,
-    ONE_SIZE,
     ROCPROFV3,
     SERIAL,
     Calls,
-    Cells,
-    api_domain,
-    copy_kind,
-    counter,
-    device,
-    groups,
-    header_of,
-    kernel_name,
-    launched,
-    no_kernels,
-    no_layers,
-    read_header,
-    registers,
-    rows_of,
-    scratch,
-    shared,
-    span,
-    whole,
+    clean_name,
+    make_copy,
+    make_counter,
+    make_device,
+    make_kernel,
+    make_layer_gap,
+    make_scratch,
+    order_devices,
+    read_span,
+    read_stamp,
 )
-from perfctl.parsers.text.doubts import numbering
+from perfctl.parsers.text.doubts import SOURCE, numbering, repeated
+from perfctl.parsers.text.tables import (
+    Column,
+    Table,
+    ends_with_line,
+    read_csv,
+    read_header,
+    read_real,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,
@@ -60,7 +56,6 @@ from perfctl.records.report import (
     Summary,
 )
 
-R = TypeVar("R")
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
 """The first columns of sums; MinNs, MaxNs and StdDev follow."""
 KINDS: dict[str, frozenset[str]] = {
@@ -91,42 +86,130 @@ _SUFFIX = re.compile(
     r"_api)_stats)\.csv\Z"
 )
 _API_NAME = re.compile(r"(__)?hip[A-Z]\w*\Z|hsa_\w+\Z|roctx\w+\Z|nccl[A-Z]\w*\Z|rccl\w*\Z")
+_STATS_API = re.compile(
+    r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats\Z"
+)
 _AGENT = re.compile(r"(?:(?P<kind>Agent|GPU|CPU) )?(?P<number>\d{1,6})\Z")
+
+_TIMES = (
+    Column("Start_Timestamp", "ns", "start", read_stamp),
+    Column("End_Timestamp", "ns", "end", read_stamp),
+    Column("Correlation_Id", field="correlation", read=str),
+    Column("Process_Id", field="process", read=str),
+)
+_LAUNCH = (
+    *_TIMES,
+    Column("Dispatch_Id", field="dispatch"),
+    Column("Kernel_Name", field="name", read=str),
+    Column("Agent_Id", field="agent", read=str),
+    Column("Stream_Id", field="stream", also=("Queue_Id",)),
+    # counter_collection has only the product of the three sizes
+    Column("Grid_Size_X", field="items_x", also=("Grid_Size",)),
+    Column("Grid_Size_Y", field="items_y"),
+    Column("Grid_Size_Z", field="items_z"),
+    Column("Workgroup_Size_X", field="block_x", also=("Workgroup_Size",)),
+    Column("Workgroup_Size_Y", field="block_y"),
+    Column("Workgroup_Size_Z", field="block_z"),
+    Column("VGPR_Count", field="vgprs"),
+    Column("Accum_VGPR_Count", field="accvgprs"),
+    Column("LDS_Block_Size", "byte", "lds", also=("Group_Segment_Size",)),
+    Column("Scratch_Size", "byte", "scratch", also=("Private_Segment_Size",)),
+    Column("Counter_Name", field="counter", read=str),
+    Column("Counter_Value", field="value", read=str),
+)
+_CALL = (
+    *_TIMES,
+    Column("Domain", field="domain", read=str),
+    Column("Function", field="name", read=str),
+    Column("Thread_Id", field="thread"),
+)
+_COPY = (
+    *_TIMES,
+    Column("Direction", field="kind", read=str),
+    Column("Source_Agent_Id", field="source", read=str),
+    Column("Destination_Agent_Id", field="target", read=str),
+    Column("Stream_Id", field="stream"),
+    Column("Size", "byte", "bytes", also=("Bytes",)),
+)
+_SUM = (
+    Column("Name", field="name", read=str),
+    Column("Calls", field="calls"),
+    Column("TotalDurationNs", "ns", "total"),
+    Column("MinNs", "ns", "Min", read_real),
+    Column("MaxNs", "ns", "Max", read_real),
+    Column("StdDev", "ns", "StdDev", read_real),
+)
+_AGENT_INFO = (
+    Column("Node_Id", field="node"),
+    Column("Logical_Node_Id", field="logical"),
+    Column("Agent_Type", field="type", read=str),
+    Column("Name", field="name", read=str),
+    Column("Product_Name", field="product", read=str),
+    Column("Cu_Count", field="cu_count"),
+    Column("Max_Engine_Clk_Fcompute", field="max_engine_clk_fcompute"),
+)
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the columns are those of one of the kinds."""
-    return not path.is_dir() and kind_of(header_of(head)) is not None
+    return not path.is_dir() and kind_of(read_header(head)) is not None
 
 
-def kind_of(header: list[str]) -> str | None:
-    """A key of KINDS; None for other columns."""
-    return next((kind for kind, columns in KINDS.items() if columns.issubset(header)), None)
+def kind_of(header: Iterable[str]) -> str | None:
+    """Return a key of KINDS; None for other columns."""
+    names = set(header)
+    return next((kind for kind, columns in KINDS.items() if columns <= names), None)
 
 
 def leader(path: Path) -> Path:
-    """The file from which the report is read that ``path`` is part of: itself where it
-    stands alone."""
+    """Return the file from which the report is read that ``path`` is part of."""
     files = _members(path)
-    return next((one for kind in KINDS for one in files.get(kind, ())), path)
+    return next((file for kind in KINDS for file in files.get(kind, ())), path)
 
 
 def _members(path: Path) -> dict[str, list[Path]]:
-    """Kind -> files of the same folder and prefix, sorted, ``path`` among them."""
-    named = _SUFFIX.match(path.name)
-    beside = [path]
-    if named:
-        others = ((one, _SUFFIX.match(one.name)) for one in sorted(path.parent.iterdir()))
-        beside = [
-            one
-            for one, other in others
-            if other and other["prefix"] == named["prefix"] and one.is_file()
+    """Return kind -> files of the same folder and prefix, sorted, ``path`` among them."""
+    prefix = _prefix(path)
+    files = [path]
+    if prefix is not None:
+        files = [
+            file
+            for file in sorted(path.parent.iterdir())
+            if _prefix(file) == prefix and file.is_file()
         ]
-    found: dict[str, list[Path]] = {}
-    for one in beside:
-        if kind := kind_of(read_header(one)):
-            found.setdefault(kind, []).append(one)
-    return found
+    members: dict[str, list[Path]] = {}
+    for file in files:
+        if kind := _kind_of_file(file):
+            members.setdefault(kind, []).append(file)
+    return members
+
+
+def _prefix(path: Path) -> str | None:
+    match = _SUFFIX.match(path.name)
+    return match["prefix"] if match else None
+
+
+def _kind_of_file(path: Path) -> str | None:
+    with path.open("rb") as file:
+        return kind_of(read_header(file.read(1 << 18)))
+
+
+def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, fields) of every row below the header. Raises ReportError, with the line, for a
+    row that does not fit the header."""
+    rows = read_csv(path, ROCPROFV3, AGAIN)
+    line, header = next(rows, (0, []))
+    table = Table(columns, header)
+    for line, cells in rows:
+        if len(cells) != len(header):
+            reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is cut off"
+            raise ReportError(path, ROCPROFV3, reason, AGAIN)
+        if cells == header:
+            raise repeated(path, ROCPROFV3, "the header", line)
+        yield line, table.read(cells)
+    if not ends_with_line(path, b'"'):  # else a number that was cut short would pass for another
+        reason = f"line {line}, the last, has no end: the file is cut off"
+        raise ReportError(path, ROCPROFV3, reason, AGAIN)
 
 
 @dataclass(slots=True)
@@ -138,165 +221,114 @@ class _Agents:
     by_logical: dict[int, int] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     """Numbers of agents that ran kernels."""
-    known: dict[str, int | None] = field(default_factory=dict)
-    """What ``ordinal`` gave."""
 
-    def ordinal(self, text: str) -> int | None:
-        """Of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that were seen are
-        counted from 0."""
-        if text not in self.known:
-            self.known[text] = self._ordinal(text)
-        return self.known[text]
+    def read(self, path: Path) -> None:
+        """Add the GPUs of an agent_info.csv."""
+        for _, row in read_rows(path, _AGENT_INFO):
+            if row["type"].upper() == "GPU" and row["node"] is not None:
+                index = len(self.devices)
+                self.devices[index] = make_device(index, row["name"], row["product"], row)
+                self.by_node[row["node"]] = self.by_logical[row["logical"]] = index
 
-    def _ordinal(self, text: str) -> int | None:
-        found = _AGENT.match(text.strip())
-        if found is None or found["kind"] == "CPU":
+    def add(self, agent: str) -> None:
+        """Note an agent that ran kernels."""
+        match = _AGENT.match(agent.strip())
+        if match and match["kind"] != "CPU":
+            self.seen.add(int(match["number"]))
+
+    def ordinal(self, agent: str | None) -> int | None:
+        """Return the device of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that
+        were seen are counted from 0."""
+        match = _AGENT.match((agent or "").strip())
+        if match is None or match["kind"] == "CPU":
             return None
-        number = int(found["number"])
-        if found["kind"] == "GPU":
+        number = int(match["number"])
+        if match["kind"] == "GPU":
             return number
         if self.devices:
             return self.by_node.get(number, self.by_logical.get(number))
         return sorted(self.seen).index(number) if number in self.seen else None
 
-    def note(self, text: str) -> None:
-        """An agent that ran kernels."""
-        if (found := _AGENT.match(text.strip())) and found["kind"] != "CPU":
-            self.seen.add(int(found["number"]))
-
     def report(self) -> tuple[Device, ...]:
-        """The GPUs, those that ran kernels first."""
         used = {self.ordinal(f"Agent {number}") for number in self.seen}
-        found = self.devices or {
-            place: Device(None, "gpu", place) for place in range(len(self.seen))
-        }
-        return tuple(sorted(found.values(), key=lambda one: (one.index not in used, one.index)))
-
-
-def _agents(files: list[Path]) -> _Agents:
-    found = _Agents()
-    for path in files:
-        for row in rows_of(path):
-            node = whole(row.text("Node_Id"))
-            if row.text("Agent_Type").upper() != "GPU" or node is None:
-                continue
-            place = len(found.devices)
-            facts = {name.lower(): row.row[at] for name, at in row.at.items()}
-            found.devices[place] = device(place, row.text("Name"), row.text("Product_Name"), facts)
-            found.by_node[node] = place
-            if (logical := whole(row.text("Logical_Node_Id"))) is not None:
-                found.by_logical[logical] = place
-    return found
+        unnamed = {index: Device(None, "gpu", index) for index in range(len(self.seen))}
+        return order_devices(self.devices or unnamed, used)
 
 
 class _Launches:
-    """The launches of a report: of ``kernel_trace``, else of ``counter_collection``. One pass
-    checks all rows."""
+    """The launches of ``kernel_trace``, else of ``counter_collection``. A first pass checks all
+    rows."""
 
     def __init__(self, trace: Path | None, counts: Path | None, agents: _Agents) -> None:
         self.trace, self.counts, self.agents = trace, counts, agents
-        self.count = self.unmatched = self.shared = self.scratched = 0
-        agents_seen: set[str] = set()
-        self.begin: int | None = None
-        self.end: int | None = None
-        self.repeats = Repeats()
+        self.count = self.unmatched = 0
+        self.has_lds = self.has_scratch = False
+        self.start: int | None = None
+        self.end = 0
         self.calls: Tally[str] = Tally()
         """Correlation id -> launches."""
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._dispatches: list[int] = []
+        self._numbers: dict[tuple[object, object], int] = {}
         """(dispatch, name) -> launch; of counters alone (process, dispatch) -> launch."""
-        for row in self._rows(self.repeats):
-            begin, end = row.text("Start_Timestamp"), row.text("End_Timestamp")
-            self.repeats.launch(
-                row.text("Dispatch_Id"), row.text("Kernel_Id"), row.text("Kernel_Name"), begin, end
-            )
-            start, duration = span(begin, end)
+        self._counters_of: Tally[int | None] = Tally()
+        for row in self._rows():
+            start, duration = read_span(row)
             if start is not None:
-                self.begin = min(start, self.begin if self.begin is not None else start)
-                self.end = max(start + round(duration or 0), self.end or 0)
-            self.shared += bool(whole(row.text("LDS_Block_Size", "Group_Segment_Size")))
-            self.scratched += bool(whole(row.text("Scratch_Size", "Private_Segment_Size")))
-            self.calls[row.text("Correlation_Id")] += 1
-            agents_seen.add(row.text("Agent_Id"))
-            if trace and counts:
-                self._numbers[row.text("Dispatch_Id"), row.text("Kernel_Name")] = self.count
+                self.start = start if self.start is None else min(start, self.start)
+                self.end = max(start + round(duration or 0), self.end)
+            self.has_lds |= bool(row["lds"])
+            self.has_scratch |= bool(row["scratch"])
+            self.calls[row["correlation"]] += 1
+            agents.add(row["agent"] or "")
+            if row["dispatch"] is not None:
+                self._dispatches.append(row["dispatch"])
+            if counts:
+                self._numbers[self._key(row)] = self.count
             self.count += 1
-        for text in agents_seen:
-            agents.note(text)
-        if trace and counts:
-            self.unmatched = sum(self._launch(row) is None for row in rows_of(counts))
+        if counts:
+            for _, row in read_rows(counts, _LAUNCH):
+                self._counters_of[self._numbers.get(self._key(row))] += 1
+            self.unmatched = self._counters_of.pop(None, 0)
 
-    def _rows(self, repeats: Repeats | None = None) -> Iterator[Cells]:
-        """One row a launch. ``repeats``: gets the counters of each, where only they name
-        the launches."""
-        if self.trace:
-            yield from rows_of(self.trace)
-        elif self.counts:
-            for row in rows_of(self.counts):
-                key = row.text("Process_Id"), row.text("Dispatch_Id")
-                if key not in self._numbers:
-                    self._numbers[key] = len(self._numbers)
+    def _key(self, row: dict[str, Any]) -> tuple[object, object]:
+        return (row["dispatch"], row["name"]) if self.trace else (row["process"], row["dispatch"])
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield one row per launch."""
+        seen = set()
+        if path := self.trace or self.counts:
+            for _, row in read_rows(path, _LAUNCH):
+                if self.trace or (key := self._key(row)) not in seen:
+                    if not self.trace:
+                        seen.add(key)
                     yield row
-                if repeats is not None:
-                    repeats.counter(self._numbers[key], row.text("Counter_Name"))
-
-    def _launch(self, row: Cells) -> int | None:
-        second = "Kernel_Name" if self.trace else "Dispatch_Id"
-        return self._numbers.get(
-            (row.text("Dispatch_Id" if self.trace else "Process_Id"), row.text(second))
-        )
 
     def kernels(self) -> Iterator[Kernel]:
-        if not self.trace:
-            self._numbers.clear()
         for launch, row in enumerate(self._rows()):
-            if self.trace:
-                block = [whole(row.text(f"Workgroup_Size_{axis}")) for axis in "XYZ"]
-                grid = [
-                    groups(whole(row.text(f"Grid_Size_{axis}")), size)
-                    for axis, size in zip("XYZ", block, strict=True)
-                ]
-            else:
-                size = whole(row.text("Workgroup_Size"))
-                block, grid = (
-                    [size, None, None],
-                    [groups(whole(row.text("Grid_Size")), size), None, None],
-                )
-            yield launched(
-                launch,
-                row.text("Kernel_Name"),
-                self.agents.ordinal(row.text("Agent_Id")),
-                whole(row.text("Stream_Id", "Queue_Id")),
-                *grid,
-                *block,
-                registers(whole(row.text("VGPR_Count")), whole(row.text("Accum_VGPR_Count"))),
-                *shared(whole(row.text("LDS_Block_Size", "Group_Segment_Size"))),
-                *span(row.text("Start_Timestamp"), row.text("End_Timestamp")),
-            )
+            yield make_kernel(launch, row["name"], self.agents.ordinal(row["agent"]), row)
 
     def counters(self) -> Iterator[Counter]:
-        if not self.trace:
-            self._numbers.clear()
-        for launch, row in enumerate(self._rows()) if self.scratched or not self.trace else ():
-            yield from scratch(launch, whole(row.text("Scratch_Size", "Private_Segment_Size")))
-        if self.counts:
-            for row in rows_of(self.counts):
-                if (number := self._launch(row)) is not None:
-                    yield counter(number, row.text("Counter_Name"), row.text("Counter_Value"))
+        for launch, row in enumerate(self._rows()) if self.has_scratch else ():
+            yield from make_scratch(launch, row["scratch"])
+        for _, row in read_rows(self.counts, _LAUNCH) if self.counts else ():
+            if (number := self._numbers.get(self._key(row))) is not None:
+                yield make_counter(number, row["counter"], row["value"])
 
     def gaps(self) -> Iterator[Gap]:
         if not self.count:
-            yield no_kernels("the files hold no launch")
             return
-        if self.shared:
-            yield LDS
+        if self.has_lds:
+            reason = "the file gives static and dynamic LDS as one sum, kept as the static one"
+            yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
         if not self.trace:
-            yield ONE_SIZE
-        if not self.counts:
-            yield Gap(
-                "counter",
-                "not_collected",
-                "no counter_collection.csv is here: rocprofv3 ran without counters (--pmc)",
+            reason = (
+                "the file gives only the product of a grid's three sizes: grid_x is the number of "
+                "work-groups in all, block_x that of work-items in one"
             )
+            yield Gap("kernel.grid_y", "not_available", reason)
+        if not self.counts:
+            reason = "no counter_collection.csv is here: rocprofv3 ran without counters (--pmc)"
+            yield Gap("counter", "not_collected", reason)
         if self.unmatched:
             reason = (
                 f"{self.unmatched} rows of counters are of launches that the trace does not have"
@@ -309,181 +341,154 @@ class _Launches:
             )
             yield Gap("device.name", "not_available", reason)
 
+    def diagnostics(self) -> Iterator[Diagnostic]:
+        """Yield which launches are missing, and which have fewer counters than most."""
+        if self.counts:
+            yield SERIAL
+        why = "left out by a filter of the profiler, or lost"
+        yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
+        usual = Tally(self._counters_of.values()).most_common(1)
+        fewer = [launch for launch, count in self._counters_of.items() if count < usual[0][0]]
+        if fewer and not self.trace:
+            text = (
+                f"{len(fewer)} launches have fewer counters than the others ({usual[0][0]}), first "
+                f"launch {fewer[0]}"
+            )
+            yield Diagnostic("warning", SOURCE, text)
 
-class _Rows(Generic[R]):
+
+class _Iterable:
     """Calls ``read`` for each iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[R]]) -> None:
+    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
         self._read = read
 
-    def __iter__(self) -> Iterator[R]:
+    def __iter__(self) -> Iterator[Any]:
         return self._read()
 
 
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
-    or damaged."""
+    or malformed."""
     files = _members(path)
     if leader(path) != path:
-        files = {kind: [path] for kind in [kind_of(read_header(path))] if kind}
+        files = {kind: [path] for kind in [_kind_of_file(path)] if kind}
     if not files:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
-    agents = _agents(files.get("agent_info", []))
+    agents = _Agents()
+    for file in files.get("agent_info", []):
+        agents.read(file)
     trace, counts = (
         next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection")
     )
     launches = _Launches(trace, counts, agents)
     calls, ranges, graphs = Calls(), list[Range](), set[str]()
-    of_calls = [
-        said for one in files.get("api_trace", []) for said in _calls(one, calls, ranges, graphs)
-    ]
-    operations, figures = list(calls.operations()), list[Summary]()
-    doubts = [*launches.repeats.diagnostics(ordered=trace is None), *of_calls]
+    for file in files.get("api_trace", []):
+        _read_calls(file, calls, ranges, graphs)
+    operations, figures = calls.operations(), list[Summary]()
     if not launches.count and not operations:
-        doubts += _sums(files.get("stats", []), operations, figures)
-    said = [one.stem.removeprefix(_prefix(path)) for group in files.values() for one in group]
+        _read_sums(files.get("stats", []), operations, figures)
+    copies = [copy for file in files.get("memory_copy_trace", []) for copy in _copies(file, agents)]
+    names = [
+        file.stem.removeprefix(_prefix(path) or "") for group in files.values() for file in group
+    ]
     return Report(
         tool=ROCPROFV3,
         path=path,
-        form=f"rocprofv3 CSV: {', '.join(said)}",
+        form=f"rocprofv3 CSV: {', '.join(names)}",
         devices=agents.report(),
-        kernels=_Rows(launches.kernels),
-        counters=_Rows(launches.counters),
-        copies=[
-            copy for one in files.get("memory_copy_trace", []) for copy in _copies(one, agents)
-        ],
+        kernels=_Iterable(launches.kernels),
+        counters=_Iterable(launches.counters),
+        copies=copies,
         ranges=ranges,
         operations=operations,
         summaries=tuple(figures),
-        gaps=(*launches.gaps(), *_gaps(files, launches.count, ranges)),
-        diagnostics=(*_diagnostics(launches, graphs), *doubts),
-        duration_ns=None
-        if launches.begin is None or launches.end is None
-        else launches.end - launches.begin,
+        gaps=(
+            *launches.gaps(),
+            make_layer_gap(launches.count > 0, bool(ranges), "the files hold"),
+            *_file_gaps(files, copies),
+        ),
+        diagnostics=(*launches.diagnostics(), *_graph_notes(launches, graphs)),
+        duration_ns=None if launches.start is None else launches.end - launches.start,
     )
 
 
-def _prefix(path: Path) -> str:
-    named = _SUFFIX.match(path.name)
-    return named["prefix"] if named else ""
-
-
-def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> Iterator[Diagnostic]:
-    """Yield what contradicts itself; each call has a correlation ID of its own."""
-    ids: list[int] = []
-    for row in rows_of(path):
-        start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
-        name, domain = row.text("Function"), row.text("Domain")
+def _read_calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> None:
+    """Add API calls to ``calls``, ROCTx ranges to ``ranges``, and the correlation ids of graph
+    launches to ``graphs``."""
+    for line, row in read_rows(path, _CALL):
+        start, duration = read_span(row)
+        name, domain = row["name"], row["domain"]
         if start is None or duration is None:
-            raise ReportError(path, ROCPROFV3, f"a call of {name[:60]} has no times", AGAIN)
+            reason = f"line {line}: a call of {name[:60]} has no times"
+            raise ReportError(path, ROCPROFV3, reason, AGAIN)
         if "MARKER" in domain:
-            thread = whole(row.text("Thread_Id"))
-            ranges.append(
-                Range(len(ranges), name, "roctx", start, round(duration), thread, None, None)
-            )
+            length, thread = round(duration), row["thread"]
+            ranges.append(Range(len(ranges), name, "roctx", start, length, thread, None, None))
             continue
-        calls.add(api_domain(domain), name, round(duration))
-        if (number := whole(row.text("Correlation_Id"))) is not None:
-            ids.append(number)
+        calls.add(domain, name, round(duration))
         if name == "hipGraphLaunch":
-            graphs.add(row.text("Correlation_Id"))
-    yield from numbering("calls with the correlation IDs", ids, gaps=False)
+            graphs.add(row["correlation"])
 
 
 def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
-    for row in rows_of(path):
-        start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
-        target, source = (
-            agents.ordinal(row.text(f"{end}_Agent_Id")) for end in ("Destination", "Source")
-        )
-        place = target if target is not None else source
-        length = None if duration is None else round(duration)
-        size, stream = whole(row.text("Size", "Bytes")), whole(row.text("Stream_Id"))
-        yield Copy(copy_kind(row.text("Direction")), size, start, length, None, place, stream)
+    for _, row in read_rows(path, _COPY):
+        target, source = agents.ordinal(row["target"]), agents.ordinal(row["source"])
+        yield make_copy(row["kind"], target, source, row)
 
 
-def _sums(
-    files: list[Path], operations: list[Operation], figures: list[Summary]
-) -> Iterator[Diagnostic]:
-    """Add the rows of the files of sums; yield what contradicts itself."""
-    for one in files:
-        if one.name.endswith("domain_stats.csv") and len(files) > 1:
+def _read_sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> None:
+    """Add the rows of the files of sums."""
+    for file in files:
+        if file.name.endswith("domain_stats.csv") and len(files) > 1:
             continue
-        rows = list(rows_of(one))
-        kind = _stats_kind(one, (row.text("Name") for row in rows))
-        for row in rows:
-            name = kernel_name(row.text("Name"))
-            calls, total = whole(row.text("Calls")), whole(row.text("TotalDurationNs"))
+        rows = list(read_rows(file, _SUM))
+        kind = _stats_kind(file, [row["name"] for _, row in rows])
+        for line, row in rows:
+            name = clean_name(row["name"])
+            calls, total = row["calls"], row["total"]
             if calls is None or total is None:
-                raise ReportError(
-                    one,
-                    ROCPROFV3,
-                    f"the row of {name[:60]} has no whole number of calls or ns",
-                    AGAIN,
-                )
+                reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
+                raise ReportError(file, ROCPROFV3, reason, AGAIN)
             host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
             operations.append(Operation(name, kind, calls, host, None, on_gpu, None, None))
-            for column, label in (("MinNs", "Min"), ("MaxNs", "Max"), ("StdDev", "StdDev")):
-                if column in row.at:
-                    with suppress(ValueError):
-                        figures.append(
-                            Summary(f"{kind}:{name}:{label}", float(row.text(column)), "ns")
-                        )
-        yield from of_sums(
-            rows, "Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs"
-        )
+            figures += [
+                Summary(f"{kind}:{name}:{label}", float(row[label]), "ns")
+                for label in ("Min", "Max", "StdDev")
+                if row[label] is not None
+            ]
 
 
-def _stats_kind(path: Path, names: Iterable[str]) -> str:
-    """ "hip_api", "copy" or "kernel" of a table of sums."""
+def _stats_kind(path: Path, names: list[str]) -> str:
+    """Return "hip_api", "copy" or "kernel" of a table of sums."""
     stem = path.name.lower().removesuffix(".csv").replace(".", "_")
-    if found := re.search(
-        r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats", stem
-    ):
-        return f"{found[1]}_api"
-    for kind, ending in (
-        ("copy", "copy_stats"),
-        ("domain", "domain_stats"),
-        ("allocation", "allocation_stats"),
-    ):
-        if stem.endswith(ending):
+    if match := _STATS_API.search(stem):
+        return f"{match[1]}_api"
+    for kind in ("copy", "domain", "allocation"):
+        if stem.endswith(f"{kind}_stats"):
             return kind
-    listed = list(names)
-    return "hip_api" if listed and all(_API_NAME.match(name) for name in listed) else "kernel"
+    return "hip_api" if names and all(_API_NAME.match(name) for name in names) else "kernel"
 
 
-def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> Iterator[Gap]:
-    if launches:
-        yield no_layers(bool(ranges))
-    if "memory_copy_trace" in files:
-        if not any(
-            "Size" in read_header(one) or "Bytes" in read_header(one)
-            for one in files["memory_copy_trace"]
-        ):
-            yield Gap(
-                "copy.bytes",
-                "not_available",
-                "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does",
-            )
-    else:
-        yield Gap(
-            "copy",
-            "not_collected",
-            "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)",
-        )
+def _file_gaps(files: dict[str, list[Path]], copies: list[Copy]) -> Iterator[Gap]:
+    if "memory_copy_trace" not in files:
+        reason = "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)"
+        yield Gap("copy", "not_collected", reason)
+    elif all(copy.bytes is None for copy in copies):
+        reason = "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
+        yield Gap("copy.bytes", "not_available", reason)
     for kind, what in _NOT_READ.items():
-        for one in files.get(kind, []):
-            count = sum(1 for _ in rows_of(one))
-            yield Gap(kind, "not_available", f"{what} are not read: {count:,} rows of {one.name}")
+        for file in files.get(kind, []):
+            count = sum(1 for _ in read_rows(file, ()))
+            reason = f"{what} are not read: {count:,} rows of {file.name}"
+            yield Gap(kind, "not_available", reason)
 
 
-def _diagnostics(launches: _Launches, graphs: set[str]) -> Iterator[Diagnostic]:
-    if launches.counts:
-        yield SERIAL
-    of_graphs = sum(launches.calls[call] for call in graphs)
-    if launches.trace and of_graphs:
+def _graph_notes(launches: _Launches, graphs: set[str]) -> Iterator[Diagnostic]:
+    count = sum(launches.calls[call] for call in graphs)
+    if launches.trace and count:
         text = (
-            f"{of_graphs:,} of {launches.count:,} launches were launched by hipGraphLaunch (calls: "
+            f"{count:,} of {launches.count:,} launches were launched by hipGraphLaunch (calls: "
             f"{len(graphs)})"
         )
         yield Diagnostic("info", "perfctl", text)

@@ -14,70 +14,125 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.rocm.records import (
+    API_DOMAINS,
+    NO_COPIES,
+    NO_COUNTERS,
     ROCPROFV3,
     SERIAL,
     Calls,
-    copy_kind,
-    counter,
-    device,
-    groups,
-    launched,
-    no_kernels,
-    no_layers,
-    registers,
-    scratch,
-    span,
-    whole,
+    make_copy,
+    make_counter,
+    make_device,
+    make_kernel,
+    make_layer_gap,
+    make_scratch,
+    order_devices,
+    read_span,
+    read_stamp,
 )
 from perfctl.parsers.text.json import peek, read_whole
+from perfctl.parsers.text.tables import Column, read_integer, read_object, read_text
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Report
+from perfctl.records.report import Counter, Device, Gap, Kernel, Report
 
 ROOT = "rocprofiler-sdk-tool"
 _SMALLER = "Record with --output-format csv or rocpd, which have no limit, or copy the file again"
 Json = dict[str, Any]
 
+_TIMES = (
+    Column("start_timestamp", "ns", "start", read_stamp),
+    Column("end_timestamp", "ns", "end", read_stamp),
+    Column("kind"),
+    Column("operation"),
+)
+_DISPATCH = (
+    *_TIMES,
+    Column("dispatch_info.dispatch_id", field="dispatch"),
+    Column("dispatch_info.kernel_id", field="kernel"),
+    Column("dispatch_info.agent_id.handle", field="agent", also=("dispatch_info.agent_id",)),
+    Column("dispatch_info.group_segment_size", "byte", "lds"),
+    Column("dispatch_info.private_segment_size", "byte", "scratch"),
+    *(Column(f"dispatch_info.grid_size.{axis}", field=f"items_{axis}") for axis in "xyz"),
+    *(Column(f"dispatch_info.workgroup_size.{axis}", field=f"block_{axis}") for axis in "xyz"),
+)
+_STREAM = (
+    Column(
+        "stream_id.handle",
+        field="stream",
+        also=("stream_id", "dispatch_info.queue_id.handle", "dispatch_info.queue_id"),
+    ),
+)
+_SYMBOL = (
+    Column("kernel_id", field="kernel"),
+    Column(
+        "formatted_kernel_name",
+        field="name",
+        read=read_text,
+        also=("demangled_kernel_name", "kernel_name"),
+    ),
+    Column("group_segment_size", "byte", "static_lds"),
+    Column("arch_vgpr_count", field="vgprs"),
+    Column("accum_vgpr_count", field="accvgprs"),
+)
+_COPY = (
+    *_TIMES,
+    Column("bytes", "byte"),
+    Column("dst_agent_id.handle", field="target", also=("dst_agent_id",)),
+    Column("src_agent_id.handle", field="source", also=("src_agent_id",)),
+    Column("no stream", field="stream"),
+)
+_METADATA = (
+    Column("metadata.init_time", "ns", "start"),
+    Column("metadata.fini_time", "ns", "end"),
+)
+_ID = (Column("id.handle", field="id", also=("id",)),)
+_COUNTER_ID = (Column("counter_id.handle", field="id", also=("counter_id",)),)
+_NO_SYMBOL: Json = read_object(_SYMBOL, {})
+
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether its first member is rocprofv3's."""
-    return not path.is_dir() and peek(head[:4096]).lstrip()[:200].replace(" ", "").replace(
-        "\n", ""
-    ).startswith('{"' + ROOT)
+    if path.is_dir():
+        return False
+    text = peek(head[:4096]).lstrip()[:200]
+    return text.replace(" ", "").replace("\n", "").startswith('{"' + ROOT)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, too long, or has no process."""
     content = read_whole(path, ROCPROFV3, _SMALLER)
-    processes = content.get(ROOT) if isinstance(content, dict) else None
+    root = content.get(ROOT) if isinstance(content, dict) else None
     processes = [
-        one
-        for one in (processes if isinstance(processes, list) else [processes])
-        if isinstance(one, dict)
+        _Process(record) for record in _objects(root if isinstance(root, list) else [root])
     ]
     if not processes:
         raise ReportError(path, ROCPROFV3, f'"{ROOT}" holds no process', _SMALLER)
-    found = [_Process(one) for one in processes]
     kernels: list[Kernel] = []
     counters: list[Counter] = []
     calls = Calls()
-    for one in found:
-        one.launches(kernels, counters)
-        one.calls(calls)
-    copies = [copy for one in found for copy in one.copies()]
-    devices = {device.index: device for one in reversed(found) for device in one.devices()}
-    used = {kernel.device_index for kernel in kernels}
+    for process in processes:
+        process.read_launches(kernels, counters)
+        process.read_calls(calls)
+    copies = [copy for process in processes for copy in process.copies()]
+    devices = {gpu.index: gpu for process in reversed(processes) for gpu in process.devices()}
+    has_counters = any(process.counted for process in processes)
     return Report(
         tool=ROCPROFV3,
         path=path,
         form="rocprofv3 JSON",
-        devices=tuple(sorted(devices.values(), key=lambda one: (one.index not in used, one.index))),
+        devices=order_devices(devices, {kernel.device_index for kernel in kernels}),
         kernels=kernels,
         counters=counters,
         copies=copies,
-        operations=tuple(calls.operations()),
-        gaps=tuple(_gaps(found, kernels, copies)),
-        diagnostics=(SERIAL,) if any(one.counted for one in found) else (),
-        duration_ns=_length(found),
+        operations=calls.operations(),
+        gaps=(
+            make_layer_gap(bool(kernels), False, "the file holds"),
+            *(() if copies else (NO_COPIES,)),
+            *(() if has_counters else (NO_COUNTERS,)),
+            *(gap for process in processes for gap in process.unread_gaps()),
+        ),
+        diagnostics=(SERIAL,) if has_counters else (),
+        duration_ns=_length(processes),
     )
 
 
@@ -86,161 +141,102 @@ class _Process:
 
     def __init__(self, record: Json) -> None:
         self.record = record
-        self.buffered, self.called = (
-            _object(record.get(f"{kind}_records")) for kind in ("buffer", "callback")
-        )
-        gpus = [agent for agent in _objects(record.get("agents")) if whole(agent.get("type")) == 2]
-        self.gpus = sorted(gpus, key=lambda agent: whole(agent.get("node_id")) or 0)
-        self.ordinals = {_handle(agent.get("id")): place for place, agent in enumerate(self.gpus)}
-        self.symbols = {
-            whole(one.get("kernel_id")): one for one in _objects(record.get("kernel_symbols"))
+        self.buffered = _object(record.get("buffer_records"))
+        self.counted = _objects(_object(record.get("callback_records")).get("counter_collection"))
+        gpus = [
+            agent
+            for agent in _objects(record.get("agents"))
+            if read_integer(agent.get("type")) == 2
+        ]
+        self.gpus = sorted(gpus, key=lambda agent: read_integer(agent.get("node_id")) or 0)
+        self.ordinals = {
+            read_object(_ID, agent)["id"]: index for index, agent in enumerate(self.gpus)
         }
-        self.names = {
-            _handle(one.get("id")): str(one.get("name")) for one in _objects(record.get("counters"))
+        symbols = [read_object(_SYMBOL, row) for row in _objects(record.get("kernel_symbols"))]
+        self.symbols = {symbol["kernel"]: symbol for symbol in symbols}
+        self.counter_names = {
+            read_object(_ID, row)["id"]: str(row.get("name"))
+            for row in _objects(record.get("counters"))
         }
-        self.counted = _objects(self.called.get("counter_collection"))
 
     def devices(self) -> Iterator[Device]:
-        for place, agent in enumerate(self.gpus):
-            yield device(place, agent.get("name"), agent.get("product_name"), agent)
+        for index, agent in enumerate(self.gpus):
+            yield make_device(index, agent.get("name"), agent.get("product_name"), agent)
 
-    def launches(self, kernels: list[Kernel], counters: list[Counter]) -> None:
-        """Dispatches of the trace, then those of counters that it does not have."""
-        numbers: dict[int | None, int] = {}
+    def read_launches(self, kernels: list[Kernel], counters: list[Counter]) -> None:
+        """Append the dispatches of the trace, then those of counters that it does not have."""
+        launches: dict[int | None, int] = {}
         for row in _objects(self.buffered.get("kernel_dispatch")):
-            self._launch(row, row, numbers, kernels, counters)
+            self._read_launch(row, row, launches, kernels, counters)
         for row in self.counted:
             data = _object(row.get("dispatch_data"))
-            number = numbers.get(whole(_object(data.get("dispatch_info")).get("dispatch_id")))
-            if number is None:
-                number = self._launch(data, row, numbers, kernels, counters)
+            launch = launches.get(read_object(_DISPATCH, data)["dispatch"])
+            if launch is None:
+                launch = self._read_launch(data, row, launches, kernels, counters)
             values: dict[str, float] = {}
-            for one in _objects(row.get("records")):
-                name = self.names.get(
-                    _handle(one.get("counter_id")), str(_handle(one.get("counter_id")))
-                )
+            for record in _objects(row.get("records")):
+                number = read_object(_COUNTER_ID, record)["id"]
+                name = self.counter_names.get(number, str(number))
                 # instances are summed, as in the CSV
-                if isinstance(value := one.get("value"), int | float):
+                if isinstance(value := record.get("value"), int | float):
                     values[name] = values.get(name, 0) + value
-            counters += [counter(number, name, value) for name, value in values.items()]
+            counters += [make_counter(launch, name, value) for name, value in values.items()]
 
-    def _launch(
+    def _read_launch(
         self,
         data: Json,
         row: Json,
-        numbers: dict[int | None, int],
+        launches: dict[int | None, int],
         kernels: list[Kernel],
         counters: list[Counter],
     ) -> int:
-        info, launch = _object(data.get("dispatch_info")), len(kernels)
-        symbol = self.symbols.get(whole(info.get("kernel_id")), {})
-        name = (
-            symbol.get("formatted_kernel_name")
-            or symbol.get("demangled_kernel_name")
-            or symbol.get("kernel_name")
-        )
-        grid, block = (
-            [whole(_object(info.get(f"{what}_size")).get(axis)) for axis in "xyz"]
-            for what in ("grid", "workgroup")
-        )
-        static, total = (
-            whole(symbol.get("group_segment_size")),
-            whole(info.get("group_segment_size")),
-        )
-        dynamic = (
-            total - static if total is not None and static is not None and total >= static else None
-        )
-        kernels.append(
-            launched(
-                launch,
-                str(name or "(no name in the file)"),
-                self.ordinals.get(_handle(info.get("agent_id"))),
-                _handle(row.get("stream_id", info.get("queue_id"))),
-                *map(groups, grid, block),
-                *block,
-                registers(
-                    whole(symbol.get("arch_vgpr_count")), whole(symbol.get("accum_vgpr_count"))
-                ),
-                static,
-                dynamic,
-                *span(data.get("start_timestamp"), data.get("end_timestamp")),
-            )
-        )
-        counters += scratch(launch, whole(info.get("private_segment_size")))
-        numbers[whole(info.get("dispatch_id"))] = launch
+        fields = read_object(_DISPATCH, data)
+        fields |= self.symbols.get(fields["kernel"], _NO_SYMBOL) | read_object(_STREAM, row | data)
+        launch = launches[fields["dispatch"]] = len(kernels)
+        name = fields["name"] or "(no name in the file)"
+        kernels.append(make_kernel(launch, name, self.ordinals.get(fields["agent"]), fields))
+        counters += make_scratch(launch, fields["scratch"])
         return launch
 
-    def copies(self) -> Iterator[Copy]:
+    def copies(self) -> Iterator[Any]:
         for row in _objects(self.buffered.get("memory_copy")):
-            start, duration = span(row.get("start_timestamp"), row.get("end_timestamp"))
-            target, source = (
-                self.ordinals.get(_handle(row.get(f"{end}_agent_id"))) for end in ("dst", "src")
-            )
-            length = None if duration is None else round(duration)
-            place = target if target is not None else source
-            yield Copy(
-                copy_kind(self._operation(row)), whole(row.get("bytes")), start, length, None, place
-            )
+            fields = read_object(_COPY, row)
+            target, source = (self.ordinals.get(fields[end]) for end in ("target", "source"))
+            yield make_copy(self._operation(fields), target, source, fields)
 
-    def calls(self, calls: Calls) -> None:
-        for domain in ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api"):
+    def read_calls(self, calls: Calls) -> None:
+        for domain in API_DOMAINS:
             for row in _objects(self.buffered.get(domain)):
-                start, duration = span(row.get("start_timestamp"), row.get("end_timestamp"))
-                if start is not None and duration is not None:
-                    calls.add(domain, self._operation(row), round(duration))
+                fields = read_object(_TIMES, row)
+                _, duration = read_span(fields)
+                if duration is not None:
+                    calls.add(domain, self._operation(fields), round(duration))
 
-    def _operation(self, row: Json) -> str:
-        """Name of a record's operation, by ``strings``: its kind, and the number of the operation
-        in it."""
-        strings = _object(self.record.get("strings")).get("buffer_records")
-        kinds = strings if isinstance(strings, list) else []
-        kind, number = whole(row.get("kind")), whole(row.get("operation"))
-        names = (
-            _object(kinds[kind]).get("operations")
-            if kind is not None and 0 <= kind < len(kinds)
-            else None
-        )
-        if isinstance(names, list) and number is not None and 0 <= number < len(names):
-            return str(names[number])
-        return f"operation {number} of kind {kind}"
+    def _operation(self, fields: Json) -> str:
+        """Return the name of a record's operation, by ``strings``: its kind, and the number of the
+        operation in it."""
+        kind, number = fields["kind"], fields["operation"]
+        kinds = _object(self.record.get("strings")).get("buffer_records")
+        names = _object(_item(kinds, kind)).get("operations")
+        name = _item(names, number)
+        return f"operation {number} of kind {kind}" if name is None else str(name)
 
-    def others(self) -> Iterator[tuple[str, int]]:
-        """(name, rows) of records that have no reader."""
-        read = (
-            "kernel_dispatch",
-            "memory_copy",
-            "hip_api",
-            "hsa_api",
-            "rccl_api",
-            "rocdecode_api",
-            "rocjpeg_api",
-            "names",
-        )
+    def unread_gaps(self) -> Iterator[Gap]:
+        """Yield one gap for each kind of records that has no reader."""
         for name, rows in self.buffered.items():
-            if name not in read and isinstance(rows, list) and rows:
-                yield name, len(rows)
+            is_read = name in ("kernel_dispatch", "memory_copy", "names", *API_DOMAINS)
+            if not is_read and isinstance(rows, list) and rows:
+                yield Gap(name, "not_available", f"{len(rows):,} records of {name} are not read")
 
 
-def _gaps(found: list[_Process], kernels: list[Kernel], copies: list[Copy]) -> Iterator[Gap]:
-    yield no_layers(ranges=False) if kernels else no_kernels("the file holds no launch")
-    if not copies:
-        yield Gap(
-            "copy",
-            "not_collected",
-            "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace",
-        )
-    if not any(one.counted for one in found):
-        yield Gap("counter", "not_collected", "rocprofv3 ran without counters (--pmc)")
-    for one in found:
-        for name, count in one.others():
-            yield Gap(name, "not_available", f"{count:,} records of {name} are not read")
-
-
-def _length(found: list[_Process]) -> int | None:
-    times = [_object(one.record.get("metadata")) for one in found]
-    known = [(whole(one.get("init_time")), whole(one.get("fini_time"))) for one in times]
-    spans = [(begin, end) for begin, end in known if begin and end and begin < end]
-    return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else None
+def _length(processes: list[_Process]) -> int | None:
+    """Return the ns from the first process's start to the last one's end."""
+    facts = [_object(process.record.get("metadata")) for process in processes]
+    times = [
+        (read_integer(fact.get("init_time")), read_integer(fact.get("fini_time"))) for fact in facts
+    ]
+    spans = [(start, end) for start, end in times if start and end and start < end]
+    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
 
 
 def _object(value: object) -> Json:
@@ -248,8 +244,10 @@ def _object(value: object) -> Json:
 
 
 def _objects(value: object) -> list[Json]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _handle(value: object) -> int | None:
-    return whole(value.get("handle")) if isinstance(value, dict) else whole(value)
+def _item(values: object, index: int | None) -> object:
+    """Return an element of a list; None for what is no list or has no such element."""
+    is_inside = isinstance(values, list) and index is not None and 0 <= index < len(values)
+    return values[index] if is_inside else None  # type: ignore[index]

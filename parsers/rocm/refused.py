@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from perfctl.parsers.rocm.csv import STATS
-from perfctl.parsers.rocm.records import header_of
 from perfctl.parsers.text.json import peek
 from perfctl.parsers.text.sqlite import connect
+from perfctl.parsers.text.tables import read_header
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import is_sqlite
 
@@ -58,8 +58,8 @@ def _writer(path: Path, head: bytes) -> str | None:
     text = peek(head).lstrip()
     if text.startswith("{"):
         return ROCPROF if '"traceEvents"' in text and '"BeginNs"' in text else None
-    columns = header_of(head)
-    if columns == list(STATS):
+    columns = read_header(head)
+    if columns == STATS:
         return ROCPROF
     names = {name.strip() for name in columns}
     if names >= {"gpu_model", "gpu_arch", "cu_per_gpu"} or names >= {

@@ -11,29 +11,30 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.rocm.records import (
     AGAIN,
+    NO_COPIES,
+    NO_COUNTERS,
     ROCPROFV3,
     SERIAL,
     Calls,
-    api_domain,
-    copy_kind,
-    counter,
-    device,
-    groups,
-    launched,
-    no_layers,
-    registers,
+    make_copy,
+    make_counter,
+    make_device,
+    make_kernel,
+    make_layer_gap,
+    order_devices,
 )
-from perfctl.parsers.text.doubts import contradictions, newer, not_understood, words
+from perfctl.parsers.text.doubts import newer, not_understood, words
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened
 from perfctl.parsers.text.sqlite_checks import check
+from perfctl.parsers.text.tables import Column, read_selected, read_text, sql_columns
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Range, Report
 from perfctl.records.sqlite_header import is_sqlite
 
@@ -66,9 +67,6 @@ measurement."""
 _QUIET = ("rocpd_info_code_object", "rocpd_info_node")
 _NEWEST = "3"
 
-_NO_ROWS = "(SELECT NULL AS id, NULL AS category_id, NULL AS extdata, NULL AS tid WHERE 0)"
-"""In the place of a table that others refer to."""
-
 _NUMBERED = (
     DISPATCH,
     "rocpd_string",
@@ -99,10 +97,29 @@ _ALWAYS = {
 }
 """Table -> columns that are read; rocprofv3 writes all of its tables, with rows or without."""
 
-_REFERENCES = (
-    (DISPATCH, "agent_id", "rocpd_info_agent"),
-    ("rocpd_region", "name_id", "rocpd_string"),
-    ("rocpd_memory_copy", "name_id", "rocpd_string"),
+_DISPATCH = (
+    Column("agent_id", field="agent"),
+    Column("stream_id", field="stream"),
+    *(Column(f"grid_size_{axis}", field=f"items_{axis}") for axis in "xyz"),
+    *(Column(f"workgroup_size_{axis}", field=f"block_{axis}") for axis in "xyz"),
+    Column("group_segment_size", "byte", "lds"),
+    Column("start", "ns"),
+    Column("end", "ns"),
+)
+_SYMBOL = (
+    Column("display_name", field="shown", read=read_text),
+    Column("kernel_name", field="symbol", read=read_text),
+    Column("arch_vgpr_count", field="vgprs"),
+    Column("accum_vgpr_count", field="accvgprs"),
+    Column("group_segment_size", "byte", "static_lds"),
+)
+_COPY = (
+    Column("dst_agent_id", field="target"),
+    Column("src_agent_id", field="source"),
+    Column("stream_id", field="stream"),
+    Column("size", "byte", "bytes"),
+    Column("start", "ns"),
+    Column("end", "ns"),
 )
 
 
@@ -123,35 +140,35 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Read the file. Raises ReportError when it is cut off or damaged."""
+    """Read the file. Raises ReportError when it is cut off or malformed."""
     with readable(path, ROCPROFV3, "Check its permissions"):
         check_whole(path, ROCPROFV3, AGAIN)
     with opened(path, ROCPROFV3, AGAIN) as database:
         parts = _parts(database)
-        damage = tuple(gap for part in parts for gap in _damage(part))
         counts = {table: sum(part.count(table) for part in parts) for table in (*_READ, *_LEFT_OUT)}
         calls, ranges = Calls(), list[Range]()
-        unplaced = sum(_regions(part, calls, ranges) for part in parts)
-        schema = next((text for part in parts if (text := _schema(part))), None)
+        unplaced = sum(_read_regions(part, calls, ranges) for part in parts)
+        tags = dict(row for part in parts for row in part.rows("rocpd_metadata", "tag", "value"))
+        schema = str(tags.get("schema_version") or "")
         return Report(
             tool=ROCPROFV3,
             path=path,
-            form=f"rocprofv3 database (rocpd), schema {schema}"
-            if schema
-            else "rocprofv3 database (rocpd)",
+            form=f"rocprofv3 database (rocpd){schema and f', schema {schema}'}",
             devices=_devices(parts),
             environment={"rocpd_schema": schema} if schema else {},
             kernels=_Rows(path, _kernels),
             counters=_Rows(path, _counters),
             copies=_Rows(path, _copies),
             ranges=ranges,
-            operations=tuple(calls.operations()),
-            gaps=(*damage, *_gaps(counts, ranges, unplaced)),
+            operations=calls.operations(),
+            gaps=(
+                *(gap for part in parts for gap in _table_gaps(part)),
+                *_gaps(counts, ranges, unplaced),
+            ),
             diagnostics=(
                 *([SERIAL] if counts["rocpd_pmc_event"] else ()),
-                *_unknown(database, parts),
+                *_unknown_tables(database, parts),
                 *newer("rocpd schema", schema, _NEWEST),
-                *_doubts(database, parts),
             ),
             duration_ns=_length(parts),
         )
@@ -163,42 +180,34 @@ class Part:
     def __init__(self, database: Database, suffix: str) -> None:
         self.database, self.suffix = database, suffix
 
-    def table(self, name: str) -> str:
-        """The table's whole name, quoted; SQL of a table without rows where there is none."""
-        if not self.has(name):
-            return _NO_ROWS
-        doubled = f"{name}{self.suffix}".replace('"', '""')
-        return f'"{doubled}"'
-
     def has(self, name: str, *columns: str) -> bool:
         return self.database.has(name + self.suffix, *columns)
 
-    def column(self, alias: str, table: str, column: str) -> str:
-        """SQL of a column; NULL where this version does not have it."""
-        return f'{alias}."{column}"' if self.has(table, column) else "NULL"
+    def table(self, name: str) -> str:
+        """Return the quoted name of the table; a table without rows if there is none."""
+        if not self.has(name):
+            return "(SELECT NULL AS id, NULL AS category_id, NULL AS extdata, NULL AS tid WHERE 0)"
+        doubled = f"{name}{self.suffix}".replace('"', '""')
+        return f'"{doubled}"'
+
+    def columns(self, alias: str, table: str, columns: Iterable[Column]) -> list[str]:
+        """Return the SQL of declared columns; NULL for those that this version does not have."""
+        return sql_columns(columns, alias, self.database.tables.get(table + self.suffix, ()))
 
     def integer(self, alias: str, table: str, column: str) -> str:
-        """The same, with NULL for what is no integer."""
+        """Return the SQL of a column, with NULL for what is no integer."""
         return integer(f'{alias}."{column}"') if self.has(table, column) else "NULL"
 
-    def length(self, alias: str, table: str) -> str:
-        """SQL of the ns from start to end; NULL where one of them is no integer."""
-        return f"({self.integer(alias, table, 'end')} - {self.integer(alias, table, 'start')})"
-
     def count(self, table: str) -> int:
-        if not self.has(table):
-            return 0
-        return int(self.execute(f"SELECT count(*) FROM {self.table(table)}").fetchone()[0])
+        return self.database.count(table + self.suffix) if self.has(table) else 0
 
-    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """All rows of a small table; [] without it."""
-        if not self.has(table):
-            return []
-        wanted = ", ".join(self.column("t", table, column) for column in columns)
+    def rows(self, table: str, *names: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a small table; [] without it."""
+        wanted = ", ".join(self.columns("t", table, map(Column, names)))
         return self.execute(f"SELECT {wanted} FROM {self.table(table)} t").fetchall()
 
-    def word(self, number: str) -> str:
-        """SQL of the string with that number."""
+    def text(self, number: str) -> str:
+        """Return the SQL of the string with that number."""
         return f"(SELECT s.string FROM {self.table('rocpd_string')} s WHERE s.id = {number})"
 
     def execute(self, query: str) -> sqlite3.Cursor:
@@ -206,45 +215,33 @@ class Part:
 
 
 def _parts(database: Database) -> list[Part]:
-    """One for each suffix that has the tables all others refer to."""
+    """Return one for each suffix that has the tables all others refer to."""
     suffixes = sorted(
         name.removeprefix(DISPATCH) for name in database.tables if name.startswith(DISPATCH)
     )
-    found = [Part(database, suffix) for suffix in suffixes]
-    return [part for part in found if all(part.has(mark) for mark in _MARKS)]
+    parts = [Part(database, suffix) for suffix in suffixes]
+    return [part for part in parts if all(part.has(mark) for mark in _MARKS)]
 
 
-def _damage(part: Part) -> Iterator[Gap]:
-    """Of the tables of one GUID; the gaps name them without it."""
-    numbered, read, always = (
-        {name + part.suffix: name for name in names} for names in (_NUMBERED, _READ, _ALWAYS)
-    )
+def _table_gaps(part: Part) -> Iterator[Gap]:
+    """Yield the gaps of the tables of one GUID, which name them without it."""
     symbols = part.table("rocpd_info_kernel_symbol")
     query = (
         f"SELECT count(*) FROM {part.table(DISPATCH)} k LEFT JOIN {symbols} s ON s.id = "
         "k.kernel_id WHERE s.id IS NULL"
     )
     if part.has(DISPATCH, "kernel_id") and (nameless := part.execute(query).fetchone()[0]):
-        yield Gap(
-            "kernel.name",
-            "unreadable",
-            f"{nameless:,} dispatches name a kernel that is not in the database",
-        )
+        reason = f"{nameless:,} dispatches name a kernel that is not in the database"
+        yield Gap("kernel.name", "unreadable", reason)
     for (extra,) in part.rows("rocpd_info_agent", "extdata"):
         if isinstance(extra, str) and extra and _object(extra) is None:
-            yield Gap(
-                "device", "unreadable", "the facts about an agent (extdata) are no JSON object"
-            )
-    for gap in check(
-        part.database,
-        [*numbered],
-        [*read],
-        {table: _ALWAYS[name] for table, name in always.items()},
-    ):
-        yield gap._replace(
-            quantity=gap.quantity.replace(part.suffix, ""),
-            reason=gap.reason.replace(part.suffix, ""),
-        )
+            reason = "the facts about an agent (extdata) are no JSON object"
+            yield Gap("device", "unreadable", reason)
+    numbered, read = ([name + part.suffix for name in names] for names in (_NUMBERED, _READ))
+    always = {name + part.suffix: columns for name, columns in _ALWAYS.items()}
+    for gap in check(part.database, numbered, read, always):
+        quantity, reason = (text.replace(part.suffix, "") for text in (gap.quantity, gap.reason))
+        yield Gap(quantity, gap.state, reason)
 
 
 class _Rows:
@@ -261,69 +258,32 @@ class _Rows:
                 first += part.count(DISPATCH)
 
 
-def _schema(part: Part) -> str | None:
-    return next(
-        (
-            str(value)
-            for tag, value in part.rows("rocpd_metadata", "tag", "value")
-            if tag == "schema_version"
-        ),
-        None,
-    )
-
-
 def _ordinals(part: Part) -> dict[int, int]:
-    """Agent -> ordinal among the GPUs."""
-    rows = [
-        row for row in part.rows("rocpd_info_agent", "id", "type", "type_index") if row[1] == "GPU"
-    ]
+    """Return agent -> ordinal among the GPUs."""
+    agents = part.rows("rocpd_info_agent", "id", "type", "type_index")
+    gpus = sorted(agent for agent in agents if agent[1] == "GPU")
     return {
-        row[0]: row[2] if isinstance(row[2], int) else place
-        for place, row in enumerate(sorted(rows))
+        agent: number if isinstance(number, int) else index
+        for index, (agent, _, number) in enumerate(gpus)
     }
 
 
 def _kernels(part: Part, first: int) -> Iterator[Kernel]:
-    ordinals = _ordinals(part)
-    symbols = "rocpd_info_kernel_symbol"
-    names = [part.column("s", symbols, name) for name in ("display_name", "kernel_name")]
-    counts = [
-        part.integer("s", symbols, name)
-        for name in ("arch_vgpr_count", "accum_vgpr_count", "group_segment_size")
-    ]
-    sizes = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-    of_launch = ("agent_id", "stream_id", *sizes, "group_segment_size", "start")
-    columns = [*names, *counts, *(part.integer("k", DISPATCH, name) for name in of_launch)]
+    ordinals, symbols = _ordinals(part), "rocpd_info_kernel_symbol"
+    columns = [*part.columns("k", DISPATCH, _DISPATCH), *part.columns("s", symbols, _SYMBOL)]
     rows = part.execute(
-        f"SELECT {', '.join(columns)}, {part.length('k', DISPATCH)} FROM {part.table(DISPATCH)} k"
+        f"SELECT {', '.join(columns)} FROM {part.table(DISPATCH)} k"
         f" LEFT JOIN {part.table(symbols)} s ON s.id = k.kernel_id ORDER BY k.id"
     )
     for launch, row in enumerate(rows, first):
-        shown, symbol, vgprs, accs, static, agent, stream, *rest = row
-        grid, block, (lds, start, length) = rest[:3], rest[3:6], rest[6:]
-        dynamic = (
-            lds - static
-            if isinstance(lds, int) and isinstance(static, int) and lds >= static
-            else None
-        )
-        yield launched(
-            launch,
-            str(shown or symbol or "(no name in the database)"),
-            ordinals.get(agent),
-            stream,
-            *map(groups, grid, block),
-            *block,
-            registers(vgprs, accs),
-            static,
-            dynamic,
-            start,
-            length if isinstance(length, int) and length >= 0 else None,
-        )
+        fields = read_selected((*_DISPATCH, *_SYMBOL), row)
+        name = fields["shown"] or fields["symbol"] or "(no name in the database)"
+        yield make_kernel(launch, name, ordinals.get(fields["agent"]), fields)
 
 
 def _counters(part: Part, first: int) -> Iterator[Counter]:
-    """Instances of a counter (shader engines, XCDs, channels) are summed, as rocprofv3's own
-    view does."""
+    """Yield the counters; instances of one (shader engines, XCDs, channels) are summed, as
+    rocprofv3's own view does."""
     if not (
         part.has("rocpd_pmc_event", "event_id", "pmc_id", "value")
         and part.has("rocpd_info_pmc", "id", "name")
@@ -336,185 +296,113 @@ def _counters(part: Part, first: int) -> Iterator[Counter]:
         "GROUP BY k.launch, i.name ORDER BY k.launch, i.name"
     )
     for launch, name, value in rows:
-        yield counter(first + launch, str(name), value)
+        yield make_counter(first + launch, str(name), value)
 
 
 def _copies(part: Part, first: int) -> Iterator[Copy]:
-    if not part.has("rocpd_memory_copy", "name_id", "start", "end", "size"):
+    copies = "rocpd_memory_copy"
+    if not part.has(copies, "name_id", "start", "end", "size"):
         return
     ordinals = _ordinals(part)
-    table = "rocpd_memory_copy"
-    size, start, *columns = (
-        part.integer("c", table, name)
-        for name in ("size", "start", "dst_agent_id", "src_agent_id", "stream_id")
-    )
-    rows = part.execute(
-        f"SELECT {part.word('c.name_id')}, {size}, {start}, {part.length('c', table)}, "
-        f"{', '.join(columns)} FROM {part.table('rocpd_memory_copy')} c ORDER BY c.id"
-    )
-    for name, size, start, length, target, source, stream in rows:
-        place = ordinals.get(target, ordinals.get(source))
-        yield Copy(copy_kind(str(name)), size, start, length, None, place, stream)
+    columns = ", ".join([*part.columns("c", copies, _COPY), part.text("c.name_id")])
+    for row in part.execute(f"SELECT {columns} FROM {part.table(copies)} c ORDER BY c.id"):
+        fields = read_selected(_COPY, row)
+        target, source = ordinals.get(fields["target"]), ordinals.get(fields["source"])
+        yield make_copy(str(row[-1]), target, source, fields)
 
 
-def _regions(part: Part, calls: Calls, ranges: list[Range]) -> int:
-    """API calls into sums; ROCTx ranges, whose text is in ``extdata``, into ranges. How many of
-    these have no start."""
-    if not part.has("rocpd_region", "name_id", "event_id", "start", "end"):
+def _read_regions(part: Part, calls: Calls, ranges: list[Range]) -> int:
+    """Add API calls to ``calls``, and ROCTx ranges, whose text is in ``extdata``, to ``ranges``.
+    Return how many of these have no start."""
+    regions = "rocpd_region"
+    if not part.has(regions, "name_id", "event_id", "start", "end"):
         return 0
-    category = (
-        f"(SELECT {part.word('e.category_id')} FROM {part.table('rocpd_event')} e WHERE e.id = "
-        "r.event_id)"
+    events = f"FROM {part.table('rocpd_event')} e WHERE e.id = r.event_id"
+    category, extra = (
+        f"(SELECT {part.text('e.category_id')} {events})",
+        f"(SELECT e.extdata {events})",
     )
-    extra = f"(SELECT e.extdata FROM {part.table('rocpd_event')} e WHERE e.id = r.event_id)"
-    grouped = part.execute(
-        f"SELECT {category} AS c, {part.word('r.name_id')} AS n, count(*), "
-        f"sum({part.length('r', 'rocpd_region')}), min(r.id) FROM {part.table('rocpd_region')} r "
-        "GROUP BY c, n ORDER BY 5"
+    name, start = part.text("r.name_id"), part.integer("r", regions, "start")
+    length = f"({part.integer('r', regions, 'end')} - {start})"
+    sums = part.execute(
+        f"SELECT {category} AS c, {name} AS n, count(*), sum({length}), min(r.id) FROM "
+        f"{part.table(regions)} r GROUP BY c, n ORDER BY 5"
     )
-    marked, unplaced = False, 0
-    for kind, name, count, total, _ in grouped:
-        if "MARKER" in str(kind).upper():
-            marked = True
-        else:
-            calls.add(api_domain(str(kind or "api")), str(name), total or 0, count)
-    if not marked:
-        return 0
+    for kind, function, count, total, _ in sums:
+        if "MARKER" not in str(kind).upper():
+            calls.add(str(kind or "api"), str(function), total or 0, count)
+    unplaced = 0
     rows = part.execute(
-        f"SELECT {part.word('r.name_id')}, {extra}, {part.integer('r', 'rocpd_region', 'start')}, "
-        f"{part.length('r', 'rocpd_region')}, {part.integer('t', 'rocpd_info_thread', 'tid')} FROM "
-        f"{part.table('rocpd_region')} r LEFT JOIN {part.table('rocpd_info_thread')} t ON t.id = "
-        f"r.tid WHERE {category} LIKE '%MARKER%' ORDER BY r.start, r.id"
+        f"SELECT {name}, {extra}, {start}, {length}, "
+        f"{part.integer('t', 'rocpd_info_thread', 'tid')} FROM {part.table(regions)} r LEFT JOIN "
+        f"{part.table('rocpd_info_thread')} t ON t.id = r.tid WHERE {category} LIKE '%MARKER%' "
+        "ORDER BY r.start, r.id"
     )
-    for name, text, start, length, thread in rows:
-        if start is None:
+    for function, text, begin, duration, thread in rows:
+        if begin is None:
             unplaced += 1
-        else:
-            ranges.append(
-                Range(
-                    len(ranges),
-                    _message(text) or str(name),
-                    "roctx",
-                    start,
-                    length,
-                    thread,
-                    None,
-                    None,
-                )
-            )
+            continue
+        # what the program gave to ``roctxRangePush``
+        message = (_object(text) or {}).get("message")
+        shown = message if isinstance(message, str) and message else str(function)
+        ranges.append(Range(len(ranges), shown, "roctx", begin, duration, thread, None, None))
     return unplaced
 
 
-def _message(text: object) -> str | None:
-    """What the program gave to ``roctxRangePush``."""
-    found = _object(text)
-    message = found.get("message") if found else None
-    return message if isinstance(message, str) and message else None
-
-
 def _devices(parts: list[Part]) -> tuple[Device, ...]:
-    """The GPUs, those that ran kernels first; each once."""
-    found: dict[int, Device] = {}
-    used: set[int] = set()
+    """Return the GPUs, those that ran kernels first; each once."""
+    devices: dict[int, Device] = {}
+    used: set[int | None] = set()
     for part in parts:
         ordinals = _ordinals(part)
         agents = part.execute(f"SELECT DISTINCT agent_id FROM {part.table(DISPATCH)}")
-        used |= {ordinals[agent] for (agent,) in agents if agent in ordinals}
+        used |= {ordinals.get(agent) for (agent,) in agents}
         for agent, name, product, extra in part.rows(
             "rocpd_info_agent", "id", "name", "product_name", "extdata"
         ):
-            if agent in ordinals:
-                found.setdefault(ordinals[agent], _device(ordinals[agent], name, product, extra))
-    return tuple(sorted(found.values(), key=lambda one: (one.index not in used, one.index)))
-
-
-def _device(index: int, name: object, product: object, extra: object) -> Device:
-    return device(index, name, product, _object(extra) or {})
+            if (index := ordinals.get(agent)) is not None:
+                gpu = make_device(index, name, product, _object(extra) or {})
+                devices.setdefault(index, gpu)
+    return order_devices(devices, used)
 
 
 def _object(text: object) -> dict[str, Any] | None:
-    """A JSON object; None for any other text."""
+    """Return a JSON object; None for any other text."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        value = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _length(parts: list[Part]) -> int | None:
-    """From the first process's start to the last one's end, ns."""
+    """Return the ns from the first process's start to the last one's end."""
     rows = [row for part in parts for row in part.rows("rocpd_info_process", "start", "end")]
-    known = [
+    spans = [
         (start, end)
         for start, end in rows
         if isinstance(start, int) and isinstance(end, int) and 0 < start < end
     ]
-    return max(end for _, end in known) - min(start for start, _ in known) if known else None
+    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
 
 
 def _gaps(counts: dict[str, int], ranges: list[Range], unplaced: int) -> Iterator[Gap]:
     if unplaced:
-        yield Gap(
-            "range", "unreadable", f"{unplaced:,} ROCTx ranges have no start and were left out"
-        )
-    if not counts[DISPATCH]:
-        yield Gap(
-            "kernel",
-            "not_collected",
-            "no kernel was dispatched, or rocprofv3 ran without --kernel-trace",
-        )
-    else:
-        yield no_layers(bool(ranges))
+        reason = f"{unplaced:,} ROCTx ranges have no start and were left out"
+        yield Gap("range", "unreadable", reason)
+    yield make_layer_gap(counts[DISPATCH] > 0, bool(ranges), "the database holds")
     if not counts["rocpd_memory_copy"]:
-        yield Gap(
-            "copy",
-            "not_collected",
-            "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace",
-        )
+        yield NO_COPIES
     if not counts["rocpd_pmc_event"]:
-        yield Gap("counter", "not_collected", "rocprofv3 ran without counters (--pmc)")
+        yield NO_COUNTERS
     for table, what in _LEFT_OUT.items():
         if counts[table] and table not in _QUIET:
-            yield Gap(
-                table, "not_available", f"{what} are not read: {counts[table]:,} rows of {table}"
-            )
+            reason = f"{what} are not read: {counts[table]:,} rows of {table}"
+            yield Gap(table, "not_available", reason)
 
 
-def _unknown(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
-    known = {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT)} | {
-        "sqlite_sequence",
-        "sqlite_stat1",
-    }
-    return not_understood(
-        {
-            "tables": [
-                name
-                for name in sorted(database.tables)
-                if name not in known and database.holds(name)
-            ]
-        }
-    )
-
-
-def _doubts(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
-    """Rows that were deleted, references to nothing, and times that go backwards."""
-    found = [database.deleted()]
-    for part in parts:
-        for table, column, target in _REFERENCES:
-            if part.has(table, column) and part.has(target, "id"):
-                distinct = f"SELECT DISTINCT {column} AS n FROM {part.table(table)}"
-                query = (
-                    f"SELECT count(*) FROM ({distinct}) WHERE n NOT IN (SELECT id FROM "
-                    f"{part.table(target)})"
-                )
-                (lost,) = part.execute(query).fetchone()
-                found.append(
-                    f"{lost} numbers in {table}.{column} are not in {target}" if lost else None
-                )
-        for table in (DISPATCH, "rocpd_region", "rocpd_memory_copy"):
-            if part.has(table, "start", "end"):
-                (wrong,) = part.execute(
-                    f'SELECT count(*) FROM {part.table(table)} WHERE "end" < start'
-                ).fetchone()
-                found.append(f"{wrong} rows of {table} end before they begin" if wrong else None)
-    return contradictions([text for text in found if text])
+def _unknown_tables(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
+    known = {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT)}
+    known |= {"sqlite_sequence", "sqlite_stat1"}
+    unknown = [name for name in sorted(database.tables) if name not in known]
+    return not_understood({"tables": [name for name in unknown if database.holds(name)]})

@@ -9,7 +9,6 @@ part; its rows are kept as they are."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
@@ -136,54 +135,30 @@ def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
 
 
 def numbering(
-    what: str,
-    numbers: Collection[int],
-    *,
-    first: int | None = None,
-    why: str = LOST,
-    ordered: bool = False,
-    gaps: bool = True,
+    what: str, numbers: Collection[int], *, first: int | None = None, why: str = LOST
 ) -> tuple[Diagnostic, ...]:
-    """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out,
-    stand twice or, with ``ordered``, go back. ``first``: the number that a whole report begins
-    with; None where that may be any. Where most are missing, a filter chose the others: then it is
-    a note. ``gaps``: whether missing numbers mean anything."""
+    """Return a warning if ``numbers`` ("IDs of launches"), which count up by 1, leave some out;
+    a note if most are missing, because a filter chose the others then. ``first``: the number that
+    a complete report begins with; None if that may be any."""
     distinct = sorted(set(numbers))
     if not distinct:
         return ()
     before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
     lost = [
-        (one + 1, two - 1) for one, two in pairwise([before, *distinct]) if gaps and two - one > 1
+        (earlier + 1, later - 1)
+        for earlier, later in pairwise([before, *distinct])
+        if later - earlier > 1
     ]
-    found = []
-    severity = "warning"
-    if lost:
-        total = sum(two - one + 1 for one, two in lost)
-        severity = "warning" if total < len(distinct) else "info"
-        shown = f"{_listed([_stretch(*ends) for ends in lost])} missing" + (
-            f" ({total:,} in all)" if len(lost) > 1 else ""
-        )
-        found.append(f"{what} {shown}: {why}")
-    if len(distinct) < len(numbers):
-        twice = [number for number, times in Counter(numbers).items() if times > 1]
-        found.append(
-            f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have "
-            "been copied"
-        )
-    if ordered and len(distinct) == len(numbers) and list(numbers) != distinct:
-        found.append(f"{what} do not count up from line to line: the lines may have been moved")
-    return tuple(Diagnostic(severity, SOURCE, text) for text in found)
-
-
-def _stretch(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """With the verb that follows: "17 is", "3, 5 to 7 are"."""
-    shown = ", ".join(parts[:SHOWN])
-    more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
-    return f"{shown}{more} {'is' if len(parts) == 1 and ' ' not in parts[0] else 'are'}"
+    if not lost:
+        return ()
+    total = sum(end - start + 1 for start, end in lost)
+    stretches = [str(start) if start == end else f"{start} to {end}" for start, end in lost]
+    shown = ", ".join(stretches[:SHOWN])
+    more = f" and {len(stretches) - SHOWN} more" if len(stretches) > SHOWN else ""
+    is_one = len(stretches) == 1 and " " not in shown
+    text = f"{what} {shown}{more} {'is' if is_one else 'are'} missing"
+    text += f" ({total:,} in all): {why}" if len(lost) > 1 else f": {why}"
+    return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)
 
 
 def contradictions(found: Sequence[str]) -> tuple[Diagnostic, ...]:
@@ -220,50 +195,3 @@ def is_mean(calls: float, low: float, mean: float, high: float, off: float) -> b
     call has all three alike, two have the middle. ``off``: by how much the figures may be
     off together."""
     return (high - low) / calls <= min(mean - low, high - mean) + off
-
-
-_REGULAR, _FEWEST_READINGS = 0.8, 8
-"""Share of intervals near the usual one, and readings, from which a log counts as regular."""
-_NEAR = 0.25
-_EVEN, _SAME, _LONGER = 0.95, 0.05, 1.4
-"""In a log of which so many intervals are that near to the usual one, a pause of 1.4 times the
-usual interval stands out."""
-_PAUSED = "the tool was late or stopped, or lines were lost"
-
-
-def interrupted(times: Sequence[int]) -> tuple[Diagnostic, ...]:
-    """Return warnings about the times (ns) of readings in the order of the file: where they go
-    back, and where readings are missing in a log that is otherwise regular. A pause below 1.75
-    times the usual interval is none; below 1.4 times where 95 % of the intervals are within 5 % of
-    the usual one. Times are shown from the first reading on."""
-    steps = [two - one for one, two in pairwise(times)]
-    found = []
-    if back := [at for at, step in enumerate(steps) if step < 0]:
-        place = f"reading {back[0] + 2} of {len(times)}"
-        found.append(
-            f"timestamps go back {len(back)} times, first at {place}: lines were moved, or the "
-            "clock was set"
-        )
-    ahead = sorted(step for step in steps if step > 0)
-    usual = ahead[len(ahead) // 2] if ahead else 0
-    regular = sum(abs(step - usual) <= usual * _NEAR for step in ahead)
-    if len(times) >= _FEWEST_READINGS and usual and regular >= _REGULAR * len(ahead):
-        if again := steps.count(0):
-            found.append(f"{again} readings have the time of the one before: lines stand twice")
-        is_even = sum(abs(step - usual) <= usual * _SAME for step in ahead) >= _EVEN * len(ahead)
-        longest = usual * (_LONGER if is_even else 2 - _NEAR)
-        missing = [
-            (at, max(round(step / usual) - 1, 1)) for at, step in enumerate(steps) if step > longest
-        ]
-        if missing:
-            total, at = sum(count for _, count in missing), missing[0][0]
-            place = (
-                f"between {(times[at] - times[0]) / 1e9:.1f} s and "
-                f"{(times[at + 1] - times[0]) / 1e9:.1f} s"
-            )
-            place = place if len(missing) == 1 else f"in {len(missing)} pauses, the first {place}"
-            lost = "1 reading is" if total == 1 else f"{total} readings are"
-            found.append(
-                f"{lost} missing {place} (one is usual every {usual / 1e9:.3g} s): {_PAUSED}"
-            )
-    return tuple(Diagnostic("warning", SOURCE, text) for text in found)

@@ -7,15 +7,15 @@ import pytest
 
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import (
+    describe_tables,
     gaps_of,
     kernel_records,
     layer_of,
-    of_tables,
     operations,
     table_summaries,
-    whole,
 )
 from perfctl.parsers.dlprof.tables import figure, printed
+from perfctl.parsers.text.tables import read_integer
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
 
@@ -68,7 +68,7 @@ OP = {
 def test_a_whole_number_may_be_printed_with_a_point_and_fits_64_bits(
     text: str | None, number: int | None
 ) -> None:
-    assert whole(text) == number
+    assert read_integer(text) == number
 
 
 def test_a_figure_that_is_no_finite_number_stays_text() -> None:
@@ -239,12 +239,12 @@ def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known
         for what in ("cpu time", "gpu time", "cpu overhead", "gpu idle", "api time")
     ]
     row = dict.fromkeys([*sums, "op name", "mood"], "")
-    (said,) = of_tables({"detail": [row, row | {"later": ""}], "other": [{"x": ""}]}, "1.8.9")
+    (said,) = describe_tables({"detail": [row, row | {"later": ""}], "other": [{"x": ""}]}, "1.8.9")
     assert said.text == "not understood and left out: columns detail.mood, other.x"
-    (said,) = of_tables({}, "1.9")
+    (said,) = describe_tables({}, "1.9")
     assert said == Diagnostic(
         "info",
         "perfctl parser",
         "DLProf 1.9 is newer than the newest that was tested (1.8): all known parts were read",
     )
-    assert of_tables({"detail": []}, None) == ()
+    assert describe_tables({"detail": []}, None) == ()

@@ -8,8 +8,8 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.dlprof import tables as dlprof_tables
-from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.dlprof.tables import (
+    Block,
     column,
     kind_of,
     members,
@@ -18,6 +18,7 @@ from perfctl.parsers.dlprof.tables import (
     read_table,
     summary_of,
 )
+from perfctl.parsers.text import tables as shared_tables
 from perfctl.records.report import Device, Gap, Summary
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"
@@ -101,7 +102,7 @@ def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
             "another report of DLProf, 'Kernel Report', begins at line 4",
         ),
         ('conv,1,2,"3', r"the file ends inside a quoted cell \(line 3\)"),
-        ('conv,1,2,"3"x\n', "line 3 is not CSV"),
+        ('conv,1,2,"3"x\n', "line 3 is no complete CSV"),
     ],
 )
 def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(
@@ -129,7 +130,7 @@ def test_as_many_rows_as_may_be_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_line_longer_than_a_cell_may_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlprof_tables, "_FIELD_LIMIT", 60)
+    monkeypatch.setattr(shared_tables, "CELL_LIMIT", 60)
     read_table(put(tmp_path, OPS + "x" * 53 + ",1,2,3\n"), "op_type")  # 60 with its end
     with pytest.raises(ReportError, match="a line is longer than 60 characters"):
         read_table(put(tmp_path, OPS + "x" * 54 + ",1,2,3\n"), "op_type")

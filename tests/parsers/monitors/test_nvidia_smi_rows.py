@@ -15,7 +15,8 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     read_header,
     unknown_units,
 )
-from perfctl.parsers.monitors.readings import Column, Readings
+from perfctl.parsers.monitors.readings import Readings
+from perfctl.parsers.text.tables import Column
 from perfctl.records.report import Device, Gap, Report, Sample
 from tests.parsers.monitor_logs import placed, read
 
@@ -61,7 +62,7 @@ def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands
 def test_one_column_at_most_is_the_power_that_is_drawn(names: str, chosen: str | None) -> None:
     layout = read_header(names)
     assert layout is not None
-    assert [column.name for column in layout.columns if column.quantity == "power_w"] == (
+    assert [column.name for column in layout.columns if column.field == "power_w"] == (
         [chosen] if chosen else []
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.monitors.readings import TEXTS_KEPT, Column, Readings, is_nothing, read_cell
+from perfctl.parsers.monitors.readings import TEXTS_KEPT, Readings
+from perfctl.parsers.text.tables import Column, is_nothing, read_quantity
 from perfctl.records.report import Gap, Sample, Summary
 
 MIB = 2**20
@@ -64,8 +65,8 @@ def reason_of(found: Readings, quantity: str) -> Gap:
 def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(
     text: str, unit: str, expected: tuple[float | None, str | None]
 ) -> None:
-    assert read_cell(text, unit) == expected
-    assert type(read_cell(text, unit)[0]) is type(expected[0])
+    assert read_quantity(text, unit) == expected
+    assert type(read_quantity(text, unit)[0]) is type(expected[0])
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,9 @@ def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
     column: Column, text: str, value: float | None, shown: str | None
 ) -> None:
     found = taken([(column, text)])
-    assert getattr(found.samples[0], str(column.quantity)) == value
+    assert getattr(found.samples[0], str(column.field)) == value
     gaps = {gap.quantity: gap for gap in found.gaps()}
-    gap = gaps.get(f"sample.{column.quantity}")
+    gap = gaps.get(f"sample.{column.field}")
     assert (gap.reason if gap else None) == (f"printed instead: {shown}" if shown else None)
     if gap:
         assert gap.state == ("unreadable" if any(map(str.isdigit, text)) else "not_available")
@@ -144,7 +145,7 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() ->
         Summary("fan.speed: not available", 2.0, "reading"),
         Summary("fan.speed: 3 W", 1.0, "reading"),
     ]
-    assert found.others == ["fan.speed"]
+    assert found.figure_names == ["fan.speed"]
 
 
 def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name() -> None:

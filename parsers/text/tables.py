@@ -1,0 +1,217 @@
+"""The builder of records from tables, which every format of rows and columns shares.
+
+A :class:`Column` declares which column of a tool fills which field of a record: names, unit,
+and how a cell is read. A :class:`Table` finds the declared columns in the header of one file and
+reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from perfctl.parsers.text.lines import encoding_of, readable
+from perfctl.parsers.text.numbers import base_unit
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Gap
+
+LARGEST = 2**63 - 1
+"""Largest integer of a store."""
+CELL_LIMIT = 1 << 24
+"""Characters of a cell; the longest are stack traces and kernel names, below a million."""
+_SURELY_64_BIT = 19
+_CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
+_NOTHING = {
+    "",
+    "-",
+    "--",
+    "N/A",
+    "Not Supported",
+    "Unknown Error",
+    "ERR!",
+    "Insufficient Permissions",
+}
+
+
+def is_nothing(text: str) -> bool:
+    """Return whether the cell is a printed form of "not available"."""
+    return text.strip("[] ") in _NOTHING
+
+
+def read_exact(value: object) -> Decimal | None:
+    """Return a number without rounding to a float first; None for what is no finite number of
+    64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        return None
+    try:
+        number = Decimal(str(value)[:64].strip())
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and abs(number) <= LARGEST else None
+
+
+def read_integer(value: object) -> int | None:
+    """Return an integer of 64 bits, also of "24576" and "16384.0"; None for anything else."""
+    if type(value) is str and value.isdecimal() and value.isascii() and len(value) < _SURELY_64_BIT:
+        return int(value)
+    number = read_exact(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def read_real(value: object) -> int | float | None:
+    """Return a number, an int if it is whole; None for anything else."""
+    number = read_exact(value)
+    if number is None:
+        return None
+    return int(number) if number == number.to_integral_value() else float(number)
+
+
+def read_text(value: object) -> str | None:
+    """Return a text that is not empty; None for anything else."""
+    return value if isinstance(value, str) and value else None
+
+
+@lru_cache(maxsize=65536)
+def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]:
+    """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
+
+    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.
+    """
+    match = _CELL.match(text.strip())
+    if match is None:
+        return None, None
+    printed = match[2] or unit
+    base, scale = (printed or None, 1) if printed in ("", "%", "W", "C") else base_unit(printed)
+    number = Decimal(match[1]) * scale
+    value = int(number) if match[1].lstrip("+-").isdigit() else float(number)
+    if printed in ("mW", "mJ", "mC"):
+        value, base = value / 1000, printed[1]
+    return (None, None) if abs(value) > LARGEST else (value, base)
+
+
+class Column(NamedTuple):
+    """One column of a tool."""
+
+    name: str
+    """As the tool prints it, without the unit."""
+    unit: str = ""
+    """As the header prints it or the tool documents it; a unit in the cell goes before it."""
+    field: str | None = None
+    """The field of the record that it fills; None if it becomes a figure by its name."""
+    read: Callable[[Any], Any] = read_integer
+    also: tuple[str, ...] = ()
+    """Other names of the column, in other versions."""
+    gap: str = ""
+    """Why files without the column lack it, for columns whose absence is a gap."""
+
+
+class Table:
+    """The declared columns in the header of one file."""
+
+    def __init__(self, columns: Iterable[Column], header: Sequence[str]) -> None:
+        places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
+        self._readers: list[tuple[str, int, Callable[[Any], Any]]] = []
+        self._absent: dict[str, None] = {}
+        self.gaps: list[Gap] = []
+        """One for each declared gap whose column is missing."""
+        for column in columns:
+            field = column.field or column.name
+            known = [places[name] for name in (column.name, *column.also) if name in places]
+            if known:
+                self._readers.append((field, known[0], column.read))
+            else:
+                self._absent[field] = None
+                if column.gap:
+                    self.gaps.append(Gap(field, "not_available", column.gap))
+
+    def read(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Return field -> value; None for missing columns, and for cells that cannot be read."""
+        values: dict[str, Any] = {field: read(row[place]) for field, place, read in self._readers}
+        return values | self._absent if self._absent else values
+
+
+def read_csv(path: Path, tool: str, remedy: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of all rows that are not blank. Raises ReportError, with the line, for
+    what is no CSV, and for a line longer than any cell before it fills the memory."""
+    csv.field_size_limit(max(csv.field_size_limit(), CELL_LIMIT))
+    with readable(path, tool):
+        with path.open("rb") as head:
+            encoding = encoding_of(head.read(4096))
+        with path.open(encoding=encoding, errors="replace", newline="") as file:
+            reader = csv.reader(_limited_lines(file, path, tool, remedy), strict=True)
+            try:
+                for cells in reader:
+                    if any(cell.strip() for cell in cells):
+                        yield reader.line_num, cells
+            except csv.Error as error:
+                is_cut = "unexpected end" in str(error)
+                reason = f"line {reader.line_num} is no complete CSV ({error})"
+                if is_cut:
+                    reason = f"the file ends inside a quoted cell (line {reader.line_num})"
+                raise ReportError(path, tool, reason, remedy) from error
+
+
+def _limited_lines(file: TextIO, path: Path, tool: str, remedy: str) -> Iterator[str]:
+    for line in iter(partial(file.readline, CELL_LIMIT), ""):
+        if len(line) == CELL_LIMIT and not line.endswith(("\n", "\r")):
+            reason = f"a line is longer than {CELL_LIMIT:,} characters"
+            raise ReportError(path, tool, reason, remedy)
+        yield line
+
+
+def split_csv(line: str) -> list[str]:
+    """Return the cells of one line; [] if it is no CSV."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return []
+
+
+@lru_cache(maxsize=2)
+def read_header(head: bytes) -> tuple[str, ...]:
+    """Return the cells of a CSV file's first line, from its first bytes; () if it is no CSV."""
+    lines = head.decode(encoding_of(head), "replace").splitlines()[:1]
+    return tuple(split_csv(lines[0])) if lines else ()
+
+
+def ends_with_line(path: Path, *ends: bytes) -> bool:
+    """Return whether the file's last line is complete: it ends with a line end, or one of
+    ``ends``."""
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), 2)
+        # UTF-16 may have a NUL behind it
+        return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n", *ends)
+
+
+def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return field -> value of a JSON object. A name such as "grid_size.x" leads into the objects
+    inside it; the first name that leads to a readable value counts."""
+    values: dict[str, Any] = {}
+    for column in columns:
+        found = None
+        for name in (column.name, *column.also):
+            value: Any = record
+            for key in name.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if (found := column.read(value)) is not None:
+                break
+        values[column.field or column.name] = found
+    return values
+
+
+def sql_columns(columns: Iterable[Column], alias: str, known: Collection[str]) -> list[str]:
+    """Return the SQL of each column; NULL for a column that this version does not have."""
+    return [f'{alias}."{column.name}"' if column.name in known else "NULL" for column in columns]
+
+
+def read_selected(columns: Iterable[Column], cells: Iterable[Any]) -> dict[str, Any]:
+    """Return field -> value of a row that was selected by :func:`sql_columns`."""
+    return {
+        column.field or column.name: column.read(cell)
+        for column, cell in zip(columns, cells, strict=False)
+    }
