@@ -41,6 +41,7 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 
+_WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
 """Until 2021 record_function ranges had the category of operations; these names, and perfctl's,
@@ -329,8 +330,6 @@ class _Collector:
         self.signatures = {(b"", b""): 0}
         self.operator_calls: dict[tuple[bytes, bytes, bytes], Call | None] = {}
         self.compiled_calls: dict[bytes, dict[str, Any]] = {}
-        self.launches: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        """Each kept once, like the texts: a network repeats the same few launches."""
         self.device_work: set[int] = set()
 
     def add(self, block: Iterable[Event]) -> None:
@@ -501,7 +500,7 @@ class _Collector:
                     return  # the same call again
                 if known != place:
                     events.calls[correlation] = None
-            if name in WAITS and events.signatures is not None and duration is not None:
+            if name in _WAITS and events.signatures is not None and duration is not None:
                 events.waits.append(FunctionCall(place.thread, start, start + duration, name))
         self.sum_up(event.cat, name, duration)
 
@@ -552,15 +551,14 @@ class _Collector:
         correlation, stream = args.correlation, args.stream
         if stream is None and type(event.tid) is str:
             stream = read_int64(event.tid.removeprefix("stream "))  # as threads were until 2021
-        numbers = (args.device, stream, *numbers)
-        numbers = self.launches.setdefault(numbers, numbers)
         if correlation is not None and start is not None:
-            key = hash((correlation, *numbers[:2], start, duration, name))
+            key = hash((correlation, args.device, stream, start, duration, name))
             if key in self.device_work:
                 self.events.repeated += 1
                 return
             self.device_work.add(key)
         external = args.external_id()
+        numbers = (args.device, stream, *numbers)
         known.append(DeviceEvent(name, start, duration, correlation, external, numbers))
 
     def add_counters(self, event: Event) -> None:

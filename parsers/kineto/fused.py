@@ -153,9 +153,14 @@ def read_call_facts(events: Events) -> dict[int, CallFacts]:
 
 def read_facts(name: str, args: Mapping[str, Any]) -> CallFacts:
     """Return what the arguments of a call of the kernel ``name`` say."""
-    texts = (args.get(word) for word in ("kernel_file", "kernel_hash", "kernel_backend"))
+    file, key, backend = (
+        text if isinstance(text := args.get(word), str) and text else None
+        for word in ("kernel_file", "kernel_hash", "kernel_backend")
+    )
     facts = CallFacts(
-        *(text if isinstance(text, str) and text else None for text in texts),
+        file,
+        key,
+        backend,
         stated_flops=read_int64(args.get("kernel_flop")),
         stated_bytes=_read_gigabytes(args.get("kernel_num_gb")),
     )

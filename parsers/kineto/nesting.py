@@ -51,6 +51,21 @@ class Context(NamedTuple):
 NOWHERE = Context()
 
 
+class _TimeLine:
+    """Values of stretches of time, (start, end, value), that follow one another."""
+
+    def __init__(self, stretches: Iterable[tuple[int, int, Any]]) -> None:
+        self._stretches = sorted(stretches, key=_start)
+        self._starts = list(map(_start, self._stretches))
+
+    def value_at(self, moment: int) -> Any:
+        """Return the value at a time; None between two and outside of all."""
+        number = bisect_right(self._starts, moment) - 1
+        if number < 0 or moment >= self._stretches[number][1]:
+            return None
+        return self._stretches[number][2]
+
+
 class Nesting:
     """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
 
@@ -74,18 +89,18 @@ class Nesting:
         self._sweep(events, list(probes))
         self._steps, self._phases = self._time_lines("step"), self._time_lines("phase")
 
-    def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
-        """Step and phase at a time with ``context``; by time alone on threads without such ranges
+    def step_at(self, context: Context, place: Place) -> int | None:
+        """Return the step at a time with ``context``; by time alone on threads without such ranges
         (autograd's)."""
-        process = self._threads[place.thread][0]
-        step = (
-            context.step
-            if context.step is not None
-            else _at(self._steps.get(process, ()), place.at)
-        )
-        return step, context.phase if context.phase is not None else _at(
-            self._phases.get(process, ()), place.at
-        )
+        return context.step if context.step is not None else self._find(self._steps, place)
+
+    def phase_at(self, context: Context, place: Place) -> str | None:
+        """Return the phase, likewise."""
+        return context.phase if context.phase is not None else self._find(self._phases, place)
+
+    def _find(self, lines: Mapping[int | None, _TimeLine], place: Place) -> Any:
+        line = lines.get(self._threads[place.thread][0])
+        return None if line is None else line.value_at(place.at)
 
     def spans_around(self, index: int) -> Iterator[int]:
         """Yield a span, the one around it, and so on; nothing for -1."""
@@ -99,10 +114,10 @@ class Nesting:
         return self.spans[index].name.startswith(ENGINE)
 
     def assume(self, steps: Sequence[tuple[int, int, int]]) -> None:
-        """(begin, end, number) of steps that no range names, in order of time: what runs then on
-        any thread is of them."""
+        """Take (begin, end, number) of steps that no range names: what runs then on any thread is
+        of them."""
         if steps:
-            self._steps = {process: list(steps) for process, _ in self._threads}
+            self._steps = dict.fromkeys((process for process, _ in self._threads), _TimeLine(steps))
 
     def _sweep(self, events: Events, probes: list[Place]) -> None:
         threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
@@ -173,28 +188,21 @@ class Nesting:
         named = (layer.layer, layer.direction, step, own.phase or context.phase)
         return Context(*named, own.range_number, context.depth + 1, layer.source)
 
-    def _time_lines(self, what: str) -> dict[int | None, list[tuple[int, int, Any]]]:
-        """Process -> (start, end, value) of each step or phase, in order of time."""
-        found: dict[int | None, list[tuple[int, int, Any]]] = {}
+    def _time_lines(self, what: str) -> dict[int | None, _TimeLine]:
+        """Return process -> its steps or phases."""
+        stretches: defaultdict[int | None, list[tuple[int, int, Any]]] = defaultdict(list)
         for index, meaning in self.meanings.items():
-            span, value = self.spans[index], getattr(meaning, what)
+            span, value = self.spans[index], meaning.step if what == "step" else meaning.phase
             if value is not None and span.end is not None:
-                found.setdefault(self._threads[span.thread][0], []).append(
-                    (span.start, span.end, value)
-                )
-        return {process: sorted(times, key=_start) for process, times in found.items()}
-
-
-def _at(times: Sequence[tuple[int, int, Any]], moment: int) -> Any:
-    """The value at a time; None between two and outside of all."""
-    number = bisect_right(times, moment, key=_start) - 1
-    return times[number][2] if number >= 0 and moment < times[number][1] else None
+                process = self._threads[span.thread][0]
+                stretches[process].append((span.start, span.end, value))
+        return {process: _TimeLine(times) for process, times in stretches.items()}
 
 
 def read_ranges(
     spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})
 ) -> dict[int, Context]:
-    """Position of each range -> what its name says.
+    """Return position of each range -> what its name says.
 
     ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step,
     ProfilerStep#N only where no range is a step of a server (``served``); modules only where no
@@ -206,7 +214,7 @@ def read_ranges(
     own_layers = any(name.layer is not None for name in names.values())
     modules = {} if own_layers else module_paths(spans)
     parts = {} if own_layers or modules else _pipeline_parts(names)
-    found = {}
+    meanings = {}
     for number, (index, text) in enumerate(ranges):
         name = names[text]
         if index in served:
@@ -221,13 +229,13 @@ def read_ranges(
             name, source = name._replace(layer=layer, direction=direction), "operation"
         if text in modules:
             name, source = name._replace(layer=modules[text], direction="forward"), "operation"
-        found[index] = Context(*name, number, 0, source)
-    return found
+        meanings[index] = Context(*name, number, 0, source)
+    return meanings
 
 
 def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Name of a range -> part and direction, of those parts that have a forward pass and another:
-    attn(F) beside attn(B)."""
+    """Return name of a range -> part and direction, of those parts that have a forward pass and
+    another: attn(F) beside attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
     passes = set(read.values())
     return {
@@ -243,35 +251,36 @@ def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
     Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with
     what only the inner says: SGLang's own name lies in AMD's.
     """
-    read = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
-    if any(read_range_name(name).step is not None for name in read):
+    meanings = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
+    if any(read_range_name(name).step is not None for name in meanings):
         return {}
-    named = [
-        (span.thread, span.start, -(span.end or span.start), index)
+    ranges = sorted(
+        (span.thread, span.start, -(span.end or span.start), index, step)
         for index, span in enumerate(spans)
-        if span.is_range and read[span.name] is not None
-    ]
+        if span.is_range and (step := meanings[span.name]) is not None
+    )
     outer: list[tuple[int, int, ServedStep]] = []  # (start, span, step)
-    thread, end = -1, 0
-    for mine, start, minus_end, index in sorted(named):
-        step = read[spans[index].name]
-        assert step is not None
-        if mine == thread and start < end:
-            begun, above, known = outer[-1]
-            told = {
-                field: own for field, own in step._asdict().items() if getattr(known, field) is None
-            }
-            outer[-1] = begun, above, known._replace(**told) if step.phase == known.phase else known
+    outer_thread, outer_end = -1, 0
+    for thread, start, minus_end, index, step in ranges:
+        if thread != outer_thread or start >= outer_end:
+            outer_thread, outer_end = thread, -minus_end
+            outer.append((start, index, step))
             continue
-        thread, end = mine, -minus_end
-        outer.append((start, index, step))
+        outer_start, outer_index, known = outer[-1]
+        if step.phase == known.phase:
+            more = {
+                name: value
+                for name, value in step._asdict().items()
+                if getattr(known, name) is None
+            }
+            outer[-1] = outer_start, outer_index, known._replace(**more)
     return {
         index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))
     }
 
 
 def module_paths(spans: list[Span]) -> dict[str, str]:
-    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
+    """Return names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
     BasicBlock_1.Conv2d_3.
 
     A trace knows classes and which instance of a class it is, not attribute names. Like the paths
@@ -280,16 +289,16 @@ def module_paths(spans: list[Span]) -> dict[str, str]:
     calls = sorted(
         (s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE)
     )
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     stack: list[tuple[int, int, str]] = []
     for thread, start, minus_end, name in calls:
         while stack and (stack[-1][0] != thread or stack[-1][1] <= start):
             stack.pop()
         own = name.removeprefix(MODULE).replace(":", ".")
         above = [stack[-1][2]] if len(stack) > 1 else []
-        found.setdefault(name, ".".join([*above, own]))
-        stack.append((thread, -minus_end, found[name]))
-    return found
+        paths.setdefault(name, ".".join([*above, own]))
+        stack.append((thread, -minus_end, paths[name]))
+    return paths
 
 
 def assign_layers(events: Events, nesting: Nesting) -> None:
@@ -455,10 +464,10 @@ def assign_operators(
 
     def find_row(index: int) -> operator_rows.Place:
         context, span = contexts[index], events.spans[index]
-        step, _ = nesting.step_and_phase(context, Place(span.thread, span.start))
+        step = nesting.step_at(context, Place(span.thread, span.start))
         return operator_rows.Place(
             context.layer, context.direction, step, context.phase == "optimizer"
         )
 
-    steps = {meaning.step for meaning in nesting.meanings.values() if by_step}
-    return rows.collect(find_row, steps - {None}, launchers)
+    steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
+    return rows.collect(find_row, steps if by_step else (), launchers)

@@ -94,7 +94,7 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
         context = nesting.contexts[span] if span >= 0 else NOWHERE
         step, place = context.step, launches.place(event)
         if step is None and place:
-            step, _ = nesting.step_and_phase(context, place)
+            step = nesting.step_at(context, place)
         *numbers, shared, cuda_context, graph, node, occupancy = event.args
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if shared == 0 else None
@@ -139,9 +139,8 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
     records = []
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, around = events.spans[index], nesting.outside[index]
-        step, phase = nesting.step_and_phase(
-            nesting.contexts[index], Place(span.thread, span.start)
-        )
+        context, begin = nesting.contexts[index], Place(span.thread, span.start)
+        step, phase = nesting.step_at(context, begin), nesting.phase_at(context, begin)
         duration = None if span.end is None else span.end - span.start
         thread = events.threads[span.thread][1]
         place = (thread, around.depth, around.range_number, "push_pop")
@@ -251,8 +250,9 @@ def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Co
     the kernel; ``bytes`` is known only with arguments.
     """
     records = []
+    matches = {name: _COLLECTIVE.match(name) for name in {event.name for event in events.kernels}}
     for index, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
-        match, args = _COLLECTIVE.match(event.name), events.comms.get(-1 - index)
+        match, args = matches[event.name], events.comms.get(-1 - index)
         if match is None and args is None:
             continue
         word = (match[1] or match[2] or "").lower() if match else ""
@@ -283,7 +283,7 @@ def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | N
 def api_calls(events: Events) -> list[ApiCall]:
     """Return sums by function of runtime and driver calls, waits and Python functions, the longest
     in all first."""
-    rows = [ApiCall(*key, *numbers) for key, numbers in events.api.items()]  # type: ignore[arg-type]
+    rows = [ApiCall(*key, *numbers) for key, numbers in events.api.items()]
     return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
 
 
@@ -315,7 +315,7 @@ def op_calls(
         context = nesting.contexts[index]
         step = context.step
         if step is None:
-            step, _ = nesting.step_and_phase(context, Place(span.thread, span.start))
+            step = nesting.step_at(context, Place(span.thread, span.start))
         place = context.layer, direction_of(context), step
         places.append(known_places.setdefault(place, place))
         names.append(span.name)
@@ -326,7 +326,7 @@ def op_calls(
         on_thread.append(span.thread)
         on_stack.append(nodes.get(index, 0))
     for index, (thread, start, end, name) in enumerate(events.waits, len(spans)):
-        step, _ = nesting.step_and_phase(NOWHERE, Place(thread, start))
+        step = nesting.step_at(NOWHERE, Place(thread, start))
         places.append((None, None, step))
         names.append(name)
         values = (start, end - start, -1, 0, thread, nodes.get(index, 0))

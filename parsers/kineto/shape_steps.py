@@ -232,7 +232,7 @@ def _read_step(number: int, evidence: _Evidence) -> ServedStep | str:
             "tokens"
         )
     shape = evidence.looked_up or max(products, key=lambda shape: (len(shape), products[shape]))
-    keys = next(iter(evidence.keys)) if len(evidence.keys) == 1 else (None, None)
+    keys, pairs = next(iter(evidence.keys)) if len(evidence.keys) == 1 else (None, None)
     if len(shape) == 2 and shape[0] == 1 and phases == {"decode"}:
         shape = shape[1:]  # sequences of one token each, packed into one row
     rows, tokens = shape[0], shape[0]
@@ -249,5 +249,5 @@ def _read_step(number: int, evidence: _Evidence) -> ServedStep | str:
         kinds = "of both phases" if phases else "of either phase"
         return f"its products have {rows:,} rows, and its kernels of attention may be {kinds}"
     if "decode" in phases:
-        return ServedStep(number, name, "decode", 0, 0, 0, 0, rows, rows, *keys)
-    return ServedStep(number, name, "prefill", sequences, tokens, *keys, 0, 0, 0, 0)
+        return ServedStep(number, name, "decode", 0, 0, 0, 0, rows, rows, keys, pairs)
+    return ServedStep(number, name, "prefill", sequences, tokens, keys, pairs, 0, 0, 0, 0)

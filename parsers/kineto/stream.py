@@ -1,4 +1,4 @@
-"""Events of a Kineto trace, some 8 MB at a time, and the members of the trace beside them.
+"""Events of a Kineto trace, some 1 MB at a time, and the members of the trace beside them.
 
 A trace is one JSON object, plain or gzipped, on one line or pretty-printed. What is read of it is
 cut where one event ends and the next begins, and each block is decoded at once; the arguments of
@@ -25,10 +25,12 @@ from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"
-BLOCK_BYTES = 8 << 20
-CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = CHUNK_BYTES = 1 << 20
+"""Blocks of 8 MB take more than twice the CPU time: most of it goes to fresh pages of memory."""
 MAX_VALUE_BYTES = 64 << 20
 """Largest event or metadata; no profiler comes near it, so more means broken JSON."""
+MAX_REPAIR_BYTES = 32 << 20
+"""Of a longer text nothing is repaired: each backslash takes 0.2 us and 100 bytes."""
 MAX_EXPANSION = 200
 """Real traces shrink 15 to 40 times in gzip; more than this, past MIN_BOMB_BYTES, is refused."""
 MIN_BOMB_BYTES = 256 << 20
@@ -46,6 +48,7 @@ _INT64 = 1 << 63
 _DIGITS_MAX = 20
 _EDGES_TRIED = 8
 _ENDS_TRIED = 2000
+_REPAIRED_ENDS_TRIED = 20
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _GAP = re.compile(r"[ \t\r\n,]*")
 _ARRAY_BEGIN = '{"":['
@@ -80,6 +83,7 @@ class Event(msgspec.Struct, gc=False):
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_BROKEN_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 
 
@@ -136,7 +140,12 @@ class TraceStream:
             while not is_whole:
                 self._fill(BLOCK_BYTES)
                 is_last = self._ended
-                events = self._decode_tail(head) if is_last else self._decode_block()
+                events = None
+                for repair in (False, True):
+                    if events is None and is_last:
+                        events = self._decode_tail(head, repair=repair)
+                    elif events is None:
+                        events = self._decode_block(repair=repair)
                 if events is None:
                     self._raise_broken()
                     self._fill(2 * len(self._buffer))
@@ -150,60 +159,53 @@ class TraceStream:
             self._fill(2 * len(self._buffer) or CHUNK_BYTES)
             for match in _ARRAY.finditer(self._buffer):
                 head = self._buffer[: match.end()]
-                if self._decode_metadata(head + b"]}"):
+                if any(self._decode_metadata(head + b"]}", repair=way) for way in (False, True)):
                     self._buffer = self._buffer[match.end() :]
                     return head
             if self._ended:
                 break
             if len(self._buffer) > MAX_VALUE_BYTES:
                 raise self._error("broken JSON: its first 64 MiB hold no events", BROKEN)
-        if not self._decode_metadata(self._buffer):
+        if not any(self._decode_metadata(self._buffer, repair=way) for way in (False, True)):
             self._raise_broken(is_object=True)
         return b""
 
-    def _decode_block(self) -> list[Event] | None:
+    def _decode_block(self, *, repair: bool) -> list[Event] | None:
         """Return the events of the buffer but the last, which may go on in the next block."""
-        edges = list(islice(_find_edges(self._buffer), _EDGES_TRIED))
-        for repair in (False, True):
-            for end, begin in edges:
-                events = self._decode_events(self._buffer[:end], repair=repair)
-                if events is not None:
-                    self._buffer = self._buffer[begin:]
-                    return events
+        for end, begin in islice(_find_edges(self._buffer), _EDGES_TRIED):
+            events = self._decode_events(self._buffer[:end], repair=repair)
+            if events is not None:
+                self._buffer = self._buffer[begin:]
+                return events
         return None
 
-    def _decode_tail(self, head: bytes) -> list[Event] | None:
+    def _decode_tail(self, head: bytes, *, repair: bool) -> list[Event] | None:
         """Return the last events, where the array and the object around it end as they should."""
         end = len(self._buffer)
-        for _ in range(_ENDS_TRIED):
+        for _ in range(_REPAIRED_ENDS_TRIED if repair else _ENDS_TRIED):
             end = self._buffer.rfind(b"]", 0, end)
             if end < 0:
                 break
-            if not self._decode_metadata(head + self._buffer[end:]):
-                continue
-            for repair in (False, True):
+            if self._decode_metadata(head + self._buffer[end:], repair=repair):
                 events = self._decode_events(self._buffer[:end], repair=repair)
                 if events is not None:
-                    self._buffer = b""
                     return events
         return None
 
-    def _decode_metadata(self, text: bytes) -> bool:
+    def _decode_metadata(self, text: bytes, *, repair: bool) -> bool:
         """Keep the members of an object without its events; False where it is none."""
-        for data in (text, None):
-            try:
-                members = _METADATA.decode(self._repair(text) if data is None else data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-            if members.get("traceEvents"):  # a second array, or no array
-                return False
-            self.repaired |= data is None
-            self.metadata = members
-            return True
-        return False
+        try:
+            members = _METADATA.decode(_repair(text) if repair else text)
+        except _BROKEN_JSON:
+            return False
+        if members.get("traceEvents"):  # a second array, or no array
+            return False
+        self.repaired |= repair
+        self.metadata = members
+        return True
 
     def _decode_events(self, text: bytes, *, repair: bool) -> list[Event] | None:
-        array = b"[%b]" % (self._repair(text) if repair else text)
+        array = b"[%b]" % (_repair(text) if repair else text)
         try:
             try:
                 events = _EVENTS.decode(array)
@@ -215,26 +217,25 @@ class TraceStream:
                 self._elements += len(elements)
                 objects = b",".join(element for element in elements if element[:1] == b"{")
                 events = _EXACT_EVENTS.decode(b"[%b]" % objects)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _BROKEN_JSON:
             return None
-        self.repaired |= repair and array[1:-1].decode() != text.decode("utf-8", "replace")
+        self.repaired |= repair and array[1:-1] != text
         return events
-
-    def _repair(self, text: bytes) -> bytes:
-        """Kineto before 2023 wrote bare inf and nan, and Windows paths with lone backslashes."""
-        return _STRING_OR_BARE.sub(_repair_token, text.decode("utf-8", "replace")).encode()
 
     def _raise_broken(self, *, is_object: bool = False) -> None:
         """Raise for the fault in the buffer, unless what is not read yet may complete it.
 
         ``is_object``: the buffer is a whole file, and not the rest of one from some event on.
         """
-        text = self._repair(self._buffer).decode()
+        text = _repair(self._buffer).decode("utf-8", "replace")
         decoder = JSONDecoder(strict=False)
         at = shift = 0
         elements = self._elements
         try:
-            while not is_object and text[(at := _GAP.match(text, at).end()) : at + 1] != "]":  # type: ignore[union-attr]
+            while not is_object:
+                at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+                if text[at : at + 1] == "]":
+                    break
                 _, at = decoder.raw_decode(text, at)
                 elements += 1
             if not is_object:
@@ -346,6 +347,14 @@ def _find_edges(text: bytes) -> Iterator[tuple[int, int]]:
         before = text[first:begin].rstrip()
         if before.endswith(b",") and (before := before[:-1].rstrip()).endswith(b"}"):
             yield first + len(before), begin
+
+
+def _repair(text: bytes) -> bytes:
+    """Return JSON as Kineto wrote it before 2023, with bare inf and nan and lone backslashes, as it
+    should be."""
+    if len(text) > MAX_REPAIR_BYTES:
+        return text
+    return _STRING_OR_BARE.sub(_repair_token, text.decode("utf-8", "replace")).encode()
 
 
 def _repair_token(match: re.Match[str]) -> str:
