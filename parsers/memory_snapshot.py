@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ _REQUESTED = {"alloc": 1, "free_completed": -1, "free": -1}
 """Events that change what tensors hold, and how; "free" is of torch before 2.0."""
 _RESERVED = {"segment_alloc": 1, "segment_free": -1, "segment_map": 1, "segment_unmap": -1}
 _TOTALS = ("total_size", "allocated_size", "active_size", "requested_size")
-_ACTIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
-_SUMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("total_size", (), "size"),
-    ("allocated_size", ("active_allocated",), "size"),
-    ("active_size", _ACTIVE, "size"),
-    ("requested_size", _ACTIVE, "requested_size"),
-)
-"""Figure of a segment -> the states of the blocks (() for all) whose sizes torch adds up to it ->
-which size."""
 Json = dict[str, Any]
 
 
@@ -77,8 +67,11 @@ def parse(path: Path) -> Report:
         for device, events in enumerate(traces)
         if events
     }
-    begin = min((one.at_ns for mine in readings.values() for one in mine), default=None)
-    end = max((one.at_ns for mine in readings.values() for one in mine), default=None)
+    times = [reading.at_ns for curve in readings.values() for reading in curve]
+    started_at = duration_ns = None
+    if times:
+        started_at = datetime.fromtimestamp(min(times) / 1e9, UTC).isoformat(timespec="seconds")
+        duration_ns = max(times) - min(times)
     return Report(
         tool=TOOL,
         path=path,
@@ -87,12 +80,10 @@ def parse(path: Path) -> Report:
         samples=curves(readings),
         memory=_figures(devices, totals, readings),
         summaries=tuple(_summaries(segments, traces)),
-        gaps=(*_gaps(devices, traces, readings), *_damage(segments, traces)),
+        gaps=(*_gaps(devices, traces, readings), *_lost_figures(segments, traces)),
         diagnostics=tuple(_out_of_memory(traces)),
-        started_at=None
-        if begin is None
-        else datetime.fromtimestamp(begin / 1e9, UTC).isoformat(timespec="seconds"),
-        duration_ns=None if begin is None or end is None else end - begin,
+        started_at=started_at,
+        duration_ns=duration_ns,
     )
 
 
@@ -100,20 +91,21 @@ def _dictionaries(value: object) -> list[Json]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _count(value: object) -> int | None:
+def _read_count(value: object) -> int | None:
     """A number of bytes, a device or a time that fits into 64 bits; else None."""
     return value if type(value) is int and 0 <= value < _INT64 else None
 
 
 def _totals(segments: Iterable[Json]) -> dict[int, dict[str, int | None]]:
     """Device -> sums over its segments; None where a segment does not state it."""
-    found: dict[int, dict[str, int | None]] = {}
+    devices: dict[int, dict[str, int | None]] = {}
     for segment in segments:
-        mine = found.setdefault(_count(segment.get("device")) or 0, dict.fromkeys(_TOTALS, 0))
+        device = _read_count(segment.get("device")) or 0
+        totals = devices.setdefault(device, dict.fromkeys(_TOTALS, 0))
         for name in _TOTALS:
-            known, more = mine[name], _count(segment.get(name))
-            mine[name] = None if known is None or more is None else known + more
-    return found
+            known, more = totals[name], _read_count(segment.get(name))
+            totals[name] = None if known is None or more is None else known + more
+    return devices
 
 
 def _curve(events: Iterable[Json], totals: dict[str, int | None]) -> Iterator[Reading]:
@@ -122,8 +114,8 @@ def _curve(events: Iterable[Json], totals: dict[str, int | None]) -> Iterator[Re
     for event in reversed(list(events)):
         action, size, at = (
             event.get("action"),
-            _count(event.get("size")),
-            _count(event.get("time_us")),
+            _read_count(event.get("size")),
+            _read_count(event.get("time_us")),
         )
         if not isinstance(action, str) or (action not in _REQUESTED and action not in _RESERVED):
             continue
@@ -146,19 +138,18 @@ def _figures(
         return ()
     last = totals.get(devices[0], {})
     names = {"allocated": "allocated_size", "reserved": "total_size", "requested": "requested_size"}
-    found = [
+    figures = [
         MemoryFigure("after", name, size)
         for name, key in names.items()
         if (size := last.get(key)) is not None
     ]
-    mine = readings.get(devices[0], [])
-    for name, values in (
-        ("requested", [one.allocated for one in mine]),
-        ("reserved", [one.reserved for one in mine]),
-    ):
-        if known := [value for value in values if value is not None]:
-            found.append(MemoryFigure("peak", name, max(known)))
-    return tuple(found)
+    curve = readings.get(devices[0], [])
+    requested = [reading.allocated for reading in curve if reading.allocated is not None]
+    reserved = [reading.reserved for reading in curve if reading.reserved is not None]
+    for name, values in (("requested", requested), ("reserved", reserved)):
+        if values:
+            figures.append(MemoryFigure("peak", name, max(values)))
+    return tuple(figures)
 
 
 def _summaries(segments: list[Json], traces: list[list[Json]]) -> Iterator[Summary]:
@@ -166,7 +157,7 @@ def _summaries(segments: list[Json], traces: list[list[Json]]) -> Iterator[Summa
     states: defaultdict[str, int] = defaultdict(int)
     for segment in segments:
         for block in _dictionaries(segment.get("blocks")):
-            states[str(block.get("state"))[:60]] += _count(block.get("size")) or 0
+            states[str(block.get("state"))[:60]] += _read_count(block.get("size")) or 0
     yield from (Summary(f"blocks {state}", size, "B") for state, size in sorted(states.items()))
     actions = Counter(str(event.get("action"))[:60] for events in traces for event in events)
     yield from (
@@ -194,94 +185,19 @@ def _gaps(
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
 
 
-def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
-    """What a snapshot says twice: torch adds up a segment from its blocks (``snapshot()`` of
-    c10/cuda/CUDACachingAllocator.cpp)."""
+def _lost_figures(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
+    """Yield gaps for figures that some segments or events lack."""
     for name in ("total_size", "allocated_size", "requested_size"):
-        states = [_count(segment.get(name)) for segment in segments]
-        if any(one is not None for one in states) and (lost := states.count(None)):
-            yield Gap(
-                "memory",
-                "unreadable",
-                f"{lost} of {len(segments)} segments have no {name}, so the sum is not known",
-            )
-    whole = [
-        segment
-        for segment in segments
-        if isinstance(segment.get("blocks"), list) and segment["blocks"]
-    ]
-    for name, kinds, size in _SUMS:
-        other = sum(_is_other_sum(segment, name, kinds, size) for segment in whole)
-        if other:
-            reason = (
-                f"{other} of {len(segments)} segments have another {name} than their blocks "
-                "together"
-            )
-            yield Gap("memory", "ambiguous", reason)
-    if apart := sum(map(_has_holes, whole)):
-        reason = (
-            f"{apart} of {len(segments)} segments have blocks that do not follow each other: some "
-            "are missing"
-        )
-        yield Gap("memory", "ambiguous", reason)
-    addresses = [one for one in map(_address, segments) if one is not None]
-    if twice := len(addresses) - len(set(addresses)):
-        yield Gap(
-            "memory",
-            "ambiguous",
-            f"{twice} of {len(segments)} segments begin where another one does, and are counted "
-            "again",
-        )
-    events = [
-        event
-        for trace in traces
-        for event in trace
-        if event.get("action") in (*_REQUESTED, *_RESERVED)
-    ]
-    times = [
-        [at for one in trace if (at := _count(one.get("time_us"))) is not None] for trace in traces
-    ]
-    if back := sum(two < one for mine in times for one, two in pairwise(mine)):
-        yield Gap(
-            "sample",
-            "ambiguous",
-            f"the times of events go back {back} times: they were moved, or the clock was set",
-        )
+        lost = sum(_read_count(segment.get(name)) is None for segment in segments)
+        if 0 < lost < len(segments):
+            reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
+            yield Gap("memory", "unreadable", reason)
+    actions = [*_REQUESTED, *_RESERVED]  # an action may be anything
+    events = [event for trace in traces for event in trace if event.get("action") in actions]
     for name in ("time_us", "size"):
-        lost = sum(_count(event.get(name)) is None for event in events)
+        lost = sum(_read_count(event.get(name)) is None for event in events)
         if lost and (lost < len(events) or name == "size"):
             yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")
-
-
-def _is_other_sum(segment: Json, name: str, states: tuple[str, ...], size: str) -> bool:
-    """Is what the segment states not the sum over its blocks in these states? False where either is
-    not stated."""
-    stated, blocks = _count(segment.get(name)), _dictionaries(segment["blocks"])
-    mine = [block for block in blocks if not states or block.get("state") in states]
-    if stated is None or not any(size in block for block in blocks):
-        return False
-    return len(blocks) < len(segment["blocks"]) or stated != sum(
-        _count(block.get(size)) or 0 for block in mine
-    )
-
-
-def _has_holes(segment: Json) -> bool:
-    """Does a block not begin where the one before it ends, or the first one where the
-    segment does?"""
-    end, blocks = _count(segment.get("address")), _dictionaries(segment["blocks"])
-    if not any("address" in block for block in blocks):
-        return False  # torch before 2.0 does not state them
-    for block in blocks:
-        begin, size = _count(block.get("address")), _count(block.get("size"))
-        if begin is None or size is None or begin != end:
-            return True
-        end = begin + size
-    return False
-
-
-def _address(segment: Json) -> tuple[int, int] | None:
-    device, address = _count(segment.get("device")), _count(segment.get("address"))
-    return None if address is None else (device or 0, address)
 
 
 def _out_of_memory(traces: list[list[Json]]) -> Iterator[Diagnostic]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from json import loads
 from math import prod
 from typing import NamedTuple
@@ -50,6 +49,19 @@ _ORDERS = {
 WHICH = "the trace does not say which gradients were computed (Concrete Inputs)"
 
 _VARLEN = "sequences of several lengths are packed, and the trace does not say how long each is"
+_PACKED_RNN = "cuDNN's packed recurrent networks are not read from traces"
+_UNREAD = {
+    "_cudnn_rnn": _PACKED_RNN,
+    "_cudnn_rnn_backward": _PACKED_RNN,
+    "_flash_attn_varlen_forward": _VARLEN,
+    "_flash_attn_varlen_backward": _VARLEN,
+}
+"""Operators that multiply -> why their work is not known."""
+_BACKWARDS = (
+    "convolution_backward",
+    "cudnn_convolution_backward",
+    "cudnn_convolution_transpose_backward",
+)
 
 FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
 COMPOSITE = frozenset({"aten::linear"})
@@ -180,8 +192,13 @@ def _op(
     return OpShape("", "", f"aten.{name}", "forward", inputs, kept, said, known)
 
 
-def _product(added: int, name: str, call: Call) -> OpShape:
-    """mm, bmm, mv, dot and those that add something first: addmm, baddbmm, addmv."""
+def _added_product(name: str, call: Call) -> OpShape:
+    """Return those that add something first: addmm, baddbmm, addmv."""
+    return _product(name, call, added=1)
+
+
+def _product(name: str, call: Call, added: int = 0) -> OpShape:
+    """Return mm, bmm, mv and dot; ``added`` arguments come before the factors."""
     left, right = call.shape(added), call.shape(added + 1)
     if len(right) == 1:
         output = left[:-1]
@@ -338,7 +355,8 @@ class _Attention(NamedTuple):
     sequence is."""
 
 
-def _attention(what: _Attention, name: str, call: Call) -> OpShape:
+def _attention(name: str, call: Call) -> OpShape:
+    what = _ATTENTION[name]
     shapes = [call.shape(what.first + place) for place in range(3)]
     packed = what.lengths is not None and bool(call.shape(what.lengths))
     missed = _VARLEN if packed or any(len(shape) != 4 for shape in shapes) else None
@@ -364,64 +382,49 @@ def _attention(what: _Attention, name: str, call: Call) -> OpShape:
     )
 
 
-def _unread(why: str, name: str, call: Call) -> OpShape:
-    return _op(name, call, range(len(call.shapes)), (), missed=why)
+def _unread(name: str, call: Call) -> OpShape:
+    return _op(name, call, range(len(call.shapes)), (), missed=_UNREAD[name])
 
 
-def _called(name: str, reader: Reader, _: str, call: Call) -> OpShape:
-    """An operator under another name, such as a function of Python."""
-    return reader(name, call)
-
-
-_A = _Attention
-READERS: dict[str, Reader] = {
+_ATTENTION = {
+    "_scaled_dot_product_flash_attention": _Attention("flash", 0, 4),
+    "_scaled_dot_product_efficient_attention": _Attention("efficient", 0, 6),
+    "_scaled_dot_product_cudnn_attention": _Attention("cudnn", 0, 6),
+    "_scaled_dot_product_flash_attention_backward": _Attention("flash", 1, 11),
+    "_scaled_dot_product_efficient_attention_backward": _Attention("efficient", 1, 11),
+    "_scaled_dot_product_cudnn_attention_backward": _Attention("cudnn", 1, 14),
+    "_flash_attention_forward": _Attention("flash", 0, 8, True, 3),
+    "_flash_attention_backward": _Attention("flash", 1, 11, True, 6),
+    "_efficient_attention_forward": _Attention("efficient", 0, 9, True, 4),
+    "_efficient_attention_backward": _Attention("efficient", 1, None, True, 6),
+    "_flash_attn_forward": _Attention("flash", 0, 5, True),
+    "_flash_attn_backward": _Attention("flash", 1, 11, True),
+}
+"""Operators of attention, those of the package flash_attn at the end."""
+_READERS: dict[str, Reader] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm"), _product),
+    **dict.fromkeys(("addmm", "addmm_", "_addmm_activation"), _added_product),
+    **dict.fromkeys(("baddbmm", "baddbmm_", "addmv"), _added_product),
+    **dict.fromkeys(_ORDERS, _convolution),
+    **dict.fromkeys(_BACKWARDS, _convolution_backward),
+    **dict.fromkeys(_ATTENTION, _attention),
+    **dict.fromkeys(_UNREAD, _unread),
+    "linear": _linear,
+    "_grouped_mm": _grouped,
+}
+"""Bare name of an operator -> what reads its arguments."""
+_FUNCTIONS = {
+    **{f"torch.nn.functional.{name}": name for name in (*FUNCTIONAL, "linear")},
+    **{f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")},
+}
+"""Function of Python -> the operator that it is."""
+READERS = {
+    **_FUNCTIONS,
     **{
-        f"aten::{name}": partial(_product, 0)
-        for name in ("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm")
+        f"{'flash_attn' if name.startswith('_flash_attn') else 'aten'}::{name}": name
+        for name in _READERS
+        if name not in FUNCTIONAL
     },
-    **{
-        f"aten::{name}": partial(_product, 1)
-        for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")
-    },
-    **{f"aten::{name}": _convolution for name in _ORDERS if name not in FUNCTIONAL},
-    **{f"torch.nn.functional.{name}": partial(_called, name, _convolution) for name in FUNCTIONAL},
-    "torch.nn.functional.linear": partial(_called, "linear", _linear),
-    **{
-        f"torch.{name}": partial(_called, name, partial(_product, name in ("addmm", "baddbmm")))
-        for name in ("mm", "bmm", "addmm", "baddbmm")
-    },
-    **{
-        f"aten::{name}": _convolution_backward
-        for name in (
-            "convolution_backward",
-            "cudnn_convolution_backward",
-            "cudnn_convolution_transpose_backward",
-        )
-    },
-    "aten::linear": _linear,
-    "aten::_grouped_mm": _grouped,
-    "aten::_cudnn_rnn": partial(
-        _unread, "cuDNN's packed recurrent networks are not read from traces"
-    ),
-    "aten::_cudnn_rnn_backward": partial(
-        _unread, "cuDNN's packed recurrent networks are not read from traces"
-    ),
-    "aten::_scaled_dot_product_flash_attention": partial(_attention, _A("flash", 0, 4)),
-    "aten::_scaled_dot_product_efficient_attention": partial(_attention, _A("efficient", 0, 6)),
-    "aten::_scaled_dot_product_cudnn_attention": partial(_attention, _A("cudnn", 0, 6)),
-    "aten::_scaled_dot_product_flash_attention_backward": partial(_attention, _A("flash", 1, 11)),
-    "aten::_scaled_dot_product_efficient_attention_backward": partial(
-        _attention, _A("efficient", 1, 11)
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": partial(_attention, _A("cudnn", 1, 14)),
-    "aten::_flash_attention_forward": partial(_attention, _A("flash", 0, 8, True, 3)),
-    "aten::_flash_attention_backward": partial(_attention, _A("flash", 1, 11, True, 6)),
-    "aten::_efficient_attention_forward": partial(_attention, _A("efficient", 0, 9, True, 4)),
-    "aten::_efficient_attention_backward": partial(_attention, _A("efficient", 1, None, True, 6)),
-    "flash_attn::_flash_attn_forward": partial(_attention, _A("flash", 0, 5, True)),
-    "flash_attn::_flash_attn_backward": partial(_attention, _A("flash", 1, 11, True)),
-    "flash_attn::_flash_attn_varlen_forward": partial(_unread, _VARLEN),
-    "flash_attn::_flash_attn_varlen_backward": partial(_unread, _VARLEN),
 }
 """Operators whose work is a product, as traces name them. Of nested ones the outermost counts: what
 it calls is its own doing."""
@@ -430,9 +433,9 @@ it calls is its own doing."""
 def operator(name: str, call: Call) -> OpShape | None:
     """The shapes of an operator of READERS; None where its arguments are not those that it
     should have."""
-    reader = READERS.get(name)
+    bare = READERS.get(name)
     try:
-        return None if reader is None else reader(name.rpartition("::")[2], call)
+        return None if bare is None else _READERS[bare](bare, call)
     except (ArithmeticError, IndexError, ValueError):
         return None
 

@@ -44,6 +44,7 @@ def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
     assert names == {
         "jinja2",
         "matplotlib",
+        "msgspec",
         "numpy",
         "pandas",
         "psutil",

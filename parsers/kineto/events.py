@@ -1,36 +1,28 @@
-"""What the events of a Kineto trace are sorted into: spans, launches, device work, memory; and how
-their values are read.
+"""Sorts the events of a Kineto trace into spans, launches, device work and memory, in one pass.
 
 Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy), GPU events then
 carried "external id" in lower case, and thread ids were texts ("25738", "stream 7").
-
-The text of events that are laid out as Kineto writes them is read ten times as fast as by way of
-JSON objects. Kineto writes the members of an event in a fixed order, and what operations and
-launches say of themselves repeats from step to step. Such an event is matched as a whole; its
-arguments are decoded as JSON the first time that their text is seen, without the numbers that are
-an event's own. Whatever is laid out otherwise does not match.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from array import array
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-from perfctl.parsers.operators import Call
+import msgspec
+from msgspec import Raw
+
+from perfctl.parsers.allocator import Reading
+from perfctl.parsers.kineto.stream import Event, nanoseconds, read_int64
+from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.parsers.text.doubts import not_understood, words
-from perfctl.records.report import Diagnostic
-
-_S = r"[ \t\r\n]*"
-_TEXT = r'"([^"\\]*)"'
-_ID = r"([0-9]{1,18})"
-_TIME = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
-
-_INT64, _MOST_DIGITS = 1 << 63, 20
+from perfctl.records.ranges import read_range_name
+from perfctl.records.report import WAITS, Diagnostic
 
 NOT_USED = words(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
@@ -42,29 +34,6 @@ NOT_USED = words(
 are arrows."""
 PHASES = frozenset("XBEbneiIMsftCPpSTFNODRcv()")
 """Kinds of event ("ph") of the Chrome format."""
-
-KINDS = {
-    "cpu_op": "span",
-    "Operator": "span",
-    "user_annotation": "span",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
-    "hip_runtime": "call",
-    "xpu_runtime": "call",
-    "Runtime": "call",
-    "kernel": "kernel",
-    "Kernel": "kernel",
-    "gpu_memcpy": "copy",
-    "Memcpy": "copy",
-    "gpu_memset": "copy",
-    "Memset": "copy",
-    "cuda_profiler_range": "counters",
-    "Trace": "window",
-    "python_function": "function",
-    "cuda_sync": "wait",
-}
-"""Event category -> the method of Collector that takes it."""
-
 MODULE = "nn.Module: "
 """How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack
 or with_modules."""
@@ -72,106 +41,24 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 
-_NUMBER = re.compile(r"[0-9]{1,18}(?=[ \t\r\n,]|\Z)").match
-_LAST = '"Ev Idx": '
-"""Mostly the last argument; each event's own, and not used."""
-_DIGITS = re.compile("(?<=: )[0-9]+")
-_MOST = 20_000
-"""Texts that are kept."""
-
-T = TypeVar("T")
-
-
-class CallFacts(NamedTuple):
-    """Of one call; None is not stated."""
-
-    file: str | None
-    hash: str | None
-    backend: str | None
-    elements: int | None = None
-    """Elements that the loops run over, those of a reduction included; of a template those of
-    its output."""
-    reduced: int | None = None
-    """Elements that are reduced into one result; None where nothing is."""
-    argument_bytes: int | None = None
-    """Of all tensors that it is given, once each."""
-    flops: int | None = None
-    """Of its product; 1 multiply-add is 2 FLOPs."""
-    stated_flops: int | None = None
-    stated_bytes: int | None = None
-    why: str | None = None
-    """Why a template's FLOPs are not known."""
-
-
-def nanoseconds(value: object) -> int | None:
-    """Microseconds as the trace has them (integer, or the text of a number with a fraction) -> ns;
-    None if unusable."""
-    if type(value) is int:
-        found = value * 1000
-    elif type(value) is str:
-        whole, _, fraction = value.partition(".")
-        try:
-            found = int(whole + fraction) if len(fraction) == 3 else _thousandfold(Decimal(value))
-        except (ValueError, ArithmeticError):  # those of decimals among them
-            return None
-    else:
-        return None
-    return found if -_INT64 <= found < _INT64 else None
-
-
-def _thousandfold(number: Decimal) -> int:
-    """Raises ArithmeticError or ValueError for what is no number, and before an integer of a
-    million digits is made."""
-    if number.adjusted() > _MOST_DIGITS:
-        raise OverflowError
-    return round(number * 1000)
-
-
-def whole(value: object) -> int | None:
-    """An integer, or the text of one, that fits into 64 bits; None for anything else."""
-    if type(value) is str:
-        try:
-            value = int(value)
-        except ValueError:
-            return None
-    return value if type(value) is int and -_INT64 <= value < _INT64 else None
-
-
-def external_id(args: dict[str, Any]) -> int:
-    """-1 when not given; it was spelled with a small letter until 2021."""
-    value = args.get("External id")
-    if type(value) is not int:
-        value = whole(value if value is not None else args.get("external id"))
-    return value if value is not None and value >= 0 else -1
-
-
-def three(value: object) -> tuple[int | None, int | None, int | None]:
-    """A grid or a block: x, y, z."""
-    if type(value) is list and len(value) == 3:
-        return whole(value[0]), whole(value[1]), whole(value[2])
-    return None, None, None
-
-
-def count(unknown: dict[str, int], kind: object, category: object) -> None:
-    """Count a skipped event, unless its category and kind are known."""
-    if isinstance(kind, str) and kind not in PHASES:
-        name = f"ph {kind}"
-    elif kind is None and category is None:
-        name = "none, and no ph"  # which every event of the Chrome format has
-    elif category is None or (isinstance(category, str) and category in NOT_USED):
-        return
-    else:
-        name = str(category)
-    name = name[:100]
-    if name in unknown or len(unknown) < 100:
-        unknown[name] = unknown.get(name, 0) + 1
-
-
-def diagnostics(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
-    """One warning that names them with their numbers of events."""
-    return not_understood(
-        {"categories": [f"{name} ({number} events)" for name, number in unknown.items()]}
-    )
+_WAITS = frozenset(WAITS)
+_OPERATORS = frozenset((*READERS, *GRADIENT_OF))
+_OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
+"""Until 2021 record_function ranges had the category of operations; these names, and perfctl's,
+show a range."""
+_CAPTURING = {"StreamBeginCapture": "begin", "StreamEndCapture": "end"}
+_TIMES_END = 4_102_444_800 * 10**9
+"""ns, 1 January 2100: no event has a later time."""
+CALL_CATEGORIES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime")
+_DOMAINS = {
+    "cuda_runtime": "cuda",
+    "cuda_driver": "cuda",
+    "Runtime": "cuda",
+    "hip_runtime": "hip",
+    "xpu_runtime": "xpu",
+    "python_function": "python",
+}
+"""Category of a call -> domain of the library."""
 
 
 class Span(NamedTuple):
@@ -221,8 +108,7 @@ class CapturedCall(NamedTuple):
 
 
 class CommArgs(NamedTuple):
-    """What the arguments of a collective say, of its kernel or its operation (PyTorch 2.1
-    and later)."""
+    """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
 
     name: str
     group: str | None
@@ -235,25 +121,13 @@ class CommArgs(NamedTuple):
     """Of the group; None where the trace does not state all."""
 
 
-class Reserved(NamedTuple):
-    """What a GPU's allocator held after one of its allocations, bytes."""
+class FunctionCall(NamedTuple):
+    """A call of a Python function, or a call that waits for the GPU."""
 
-    at: int
-    device: int
-    allocated: int | None
-    reserved: int | None
-    change: int
-    """Bytes of the allocation, negative where memory was freed."""
-
-
-@dataclass(slots=True)
-class Functions:
-    """Calls of Python functions, column by column, in the order of the trace."""
-
-    threads: array[int] = field(default_factory=lambda: array("q"))
-    starts: array[int] = field(default_factory=lambda: array("q"))
-    ends: array[int] = field(default_factory=lambda: array("q"))
-    names: list[str] = field(default_factory=list)
+    thread: int
+    start: int
+    end: int
+    name: str
 
 
 @dataclass(slots=True)
@@ -270,9 +144,9 @@ class Events:
     share it."""
     graphs: set[int] = field(default_factory=set)
     """Correlation ids of calls that launch a graph."""
-    waits: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """(function, thread, start, end) of calls that return when the GPU has done its work; empty
-    where single operators are not wanted."""
+    waits: list[FunctionCall] = field(default_factory=list)
+    """Calls that return when the GPU has done its work; empty where single operators are not
+    wanted."""
     captured: list[CapturedCall] = field(default_factory=list)
     """Launches, and begins and ends of captures, in the order of the trace; empty where they were
     not wanted."""
@@ -287,6 +161,8 @@ class Events:
     """(thread, at, bytes) of each allocation; negative when it was freed."""
     peaks: dict[tuple[int, str], int] = field(default_factory=dict)
     """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
+    curves: defaultdict[int, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    """GPU -> what its allocator held after each of its allocations."""
     sequences: list[tuple[int, int, bool]] = field(default_factory=list)
     """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
     operations that have one."""
@@ -298,10 +174,7 @@ class Events:
     whole_microseconds: bool = True
     """No time has a fraction: traces until 2023."""
     known: int = 0
-    """Events of a category in KINDS."""
-    indices: int = 0
-    """Operations and ranges with a number among all events of the profiler ("Ev Idx", from 0)."""
-    last_index: int = -1
+    """Events of a category that is read."""
     backwards: int = 0
     """Events with a negative duration: what Kineto writes for those that never ended."""
     counter_ranges: int = 0
@@ -310,9 +183,8 @@ class Events:
     repeated: int = 0
     timeless: int = 0
     api: dict[tuple[str, str], list[int | None]] = field(default_factory=dict)
-    """(category, name) of runtime and driver calls, waits and Python functions -> calls, and ns in
+    """(domain, name) of runtime and driver calls, waits and Python functions -> calls, and ns in
     all, of the shortest and of the longest; None where a call has no duration."""
-    curve: list[Reserved] = field(default_factory=list)
     comms: dict[int, CommArgs] = field(default_factory=dict)
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
     origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -320,8 +192,8 @@ class Events:
     annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """Position in ``kernels`` of each that was annotated when its graph was captured -> the name,
     whether it is backward."""
-    compiled: dict[int, CallFacts] = field(default_factory=dict)
-    """Position in ``spans`` of each call of a compiled kernel -> what it says of the kernel."""
+    compiled: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Position in ``spans`` of each call of a compiled kernel -> its arguments."""
     signatures: list[int] | None = None
     """For each of ``spans``, the number of its arguments in ``arguments``; None where single
     operators are not wanted."""
@@ -330,94 +202,450 @@ class Events:
     stacks: dict[int, str] = field(default_factory=dict)
     """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
     have one (2021)."""
-    functions: Functions = field(default_factory=Functions)
+    functions: list[FunctionCall] = field(default_factory=list)
 
 
-def _members(**values: str) -> str:
-    return rf",{_S}".join(f'"{name}":{_S}{value}' for name, value in values.items())
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
+_Three = tuple[_Int, _Int, _Int] | None
+_UNKNOWN = (None, None, None)
 
 
-EVENT = re.compile(
-    rf"[ \t\r\n,]*\{{{_S}"
-    + _members(ph='"X"', cat=_TEXT, name=_TEXT, pid=_ID, tid=_ID, ts=_TIME, dur=_TIME)
-    + rf',{_S}"args":{_S}\{{{_S}(?:"External id":{_S}{_ID}{_S}(?:,{_S}|(?=\}})))?'
-).match
-"""An event up to its arguments: category, name, process, thread, start, duration, External id."""
-_ARROW_NAME = _members(cat='"(?:ac2g|fwdbwd)"', name='"(?:ac2g|fwdbwd)"')
-END = re.compile(
-    rf"\}}{_S}\}}(?:{_S},{_S}\{{{_S}"
-    + _members(ph='"[sf]"', id="[0-9]{1,18}")
-    + rf",{_S}(?:{_ARROW_NAME},{_S})?"
-    + _members(pid="[0-9]{1,18}", tid="[0-9]{1,18}", ts="[0-9]{1,15}(?:[.][0-9]{1,9})?")
-    + rf'(?:,{_S}{_ARROW_NAME})?(?:,{_S}"bp":{_S}"e")?{_S}()\}})?'
-).match
-"""The ends of its arguments and of an event; with a group where an arrow between CPU and GPU
-follows it, which is not used."""
+def _renamed(name: str) -> Any:
+    return msgspec.field(name=name, default=None)
 
 
-class Arguments(Generic[T]):
-    """What the arguments of events say, each different text read once by ``read``.
+class _Args(msgspec.Struct, gc=False):
+    """Arguments of any event; None where they are not given, or not of their type."""
 
-    ``own``: the argument that is each event's own, "correlation". ``used``: whether ``read`` looks
-    at any other number.
+    external: _Int = _renamed("External id")
+    old_external: _Int = _renamed("external id")
+    correlation: _Int = None
+
+    def external_id(self) -> int:
+        """Return -1 when not given; it was spelled with a small letter until 2021."""
+        external = self.external if self.external is not None else self.old_external
+        return -1 if external is None or external < 0 else external
+
+
+class _OperationArgs(_Args, gc=False):
+    """Arguments of an operation or range."""
+
+    sequence: _Int = _renamed("Sequence number")
+    forward_thread: _Int = _renamed("Fwd thread id")
+    dims: Raw = msgspec.field(name="Input Dims", default=Raw())
+    old_dims: Raw = msgspec.field(name="Input dims", default=Raw())
+    types: Raw = msgspec.field(name="Input type", default=Raw())
+    values: Raw = msgspec.field(name="Concrete Inputs", default=Raw())
+    stack: str | None = _renamed("Call stack")
+    kernel_file: Any = None
+    kernel_hash: Any = None
+
+
+class _CallArgs(_Args, gc=False):
+    """Arguments of a runtime or driver call."""
+
+    kernel: str | None = None
+    node: _Int = _renamed("graph node id")
+
+
+class _DeviceArgs(_Args, gc=False):
+    """Arguments of a kernel, copy or memset."""
+
+    device: _Int = None
+    stream: _Int = None
+    bytes: _Int = None
+    grid: _Three = None
+    block: _Three = None
+    registers: _Int = _renamed("registers per thread")
+    shared: _Int = _renamed("shared memory")
+    context: _Int = None
+    graph: _Int = _renamed("graph id")
+    node: _Int = _renamed("graph node id")
+    occupancy: float | None = _renamed("est. achieved occupancy %")
+    collective: Any = _renamed("Collective name")
+    stack: Any = None
+    name: str | None = None
+    annotation: str | None = None
+    autograd_phase: Any = None
+
+
+A = TypeVar("A", bound=_Args)
+
+
+class _ArgsReader(Generic[A]):
+    """Decodes arguments; numbers may also be texts, and what is of another type is left out."""
+
+    def __init__(self, kind: type[A]) -> None:
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode_any = msgspec.json.Decoder(kind, strict=False).decode
+
+    def __call__(self, event: Event) -> A:
+        try:
+            return self._decode(event.args)
+        except msgspec.DecodeError:
+            fitting = {}
+            for key, value in _read_dictionary(event).items():
+                with suppress(msgspec.DecodeError):
+                    self._decode_any(msgspec.json.encode({key: value}))
+                    fitting[key] = value
+            return self._decode_any(msgspec.json.encode(fitting))
+
+
+_DICTIONARY = msgspec.json.Decoder(dict[str, Any])
+_read_operation_args = _ArgsReader(_OperationArgs)
+_read_call_args = _ArgsReader(_CallArgs)
+_read_device_args = _ArgsReader(_DeviceArgs)
+
+
+def _read_dictionary(event: Event) -> dict[str, Any]:
+    try:
+        return _DICTIONARY.decode(event.args)
+    except msgspec.DecodeError:  # no object
+        return {}
+
+
+def collect(
+    blocks: Iterable[list[Event]], *, op_calls: bool = False, captures: bool = False
+) -> Events:
+    """Return all events, sorted. Elements that are not events, or not used, are skipped.
+
+    ``op_calls``: keep what only single operators need (shapes, types, stacks). ``captures``: keep
+    what is launched while graphs are captured.
     """
+    collector = _Collector(op_calls=op_calls, captures=captures)
+    for block in blocks:
+        collector.add(block)
+        block.clear()  # before the next one is decoded
+    return collector.events
 
-    def __init__(self, read: Callable[[dict[str, Any]], T], own: str, *, used: bool = True) -> None:
-        self._read, self._own, self._mark, self._used = read, own, f'"{own}": ', used
-        self._decode = json.JSONDecoder(parse_float=str, strict=False).decode
-        self._known: dict[str, T] = {}
-        self.indices, self.last_index = 0, -1
-        """How many events had a number among all events of the profiler ("Ev Idx"), and
-        the largest."""
 
-    def __call__(self, text: str) -> tuple[int | None, T] | None:
-        """The number that is the event's own, and what it shares; None where the text is not plain
-        enough to know."""
-        number, index = None, -1
-        if self._used:
-            at = text.find(self._mark)
-            if at >= 0:
-                at += len(self._mark)
-                if (digits := _NUMBER(text, at)) is None:
-                    return None
-                end = digits.end()
-                number = int(text[at:end])
-                text = text[:at] + "0" + text[end:]
-            at = text.rfind(_LAST)
-            if at >= 0:
-                at += len(_LAST)
-                if (digits := _NUMBER(text, at)) is not None:
-                    text = text[:at] + "0" + text[digits.end() :]
-                    index = int(digits[0])
-        else:
-            text = _DIGITS.sub("0", text)
-        try:
-            found = number, self._known[text]
-        except KeyError:
-            if (learned := self._learn(text, number)) is None:
-                return None
-            found = learned
-        if index >= 0:
-            self.indices += 1
-            if index > self.last_index:
-                self.last_index = index
-        return found
+class _Collector:
+    """One method a kind of event."""
 
-    def _learn(self, text: str, number: int | None) -> tuple[int | None, T] | None:
-        try:
-            args = self._decode(f"{{{text}}}")
-        except (ValueError, RecursionError):
-            return None
-        if self._used and not self._is_alone(text, number):
-            return None
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[text] = shared = self._read(args)
-        return number, shared
+    def __init__(self, *, op_calls: bool, captures: bool) -> None:
+        self.events = Events(signatures=[] if op_calls else None)
+        self.captures = captures
+        self.texts: dict[str, str] = {}
+        self.threads: dict[tuple[object, object], int] = {}
+        self.signatures = {(b"", b""): 0}
+        self.operator_calls: dict[tuple[bytes, bytes, bytes], Call | None] = {}
+        self.compiled_calls: dict[bytes, dict[str, Any]] = {}
+        self.device_work: set[int] = set()
 
-    def _is_alone(self, text: str, number: int | None) -> bool:
-        """Whether no argument that is read apart is there twice, or spelled in another way."""
-        return (
-            text.count(f'"{self._own}"') == (number is not None)
-            and '"external id"' not in text.lower()
+    def add(self, block: Iterable[Event]) -> None:
+        """Take events in the order of the trace."""
+        handlers: dict[str, Callable[[Event], None]] = {
+            **dict.fromkeys(("cpu_op", "Operator", "user_annotation"), self.add_span),
+            **dict.fromkeys(CALL_CATEGORIES, self.add_call),
+            **dict.fromkeys(("kernel", "Kernel"), self.add_kernel),
+            **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self.add_copy),
+            "cuda_profiler_range": self.add_counters,
+            "Trace": self.add_window,
+            "python_function": self.add_function,
+            "cuda_sync": self.add_wait,
+        }
+        events = self.events
+        for event in block:
+            category = event.cat
+            handler = handlers.get(category) if type(category) is str else None
+            if handler is not None:
+                if event.ph == "X":
+                    events.known += 1
+                    handler(event)
+                else:
+                    count_unknown(events.unknown, event.ph, None)
+            elif event.name == "[memory]":
+                self.add_memory(event)
+            elif type(category) is not str or category not in NOT_USED:
+                count_unknown(events.unknown, event.ph, category)
+
+    def read_name_and_times(self, event: Event) -> tuple[str, int | None, int | None]:
+        """Return name, start, duration; a negative one is what Kineto writes for an event that
+        never ended: None."""
+        name, start, duration = event.name, event.ts, event.dur
+        name = self.texts.setdefault(name, name) if type(name) is str else ""
+        if type(start) is float or type(start) is str:
+            self.events.whole_microseconds = False
+        start = round(start * 1000) if type(start) is float else nanoseconds(start)
+        if start is not None and not -_TIMES_END < start < _TIMES_END:
+            start = None
+        duration = round(duration * 1000) if type(duration) is float else nanoseconds(duration)
+        if duration is not None and not 0 <= duration < _TIMES_END:
+            self.events.backwards += duration < 0
+            duration = None
+        return name, start, duration
+
+    def add_span(self, event: Event) -> None:
+        """An operation or a range."""
+        events, spans = self.events, self.events.spans
+        name, start, duration = self.read_name_and_times(event)
+        if start is None:
+            events.timeless += 1
+            return
+        args = _read_operation_args(event)
+        is_range = event.cat == "user_annotation" or (
+            event.cat == "Operator"
+            and (
+                name.startswith(_OLD_RANGE)
+                or any(part is not None for part in read_range_name(name))
+            )
         )
+        external = args.external_id()
+        end = None if duration is None else start + duration
+        span = Span(self.number_thread(event), start, end, external, name, is_range)
+        index = len(spans)
+        if external >= 0:
+            earlier = events.by_external.setdefault(external, index)
+            if earlier != index:
+                if earlier >= 0 and spans[earlier] == span:
+                    events.repeated += 1
+                    return
+                events.by_external[external] = -1
+        if args.sequence is not None and args.sequence >= 0:
+            events.sequences.append((index, args.sequence, bool(args.forward_thread)))
+        dims = bytes(args.dims) or bytes(args.old_dims)
+        if name in _OPERATORS:
+            events.operators[index] = self.read_operator_call(dims, args)
+        if args.kernel_file is not None or args.kernel_hash is not None:
+            text = bytes(event.args)
+            if text not in self.compiled_calls:
+                self.compiled_calls[text] = _read_dictionary(event)
+            events.compiled[index] = self.compiled_calls[text]
+        if name == "record_param_comms" and (comm := read_comm_args(event)) is not None:
+            events.comms[index] = comm
+        if events.signatures is not None:
+            events.signatures.append(
+                0 if is_range else self.number_signature(dims, bytes(args.types))
+            )
+            if args.stack and not is_range:
+                stack = args.stack.replace(";", "\n")
+                events.stacks[index] = self.texts.setdefault(stack, stack)
+        spans.append(span)
+
+    def number_signature(self, dims: bytes, types: bytes) -> int:
+        """Return the number of shapes and types in ``Events.arguments``."""
+        number = self.signatures.get((dims, types))
+        if number is None:
+            number = self.signatures[dims, types] = len(self.events.arguments)
+            values = [msgspec.json.decode(text) if text else None for text in (dims, types)]
+            shapes, kinds = (None if value is None else json.dumps(value) for value in values)
+            self.events.arguments.append((shapes, kinds))
+        return number
+
+    def read_operator_call(self, dims: bytes, args: _OperationArgs) -> Call | None:
+        """Return the arguments that a formula needs; a network repeats the same few calls."""
+        key = dims, bytes(args.types), bytes(args.values)
+        if key not in self.operator_calls:
+            values = [msgspec.json.decode(text) if text else None for text in key]
+            self.operator_calls[key] = read_call(*values)
+        return self.operator_calls[key]
+
+    def add_function(self, event: Event) -> None:
+        """A call of a module is a range; of other functions the calls are summed."""
+        events = self.events
+        name, start, duration = self.read_name_and_times(event)
+        is_module = name.startswith(MODULE)
+        if not is_module:
+            self.sum_up("python_function", name, duration)
+        if start is None or duration is None:
+            return
+        call = FunctionCall(self.number_thread(event), start, start + duration, name)
+        if is_module:
+            events.spans.append(Span(*call[:3], -1, name, True))
+        if events.signatures is not None:
+            events.functions.append(call)
+            if is_module:
+                events.signatures.append(0)
+
+    def sum_up(self, category: str, name: str, duration: int | None) -> None:
+        """Add one call to the sums of its function."""
+        is_hip = name.startswith("hip") and category != "python_function"
+        domain = "hip" if is_hip else _DOMAINS.get(category, category)
+        total = self.events.api.get((domain, name))
+        if total is None:
+            self.events.api[domain, name] = [1, duration, duration, duration]
+            return
+        total[0] += 1  # type: ignore[operator]
+        if duration is None or total[1] is None:
+            total[1:] = [None, None, None]
+            return
+        total[1] += duration
+        if duration < total[2]:  # type: ignore[operator]
+            total[2] = duration
+        elif duration > total[3]:  # type: ignore[operator]
+            total[3] = duration
+
+    def add_call(self, event: Event) -> None:
+        """A call of the runtime or the driver."""
+        events = self.events
+        name, start, duration = self.read_name_and_times(event)
+        args = _read_call_args(event)
+        correlation = args.correlation
+        is_launch = "Launch" in name
+        events.launches += is_launch
+        events.called += 1
+        events.uncorrelated += correlation is None
+        if is_launch and correlation is not None and "GraphLaunch" in name:
+            events.graphs.add(correlation)
+        if start is not None:
+            place = Place(self.number_thread(event), start)
+            if self.captures and "Graph" not in name:
+                what = next((what for word, what in _CAPTURING.items() if word in name), "")
+                if is_launch or what:
+                    captured = CapturedCall(what or "launch", place, args.kernel, args.node)
+                    events.captured.append(captured)
+            if correlation is not None:
+                known = events.calls.setdefault(correlation, place)
+                if known is not place and known == place:
+                    return  # the same call again
+                if known != place:
+                    events.calls[correlation] = None
+            if name in _WAITS and events.signatures is not None and duration is not None:
+                events.waits.append(FunctionCall(place.thread, start, start + duration, name))
+        self.sum_up(event.cat, name, duration)
+
+    def add_wait(self, event: Event) -> None:
+        """A synchronisation (cuda_sync): of a stream, an event or a whole context."""
+        name, _, duration = self.read_name_and_times(event)
+        self.sum_up("sync", name, duration)
+
+    def add_kernel(self, event: Event) -> None:
+        """One launch."""
+        args = _read_device_args(event)
+        graph, node = (args.graph, args.node) if args.graph else (None, None)  # 0: of no graph
+        percent = args.occupancy
+        numbers = (
+            *(args.grid or _UNKNOWN),
+            *(args.block or _UNKNOWN),
+            args.registers,
+            args.shared,
+            args.context,
+            graph,
+            node,
+            percent / 100 if percent is not None and 0 <= percent <= 100 else None,
+        )
+        events, index = self.events, len(self.events.kernels)
+        self.add_device_event(event, args, events.kernels, numbers)
+        if len(events.kernels) == index:
+            return
+        if args.collective is not None and (comm := read_comm_args(event)) is not None:
+            events.comms[-1 - index] = comm
+        if type(args.stack) is list:
+            stacks = tuple(text for text in args.stack if type(text) is str and text)
+            if stacks:
+                events.origins[index] = stacks
+        name = args.name or args.annotation  # of torch.cuda._graph_annotations.mark_kernels
+        if name and node is not None:
+            events.annotated[index] = name, args.autograd_phase == "backward"
+
+    def add_copy(self, event: Event) -> None:
+        """A copy or memset."""
+        args = _read_device_args(event)
+        self.add_device_event(event, args, self.events.copies, (args.bytes,))
+
+    def add_device_event(
+        self, event: Event, args: _DeviceArgs, known: list[DeviceEvent], numbers: tuple[Any, ...]
+    ) -> None:
+        """Append it, unless the very same work was there before: that is counted."""
+        name, start, duration = self.read_name_and_times(event)
+        correlation, stream = args.correlation, args.stream
+        if stream is None and type(event.tid) is str:
+            stream = read_int64(event.tid.removeprefix("stream "))  # as threads were until 2021
+        if correlation is not None and start is not None:
+            key = hash((correlation, args.device, stream, start, duration, name))
+            if key in self.device_work:
+                self.events.repeated += 1
+                return
+            self.device_work.add(key)
+        external = args.external_id()
+        numbers = (args.device, stream, *numbers)
+        known.append(DeviceEvent(name, start, duration, correlation, external, numbers))
+
+    def add_counters(self, event: Event) -> None:
+        """A range of CUPTI counters."""
+        self.events.counter_ranges += 1
+
+    def add_window(self, event: Event) -> None:
+        """The time in which the profiler ran."""
+        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+        if start is not None and duration is not None and duration >= 0:
+            begin, end = self.events.window or (start, start)
+            self.events.window = (min(begin, start), max(end, start + duration))
+
+    def add_memory(self, event: Event) -> None:
+        """An allocation, or its end."""
+        args = _read_dictionary(event)
+        at, size = nanoseconds(event.ts), read_int64(args.get("Bytes"))
+        if at is None or size is None:
+            return
+        events = self.events
+        events.memory.append((self.number_thread(event), at, size))
+        device = read_int64(args.get("Device Id"))
+        if read_int64(args.get("Device Type")) != 1 or device is None:
+            return
+        totals = read_int64(args.get("Total Allocated")), read_int64(args.get("Total Reserved"))
+        for quantity, total in zip(("allocated", "reserved"), totals, strict=True):
+            if total is not None:
+                key = device, quantity
+                events.peaks[key] = max(total, events.peaks.get(key, 0))
+        if totals != (None, None):
+            events.curves[device].append(Reading(at, *totals))
+
+    def number_thread(self, event: Event) -> int:
+        """Return the number of a process' thread in ``Events.threads``."""
+        process, thread = event.pid, event.tid
+        try:
+            return self.threads[process, thread]
+        except (KeyError, TypeError):  # new, or a list or object instead of an id
+            key = (str(process), str(thread))
+            number = self.threads.setdefault(key, len(self.events.threads))
+            if number == len(self.events.threads):
+                self.events.threads.append((read_int64(process), read_int64(thread)))
+            if isinstance(process, int | str) and isinstance(thread, int | str):
+                self.threads[process, thread] = number
+            return number
+
+
+def read_comm_args(event: Event) -> CommArgs | None:
+    """Return the collective that an event's arguments name; None where they name none."""
+    args = _read_dictionary(event)
+    name = _read_text(args.get("Collective name"))
+    if name is None:
+        return None
+    size, elements = read_int64(args.get("Group size")), read_int64(args.get("In msg nelems"))
+    # PyTorch cuts a long list: "[0, 1, ..., 63]"
+    ranks = re.findall(r"\d{1,9}", _read_text(args.get("Process Group Ranks")) or "")
+    return CommArgs(
+        name,
+        _read_text(args.get("Process Group Name")),
+        size,
+        elements,
+        _read_text(args.get("dtype")),
+        tuple(map(int, ranks)) if ranks and len(ranks) == size else None,
+    )
+
+
+def _read_text(value: object) -> str | None:
+    return value if type(value) is str and value else None
+
+
+def count_unknown(unknown: dict[str, int], kind: object, category: object) -> None:
+    """Count a skipped event, unless its category and kind are known."""
+    if isinstance(kind, str) and kind not in PHASES:
+        name = f"ph {kind}"
+    elif kind is None and category is None:
+        name = "none, and no ph"  # which every event of the Chrome format has
+    elif category is None or (isinstance(category, str) and category in NOT_USED):
+        return
+    else:
+        name = str(category)
+    name = name[:100]
+    if name in unknown or len(unknown) < 100:
+        unknown[name] = unknown.get(name, 0) + 1
+
+
+def describe_unknown(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
+    """Return one warning that names them with their numbers of events."""
+    return not_understood(
+        {"categories": [f"{name} ({number} events)" for name, number in unknown.items()]}
+    )

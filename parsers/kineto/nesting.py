@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from perfctl.parsers import operator_rows
 from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
+from perfctl.parsers.operator_rows import ENGINE, OperatorRows, Operators, Spans
 from perfctl.records.ranges import read_range_name
+from perfctl.records.report import Gap
 from perfctl.records.served_names import read_served
 from perfctl.records.serving import ServedStep
 
@@ -24,9 +28,6 @@ _PASSES = {"F": "forward", "B": "grad_input", "W": "grad_weight"}
 input's gradient, attn(W)."""
 _LAST = 1 << 64
 _start = itemgetter(0)
-
-_WRAPPER = "autograd::engine::evaluate_function: "
-"""Wrapper of autograd's engine around a node; hooks, and so perfctl's ranges, run inside it."""
 
 Owner = tuple[str, str, str]
 """(layer, direction, source)."""
@@ -48,6 +49,21 @@ class Context(NamedTuple):
 
 
 NOWHERE = Context()
+
+
+class _TimeLine:
+    """Values of stretches of time, (start, end, value), that follow one another."""
+
+    def __init__(self, stretches: Iterable[tuple[int, int, Any]]) -> None:
+        self._stretches = sorted(stretches, key=_start)
+        self._starts = list(map(_start, self._stretches))
+
+    def value_at(self, moment: int) -> Any:
+        """Return the value at a time; None between two and outside of all."""
+        number = bisect_right(self._starts, moment) - 1
+        if number < 0 or moment >= self._stretches[number][1]:
+            return None
+        return self._stretches[number][2]
 
 
 class Nesting:
@@ -73,24 +89,35 @@ class Nesting:
         self._sweep(events, list(probes))
         self._steps, self._phases = self._time_lines("step"), self._time_lines("phase")
 
-    def step_and_phase(self, context: Context, place: Place) -> tuple[int | None, str | None]:
-        """Step and phase at a time with ``context``; by time alone on threads without such ranges
+    def step_at(self, context: Context, place: Place) -> int | None:
+        """Return the step at a time with ``context``; by time alone on threads without such ranges
         (autograd's)."""
-        process = self._threads[place.thread][0]
-        step = (
-            context.step
-            if context.step is not None
-            else _at(self._steps.get(process, ()), place.at)
-        )
-        return step, context.phase if context.phase is not None else _at(
-            self._phases.get(process, ()), place.at
-        )
+        return context.step if context.step is not None else self._find(self._steps, place)
+
+    def phase_at(self, context: Context, place: Place) -> str | None:
+        """Return the phase, likewise."""
+        return context.phase if context.phase is not None else self._find(self._phases, place)
+
+    def _find(self, lines: Mapping[int | None, _TimeLine], place: Place) -> Any:
+        line = lines.get(self._threads[place.thread][0])
+        return None if line is None else line.value_at(place.at)
+
+    def spans_around(self, index: int) -> Iterator[int]:
+        """Yield a span, the one around it, and so on; nothing for -1."""
+        while index >= 0:
+            yield index
+            index = self.parents[index]
+
+    def is_wrapper(self, index: int) -> bool:
+        """Return whether autograd's engine runs a node in this span; hooks, and so perfctl's
+        ranges, run inside it."""
+        return self.spans[index].name.startswith(ENGINE)
 
     def assume(self, steps: Sequence[tuple[int, int, int]]) -> None:
-        """(begin, end, number) of steps that no range names, in order of time: what runs then on
-        any thread is of them."""
+        """Take (begin, end, number) of steps that no range names: what runs then on any thread is
+        of them."""
         if steps:
-            self._steps = {process: list(steps) for process, _ in self._threads}
+            self._steps = dict.fromkeys((process for process, _ in self._threads), _TimeLine(steps))
 
     def _sweep(self, events: Events, probes: list[Place]) -> None:
         threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
@@ -161,28 +188,21 @@ class Nesting:
         named = (layer.layer, layer.direction, step, own.phase or context.phase)
         return Context(*named, own.range_number, context.depth + 1, layer.source)
 
-    def _time_lines(self, what: str) -> dict[int | None, list[tuple[int, int, Any]]]:
-        """Process -> (start, end, value) of each step or phase, in order of time."""
-        found: dict[int | None, list[tuple[int, int, Any]]] = {}
+    def _time_lines(self, what: str) -> dict[int | None, _TimeLine]:
+        """Return process -> its steps or phases."""
+        stretches: defaultdict[int | None, list[tuple[int, int, Any]]] = defaultdict(list)
         for index, meaning in self.meanings.items():
-            span, value = self.spans[index], getattr(meaning, what)
+            span, value = self.spans[index], meaning.step if what == "step" else meaning.phase
             if value is not None and span.end is not None:
-                found.setdefault(self._threads[span.thread][0], []).append(
-                    (span.start, span.end, value)
-                )
-        return {process: sorted(times, key=_start) for process, times in found.items()}
-
-
-def _at(times: Sequence[tuple[int, int, Any]], moment: int) -> Any:
-    """The value at a time; None between two and outside of all."""
-    number = bisect_right(times, moment, key=_start) - 1
-    return times[number][2] if number >= 0 and moment < times[number][1] else None
+                process = self._threads[span.thread][0]
+                stretches[process].append((span.start, span.end, value))
+        return {process: _TimeLine(times) for process, times in stretches.items()}
 
 
 def read_ranges(
     spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})
 ) -> dict[int, Context]:
-    """Position of each range -> what its name says.
+    """Return position of each range -> what its name says.
 
     ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step,
     ProfilerStep#N only where no range is a step of a server (``served``); modules only where no
@@ -194,7 +214,7 @@ def read_ranges(
     own_layers = any(name.layer is not None for name in names.values())
     modules = {} if own_layers else module_paths(spans)
     parts = {} if own_layers or modules else _pipeline_parts(names)
-    found = {}
+    meanings = {}
     for number, (index, text) in enumerate(ranges):
         name = names[text]
         if index in served:
@@ -209,13 +229,13 @@ def read_ranges(
             name, source = name._replace(layer=layer, direction=direction), "operation"
         if text in modules:
             name, source = name._replace(layer=modules[text], direction="forward"), "operation"
-        found[index] = Context(*name, number, 0, source)
-    return found
+        meanings[index] = Context(*name, number, 0, source)
+    return meanings
 
 
 def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Name of a range -> part and direction, of those parts that have a forward pass and another:
-    attn(F) beside attn(B)."""
+    """Return name of a range -> part and direction, of those parts that have a forward pass and
+    another: attn(F) beside attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
     passes = set(read.values())
     return {
@@ -231,35 +251,36 @@ def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
     Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with
     what only the inner says: SGLang's own name lies in AMD's.
     """
-    read = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
-    if any(read_range_name(name).step is not None for name in read):
+    meanings = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
+    if any(read_range_name(name).step is not None for name in meanings):
         return {}
-    named = [
-        (span.thread, span.start, -(span.end or span.start), index)
+    ranges = sorted(
+        (span.thread, span.start, -(span.end or span.start), index, step)
         for index, span in enumerate(spans)
-        if span.is_range and read[span.name] is not None
-    ]
+        if span.is_range and (step := meanings[span.name]) is not None
+    )
     outer: list[tuple[int, int, ServedStep]] = []  # (start, span, step)
-    thread, end = -1, 0
-    for mine, start, minus_end, index in sorted(named):
-        step = read[spans[index].name]
-        assert step is not None
-        if mine == thread and start < end:
-            begun, above, known = outer[-1]
-            told = {
-                field: own for field, own in step._asdict().items() if getattr(known, field) is None
-            }
-            outer[-1] = begun, above, known._replace(**told) if step.phase == known.phase else known
+    outer_thread, outer_end = -1, 0
+    for thread, start, minus_end, index, step in ranges:
+        if thread != outer_thread or start >= outer_end:
+            outer_thread, outer_end = thread, -minus_end
+            outer.append((start, index, step))
             continue
-        thread, end = mine, -minus_end
-        outer.append((start, index, step))
+        outer_start, outer_index, known = outer[-1]
+        if step.phase == known.phase:
+            more = {
+                name: value
+                for name, value in step._asdict().items()
+                if getattr(known, name) is None
+            }
+            outer[-1] = outer_start, outer_index, known._replace(**more)
     return {
         index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))
     }
 
 
 def module_paths(spans: list[Span]) -> dict[str, str]:
-    """Names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
+    """Return names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
     BasicBlock_1.Conv2d_3.
 
     A trace knows classes and which instance of a class it is, not attribute names. Like the paths
@@ -268,150 +289,185 @@ def module_paths(spans: list[Span]) -> dict[str, str]:
     calls = sorted(
         (s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE)
     )
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     stack: list[tuple[int, int, str]] = []
     for thread, start, minus_end, name in calls:
         while stack and (stack[-1][0] != thread or stack[-1][1] <= start):
             stack.pop()
         own = name.removeprefix(MODULE).replace(":", ".")
         above = [stack[-1][2]] if len(stack) > 1 else []
-        found.setdefault(name, ".".join([*above, own]))
-        stack.append((thread, -minus_end, found[name]))
-    return found
+        paths.setdefault(name, ".".join([*above, own]))
+        stack.append((thread, -minus_end, paths[name]))
+    return paths
 
 
 def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
-    nodes, callers = _of_nodes(events, nesting), _of_callers(events, nesting)
-    around = {nesting.parents[index]: owner for index, owner in nodes.items()}
+    nodes = _owners_of_nodes(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
     wrapped = {
-        index: owner for index, owner in around.items() if index >= 0 and _is_wrapper(events, index)
+        parent: owner
+        for index, owner in nodes.items()
+        if (parent := nesting.parents[index]) >= 0 and nesting.is_wrapper(parent)
     }
-    owners = {**callers, **wrapped, **_of_wrappers(events, nesting), **nodes}
+    callers, wrappers = _owners_of_callers(events, nesting), _owners_of_wrappers(nesting)
+    owners = {**callers, **wrapped, **wrappers, **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
-    given: dict[int, Owner] = {}
+    inherited: dict[int, Owner] = {}
     for index in nesting.order:
         parent = nesting.parents[index]
         inside[index] = index in backward or (parent >= 0 and inside[parent])
         context = contexts[index]
         if context.layer is None:
-            owner = owners.get(index) or given.get(parent)
+            owner = owners.get(index) or inherited.get(parent)
             if owner is not None:
-                given[index] = layer, direction, source = owner
+                inherited[index] = layer, direction, source = owner
                 contexts[index] = context._replace(layer=layer, direction=direction, source=source)
         elif inside[index] and context.direction == "forward" and context.source == "operation":
             # a module called again: checkpointing
             contexts[index] = context._replace(direction="recompute")
 
 
-def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """Backward operation -> the layer of the forward operation that made its node."""
-    made_by: dict[tuple[int | None, int], dict[int, int]] = {}
-    for index, number, is_backward in events.sequences:
-        if is_backward:
-            continue
-        span = events.spans[index]
-        by_thread = made_by.setdefault((events.threads[span.thread][0], number), {})
-        if events.spans[by_thread.get(span.thread, index)].start <= span.start:
-            by_thread[span.thread] = index
-    found = {}
+def _owners_of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """Return backward operation -> the layer of the forward operation that made its node."""
+    makers: defaultdict[tuple[int | None, int], dict[int, int]] = defaultdict(dict)
+    """(process, sequence number) -> thread -> the last forward operation with the number."""
     for index, number, is_backward in events.sequences:
         if not is_backward:
-            continue
-        process = events.threads[events.spans[index].thread][0]
-        layers = {
-            nesting.contexts[maker].layer for maker in made_by.get((process, number), {}).values()
-        }
-        # every thread counts its own sequence numbers, so threads may disagree
-        if len(layers) == 1 and (layer := layers.pop()) is not None:
-            found[index] = (layer, "backward", "operation")
-    return found
+            span = events.spans[index]
+            by_thread = makers[events.threads[span.thread][0], number]
+            if events.spans[by_thread.get(span.thread, index)].start <= span.start:
+                by_thread[span.thread] = index
+    owners = {}
+    for index, number, is_backward in events.sequences:
+        if is_backward:
+            process = events.threads[events.spans[index].thread][0]
+            by_thread = makers.get((process, number), {})
+            layers = {nesting.contexts[maker].layer for maker in by_thread.values()}
+            # every thread counts its own sequence numbers, so threads may disagree
+            if len(layers) == 1 and (layer := layers.pop()) is not None:
+                owners[index] = (layer, "backward", "operation")
+    return owners
 
 
-def _of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """The engine's wrapper on a thread of its own -> the backward range that another thread has
-    open all the while.
+def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """Return the engine's wrapper on a thread of its own -> the backward range that another thread
+    has open all the while.
 
     backward() holds its thread until the engine's threads are done (torch/csrc/autograd/engine.cpp,
     Engine::execute), so what they run is of the range around the call. Only where one thread of the
     process is inside a layer's range meanwhile.
     """
-    named: dict[int, list[tuple[int, int]]] = {}
+    ranges_of_threads: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    has_backward = False
     for index, meaning in nesting.meanings.items():
-        if meaning.layer is not None and events.spans[index].end is not None:
-            named.setdefault(events.spans[index].thread, []).append(
-                (events.spans[index].start, index)
-            )
-    if not any(
-        (nesting.meanings[index].direction or "forward") != "forward"
-        for mine in named.values()
-        for _, index in mine
-    ):
+        span = events.spans[index]
+        if meaning.layer is not None and span.end is not None:
+            ranges_of_threads[span.thread].append((span.start, index))
+            has_backward |= (meaning.direction or "forward") != "forward"
+    if not has_backward:
         return {}
-    for mine in named.values():
-        mine.sort()
-    found: dict[int, Owner] = {}
+    for ranges in ranges_of_threads.values():
+        ranges.sort()
+    owners: dict[int, Owner] = {}
     for index, span in enumerate(events.spans):
-        if (
-            span.end is None
-            or nesting.contexts[index].layer is not None
-            or not _is_wrapper(events, index)
-        ):
+        is_free = span.end is not None and nesting.contexts[index].layer is None
+        if not is_free or not nesting.is_wrapper(index):
             continue
         process = events.threads[span.thread][0]
         around = [
-            nesting.contexts[place]
-            for thread, mine in named.items()
+            nesting.contexts[range_index]
+            for thread, ranges in ranges_of_threads.items()
             if thread != span.thread
             and events.threads[thread][0] == process
-            and (place := _open(events, nesting, mine, span)) is not None
+            and (range_index := _find_open_range(nesting, ranges, span)) is not None
         ]
-        if (
-            len(around) == 1
-            and around[0].layer
-            and (direction := around[0].direction or "forward") != "forward"
-        ):
-            found[index] = (around[0].layer, direction, "operation")
-    return found
+        if len(around) == 1 and around[0].layer:
+            direction = around[0].direction or "forward"
+            if direction != "forward":
+                owners[index] = (around[0].layer, direction, "operation")
+    return owners
 
 
-def _open(
-    events: Events, nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span
-) -> int | None:
-    """The innermost of one thread's ``ranges``, (start, position) in order, that is open from the
-    start of ``span`` to its end."""
-    at = bisect_right(ranges, span.start, key=_start) - 1
-    place = ranges[at][1] if at >= 0 else -1
-    while place >= 0:
-        end = events.spans[place].end
-        own = nesting.meanings.get(place)
-        if (
-            own is not None
-            and own.layer is not None
-            and end is not None
-            and end >= (span.end or span.start)
-        ):
-            return place
-        place = nesting.parents[place]
+def _find_open_range(nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span) -> int | None:
+    """Return the innermost of one thread's ``ranges``, (start, position) in order, that is open
+    from the start of ``span`` to its end."""
+    number = bisect_right(ranges, span.start, key=_start) - 1
+    for index in nesting.spans_around(ranges[number][1] if number >= 0 else -1):
+        end, meaning = nesting.spans[index].end, nesting.meanings.get(index)
+        is_layer = meaning is not None and meaning.layer is not None
+        if is_layer and end is not None and end >= (span.end or span.start):
+            return index
     return None
 
 
-def _is_wrapper(events: Events, index: int) -> bool:
-    return events.spans[index].name.startswith(_WRAPPER)
-
-
-def _of_wrappers(events: Events, nesting: Nesting) -> dict[int, Owner]:
-    """The engine's wrapper -> the one layer whose ranges lie inside of it."""
-    inside: dict[int, set[Owner]] = {}
+def _owners_of_wrappers(nesting: Nesting) -> dict[int, Owner]:
+    """Return the engine's wrapper -> the one layer whose ranges lie inside of it."""
+    inside: defaultdict[int, set[Owner]] = defaultdict(set)
     for index, outside in nesting.outside.items():
-        context, around = nesting.contexts[index], nesting.parents[index]
-        while around >= 0 and not _is_wrapper(events, around):
-            around = nesting.parents[around]
-        if around >= 0 and outside.layer is None and context.layer is not None:
-            inside.setdefault(around, set()).add(
-                (context.layer, context.direction or "", context.source or "")
-            )
+        context = nesting.contexts[index]
+        if outside.layer is None and context.layer is not None:
+            around = nesting.spans_around(nesting.parents[index])
+            wrapper = next(filter(nesting.is_wrapper, around), None)
+            if wrapper is not None:
+                owner = context.layer, context.direction or "", context.source or ""
+                inside[wrapper].add(owner)
     return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}
+
+
+def assign_operators(
+    events: Events, nesting: Nesting, launchers: Sequence[int] | None, *, by_step: bool = True
+) -> Operators:
+    """Assign layers to backward work and rows to operators outside of layers; return the
+    operators' shapes.
+
+    ``launchers``: spans that launched the kernels, -1 for none; None where the trace has no
+    kernels. Without ``by_step`` the shapes are those of all calls together.
+
+    Nothing is collected from a trace of perfctl's own ranges, whose shapes perfctl recorded, nor
+    from one without shapes.
+    """
+    own = any(context.source == "range" for context in nesting.meanings.values())
+    if own or all(call is None for call in events.operators.values()):
+        assign_layers(events, nesting)
+        if own or not events.operators or launchers is None:
+            return Operators()
+        reason = (
+            f"{len(events.operators)} operators that multiply have no shapes: record with "
+            "record_shapes=True"
+        )
+        return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
+    names = [span.name for span in events.spans]
+    backward = {index for index, _, is_backward in events.sequences if is_backward}
+    rows = OperatorRows(Spans(names, nesting.parents, nesting.order, events.operators, backward))
+    contexts = nesting.contexts
+
+    def assign_rows(direction: str, *, inside: bool) -> None:
+        def is_free(index: int) -> bool:
+            context = contexts[index]
+            is_outside = context.layer is None and context.phase != "optimizer"
+            return is_outside and rows.inside[index] == inside
+
+        for index, row in rows.named(is_free):
+            contexts[index] = contexts[index]._replace(
+                layer=row, direction=direction, source="operation"
+            )
+
+    assign_rows("forward", inside=False)
+    assign_layers(events, nesting)
+    assign_rows("backward", inside=True)
+    for index in rows.again():
+        if contexts[index].layer is not None:
+            contexts[index] = contexts[index]._replace(direction="recompute")
+
+    def find_row(index: int) -> operator_rows.Place:
+        context, span = contexts[index], events.spans[index]
+        step = nesting.step_at(context, Place(span.thread, span.start))
+        return operator_rows.Place(
+            context.layer, context.direction, step, context.phase == "optimizer"
+        )
+
+    steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
+    return rows.collect(find_row, steps if by_step else (), launchers)

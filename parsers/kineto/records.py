@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
+from typing import Any
 
-from perfctl.parsers.kineto.events import PROFILER_STEP, DeviceEvent, Events, Place
+from perfctl.parsers.kineto.events import PROFILER_STEP, CommArgs, DeviceEvent, Events, Place
+from perfctl.parsers.kineto.fused import element_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
+from perfctl.records.bulk import Columns
 from perfctl.records.ranges import read_range_name
-from perfctl.records.report import Copy, Kernel, Operation, Range, Step
+from perfctl.records.report import (
+    ApiCall,
+    Collective,
+    Copy,
+    Kernel,
+    OpCall,
+    Operation,
+    Range,
+    Step,
+)
 
 _COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
 _ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
+_COLLECTIVE = re.compile(
+    r"(?:void )?(?:(?:nccl|rccl|msccl)\w*?kernel(?:_generic)?_?([^_\W]*)"
+    r"|(?:dpsk::ep|deep_ep)::(?:internode|intranode)\w*::(\w+))",
+    re.IGNORECASE,
+)
+"""Kernels of NCCL and RCCL, with what they do behind ("ncclDevKernel_AllReduce_Sum_f32_RING_LL");
+of DeepEP."""
+_COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "sendrecv": "send_recv",
+    "alltoall": "all_to_all",
+}
+_CHUNK = 1000
+"""Operators at a time."""
 
 
 class Launches:
@@ -27,8 +56,8 @@ class Launches:
     def __init__(self, events: Events) -> None:
         self.probes: list[Place] = []
         self._events = events
-        self.kernel_spans = [self._launcher(event) for event in events.kernels]
-        self.copy_spans = [self._launcher(event) for event in events.copies]
+        self.kernel_spans = list(map(self._find_launcher, events.kernels))
+        self.copy_spans = list(map(self._find_launcher, events.copies))
 
     def resolve(self, nesting: Nesting) -> None:
         """Fill in the results of the probes. After this, -1 is a launch outside all spans or at an
@@ -37,20 +66,21 @@ class Launches:
             spans[:] = [span if span >= -1 else nesting.probed[-2 - span] for span in spans]
 
     def place(self, event: DeviceEvent) -> Place | None:
-        """Thread and time of the launch call; None when the trace has no such call, or several."""
+        """Return thread and time of the launch call; None when the trace has no such call, or
+        several."""
         return None if event.correlation is None else self._events.calls.get(event.correlation)
 
-    def _launcher(self, event: DeviceEvent) -> int:
-        """Position of the span; -1 for none; -2 - n when probe n will find it."""
-        number = self._events.by_external.get(event.external, -1)
+    def _find_launcher(self, event: DeviceEvent) -> int:
+        """Return the position of the span; -1 for none; -2 - n when probe n will find it."""
+        index = self._events.by_external.get(event.external, -1)
         place = self.place(event)
-        if number >= 0:
-            span = self._events.spans[number]
+        if index >= 0:
+            span = self._events.spans[index]
             if place is None:
-                return number if event.start is not None and span.start <= event.start else -1
+                return index if event.start is not None and span.start <= event.start else -1
             end = span.start if span.end is None else span.end
             if span.thread == place.thread and span.start <= place.at <= end:
-                return number
+                return index
         if place is None:
             return -1
         self.probes.append(place)
@@ -59,95 +89,99 @@ class Launches:
 
 def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel]:
     """Return one record per launch, in the order of the trace."""
-    found = []
+    records = []
     for launch, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
         context = nesting.contexts[span] if span >= 0 else NOWHERE
         step, place = context.step, launches.place(event)
         if step is None and place:
-            step, _ = nesting.step_and_phase(context, place)
+            step = nesting.step_at(context, place)
         *numbers, shared, cuda_context, graph, node, occupancy = event.args
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if shared == 0 else None
-        numbers += [share, share, event.start, event.duration]
-        named = (
-            None,
-            context.layer,
-            direction_of(context),
-            step,
-            context.source,
-            context.range_number,
+        fields = (
+            *(launch, event.name, None, context.layer, direction_of(context), step),
+            *(context.source, context.range_number),
+            *numbers,
+            *(share, share, event.start, event.duration),
+            *(events.threads[place.thread][0] if place else None, cuda_context, graph, node),
+            *(event.correlation, None, None, None, occupancy, None),
         )
-        process = events.threads[place.thread][0] if place else None
-        rest = (
-            process,
-            cuda_context,
-            graph,
-            node,
-            event.correlation,
-            None,
-            None,
-            None,
-            occupancy,
-            None,
-        )
-        found.append(Kernel._make((launch, event.name, *named, *numbers, *rest)))
-    return found
+        records.append(Kernel._make(fields))
+    return records
 
 
 def direction_of(context: Context) -> str | None:
-    """Of a layer; the optimizer's work has this direction and no layer."""
-    return (
-        "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
-    )
+    """Return that of a layer; the optimizer's work has this direction and no layer."""
+    is_optimizer = context.layer is None and context.phase == "optimizer"
+    return "optimizer" if is_optimizer else context.direction
 
 
 def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
-    """Memcpy and memset, in the order of the trace."""
-    found = []
+    """Return memcpy and memset, in the order of the trace."""
+    records = []
     for event, span in zip(events.copies, launches.copy_spans, strict=True):
         device, stream, size = event.args
         layer = nesting.contexts[span].layer if span >= 0 else None
-        found.append(
-            Copy(_copy_kind(event.name), size, event.start, event.duration, layer, device, stream)
-        )
-    return found
+        kind = event.name
+        if kind.lower().startswith("memset"):
+            kind = "memset"
+        elif match := _COPY.search(kind):
+            kind = match[1]
+        elif match := _ROCM_COPY.search(kind):
+            kind = f"{match[1][0]}to{match[2][0]}"
+        records.append(Copy(kind, size, event.start, event.duration, layer, device, stream))
+    return records
 
 
 def ranges(events: Events, nesting: Nesting) -> list[Range]:
-    """All user annotations, in the order of the trace; their numbers are what kernels refer to."""
-    found = []
+    """Return all user annotations, in the order of the trace; their numbers are what kernels refer
+    to."""
+    records = []
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, around = events.spans[index], nesting.outside[index]
-        said = nesting.step_and_phase(nesting.contexts[index], Place(span.thread, span.start))
+        context, begin = nesting.contexts[index], Place(span.thread, span.start)
+        step, phase = nesting.step_at(context, begin), nesting.phase_at(context, begin)
         duration = None if span.end is None else span.end - span.start
-        place = (events.threads[span.thread][1], around.depth, around.range_number, "push_pop")
-        names = (meaning.layer, meaning.direction, *said)
-        found.append(Range(number, span.name, None, span.start, duration, *place, *names))
-    return found
+        thread = events.threads[span.thread][1]
+        place = (thread, around.depth, around.range_number, "push_pop")
+        names = (meaning.layer, meaning.direction, step, phase)
+        records.append(Range(number, span.name, None, span.start, duration, *place, *names))
+    return records
 
 
-def steps(found: list[Range], served: Collection[int] = ()) -> tuple[Step, ...]:
-    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where
-    perfctl names no step.
+def steps(ranges: list[Range], served: Collection[int] = ()) -> tuple[Step, ...]:
+    """Return step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only
+    where perfctl names no step.
 
     ``served``: numbers of the ranges that are steps of a server.
     """
-    names = {span.name: read_range_name(span.name) for span in found}
+    names = {span.name: read_range_name(span.name) for span in ranges}
     own_steps = any(name.step is not None for name in names.values())
-    wanted = []
-    for span in found:
+    records = []
+    for span in ranges:
         name = names[span.name]
         opens_step = name.step is not None or (
             span.number in served if served else not own_steps and PROFILER_STEP.match(span.name)
         )
         if span.step is not None and (opens_step or name.phase):
-            wanted.append(Step(span.step, name.phase or "step", span.start_ns, span.duration_ns))
-    return tuple(sorted(wanted, key=lambda step: (step.start_ns or 0, step.phase != "step")))
+            records.append(Step(span.step, name.phase or "step", span.start_ns, span.duration_ns))
+    return tuple(sorted(records, key=lambda step: (step.start_ns or 0, step.phase != "step")))
 
 
-def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> list[Operation]:
-    """CPU operations summed over (name, layer, direction), in order of first call. ``device``: of
-    ``device_times``.
+@dataclass(slots=True)
+class _OperationSum:
+    """A time that is not known makes the sum not a number."""
+
+    calls: int = 0
+    cpu: float = 0
+    own: float = 0
+    device: float = 0
+    memory: int = 0
+
+
+def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> list[Operation]:
+    """Return CPU operations summed over (name, layer, direction), in order of first call.
+    ``device_ns``: of ``device_times``.
 
     ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in
     torch's own tables; memory is host and device together. A sum that lacks the time of one of its
@@ -155,9 +189,13 @@ def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> lis
     overload) is one call with it.
     """
     durations = [nan if span.end is None else span.end - span.start for span in events.spans]
-    own = _own_times(durations, nesting)
+    own = durations.copy()
+    for index in nesting.order:
+        if (parent := nesting.parents[index]) >= 0:
+            own[parent] -= durations[index]
     children = Counter(nesting.parents)
-    sums: defaultdict[tuple[str, str | None, str | None], _Sum] = defaultdict(_Sum)
+    sums: defaultdict[tuple[str, str | None, str | None], _OperationSum]
+    sums = defaultdict(_OperationSum)
     for index, span in enumerate(events.spans):
         if span.is_range:
             continue
@@ -168,47 +206,32 @@ def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> lis
         if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
             total.calls += 1
             total.cpu += durations[index]
-            total.device += device[index]
+            total.device += device_ns[index]
             total.memory += nesting.memory[index]
     on_gpu = bool(events.kernels or events.copies)
-    found = []
-    for (name, layer, direction), total in sums.items():
-        on_device, memory = (
-            _known(total.device) if on_gpu else None,
+    return [
+        Operation(
+            name,
+            "cpu_op",
+            total.calls,
+            _known_ns(total.cpu),
+            _known_ns(total.own),
+            _known_ns(total.device) if on_gpu else None,
             total.memory if events.memory else None,
+            None,
+            layer,
+            direction,
         )
-        times = (_known(total.cpu), _known(total.own), on_device)
-        found.append(Operation(name, "cpu_op", total.calls, *times, memory, None, layer, direction))
-    return found
+        for (name, layer, direction), total in sums.items()
+    ]
 
 
-@dataclass(slots=True)
-class _Sum:
-    """A time that is not known makes the sum not a number."""
-
-    calls: int = 0
-    cpu: float = 0
-    own: float = 0
-    device: float = 0
-    memory: int = 0
-
-
-def _known(time: float) -> int | None:
+def _known_ns(time: float) -> int | None:
     return None if isnan(time) else int(time)
 
 
-def _own_times(durations: list[float], nesting: Nesting) -> list[float]:
-    """Time of each span without its children; not a number when its end, or a child's,
-    is unknown."""
-    own = durations.copy()
-    for index in nesting.order:
-        if (parent := nesting.parents[index]) >= 0:
-            own[parent] -= durations[index]
-    return own
-
-
 def device_times(events: Events, nesting: Nesting, launches: Launches) -> list[float]:
-    """Time of the kernels launched inside each span; not a number when one of them has
+    """Return the time of the kernels launched inside each span; not a number when one of them has
     no duration."""
     times: list[float] = [0] * len(events.spans)
     for event, span in zip(events.kernels, launches.kernel_spans, strict=True):
@@ -220,11 +243,163 @@ def device_times(events: Events, nesting: Nesting, launches: Launches) -> list[f
     return times
 
 
-def _copy_kind(name: str) -> str:
-    if name.lower().startswith("memset"):
-        return "memset"
-    if match := _COPY.search(name):
-        return match[1]
-    if match := _ROCM_COPY.search(name):
-        return f"{match[1][0]}to{match[2][0]}"
-    return name
+def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Collective]:
+    """Return one row a kernel that talks to other GPUs, in the order of the trace.
+
+    Its name is that of its arguments, else of the range that launched it (nccl:all_reduce), else of
+    the kernel; ``bytes`` is known only with arguments.
+    """
+    records = []
+    matches = {name: _COLLECTIVE.match(name) for name in {event.name for event in events.kernels}}
+    for index, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
+        match, args = matches[event.name], events.comms.get(-1 - index)
+        if match is None and args is None:
+            continue
+        word = (match[1] or match[2] or "").lower() if match else ""
+        name = event.name if not word or word.isdecimal() else _COLLECTIVES.get(word, word)
+        if args is None:
+            args = _find_comm_args(events, nesting, span) or CommArgs(name, None, None, None, None)
+        size = element_bytes(args.dtype)
+        is_known = size is not None and args.elements is not None and args.elements >= 0
+        total = size * args.elements if is_known else None  # type: ignore[operator]
+        facts = (args.name, args.group, args.size, total, args.dtype)
+        records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
+    return records
+
+
+def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | None:
+    """Return the arguments of the operation that launched a collective, else the name that a range
+    around the launch gives it."""
+    named = None
+    for around in nesting.spans_around(span):
+        if around in events.comms:
+            return events.comms[around]
+        name = events.spans[around].name
+        if named is None and name.startswith("nccl:"):
+            named = CommArgs(name.removeprefix("nccl:"), None, None, None, None)
+    return named
+
+
+def api_calls(events: Events) -> list[ApiCall]:
+    """Return sums by function of runtime and driver calls, waits and Python functions, the longest
+    in all first."""
+    rows = [ApiCall(*key, *numbers) for key, numbers in events.api.items()]
+    return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
+
+
+def op_calls(
+    events: Events, nesting: Nesting, device_ns: Sequence[float]
+) -> Columns[OpCall] | tuple[()]:
+    """Return every operator of the trace in its order; records are made when they are read.
+    ``device_ns``: ns of kernels inside each span.
+
+    After them, as operators without shapes, come the calls that wait for the GPU. Empty where
+    single operators were not wanted.
+    """
+    if events.signatures is None:
+        return ()
+    spans, signatures, arguments = events.spans, events.signatures, events.arguments
+    threads = [thread for _, thread in events.threads]
+    on_gpu = bool(events.kernels or events.copies)
+    nodes, stack_text = _find_stacks(events)
+    # Columns of plain numbers, so that the events need not stay until they are written; -1 is
+    # not known.
+    names: list[str] = []
+    numbers = [array("q") for _ in range(6)]
+    starts, durations, on_device, inputs, on_thread, on_stack = numbers
+    places: list[tuple[str | None, str | None, int | None]] = []
+    known_places: dict[Any, Any] = {}
+    for index, span in enumerate(spans):
+        if span.is_range:
+            continue
+        context = nesting.contexts[index]
+        step = context.step
+        if step is None:
+            step = nesting.step_at(context, Place(span.thread, span.start))
+        place = context.layer, direction_of(context), step
+        places.append(known_places.setdefault(place, place))
+        names.append(span.name)
+        starts.append(span.start)
+        durations.append(-1 if span.end is None else span.end - span.start)
+        on_device.append(-1 if not on_gpu or isnan(device_ns[index]) else int(device_ns[index]))
+        inputs.append(signatures[index])
+        on_thread.append(span.thread)
+        on_stack.append(nodes.get(index, 0))
+    for index, (thread, start, end, name) in enumerate(events.waits, len(spans)):
+        step = nesting.step_at(NOWHERE, Place(thread, start))
+        places.append((None, None, step))
+        names.append(name)
+        values = (start, end - start, -1, 0, thread, nodes.get(index, 0))
+        for column, value in zip(numbers, values, strict=True):
+            column.append(value)
+
+    def chunks() -> Iterator[Sequence[Sequence[Any]]]:
+        for first in range(0, len(names), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            shapes, types = zip(*(arguments[number] for number in inputs[part]), strict=True)
+            yield (
+                names[part],
+                starts[part].tolist(),
+                [None if ns < 0 else ns for ns in durations[part]],
+                [None if ns < 0 else ns for ns in on_device[part]],
+                shapes,
+                types,
+                *zip(*places[part], strict=True),
+                [threads[number] for number in on_thread[part]],
+                list(map(stack_text, on_stack[part])),
+            )
+
+    return Columns(OpCall, chunks)
+
+
+def _find_stacks(events: Events) -> tuple[dict[int, int], Callable[[int], str | None]]:
+    """Return the number of the call stack of each operator that has one, and what makes the text of
+    a number: innermost first, one frame a line, None for 0.
+
+    Operators are counted like spans, and the calls that wait behind them. Their stacks are as they
+    have them, else the Python functions around them on their thread.
+    """
+    frames: list[tuple[int, str]] = [(0, "")]
+    """Number of the stack around, function or whole stack; equal stacks are one."""
+    numbers: dict[tuple[int, str], int] = {}
+    texts: dict[int, str | None] = {0: None}
+    stacks: dict[int, int] = {}
+
+    def number_stack(around: int, name: str) -> int:
+        number = numbers.setdefault((around, name), len(frames))
+        if number == len(frames):
+            frames.append((around, name))
+        return number
+
+    def stack_text(number: int) -> str | None:
+        if number not in texts:
+            lines, around = [], number
+            while around:
+                around, name = frames[around]
+                lines.append(name)
+            texts[number] = "\n".join(lines)
+        return texts[number]
+
+    threads: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    if events.functions:
+        for index, call in enumerate(events.functions):
+            threads[call.thread].append((call.start, -call.end, 0, index))
+        for index, span in enumerate(events.spans):
+            if not span.is_range and span.thread in threads:
+                threads[span.thread].append((span.start, -(span.end or span.start), 1, index))
+        for index, call in enumerate(events.waits, len(events.spans)):
+            threads[call.thread].append((call.start, -call.end, 1, index))
+    for items in threads.values():
+        stack: list[tuple[int, int]] = []  # (end, number)
+        for start, minus_end, is_operator, index in sorted(items):
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            around = stack[-1][1] if stack else 0
+            if not is_operator:
+                name = events.functions[index].name
+                stack.append((-minus_end, number_stack(around, name)))
+            elif around:
+                stacks[index] = around
+    for index, text in events.stacks.items():
+        stacks[index] = number_stack(0, text)
+    return stacks, stack_text

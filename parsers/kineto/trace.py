@@ -18,42 +18,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.kineto.agreement import (
-    arguments_missing,
-    doubts,
-    launches_without_work,
-    work_without_launch,
-)
-from perfctl.parsers.kineto.calls import (
-    api_calls,
-    collectives,
+from perfctl.parsers.allocator import curves
+from perfctl.parsers.kineto import records
+from perfctl.parsers.kineto.captures import explain_graphs
+from perfctl.parsers.kineto.events import Events, collect, describe_unknown
+from perfctl.parsers.kineto.fused import (
+    NAMED_MAX,
     compiled_gaps,
     compiled_kernels,
-    memory_curve,
-    op_calls,
+    read_call_facts,
+    share_kernels,
 )
-from perfctl.parsers.kineto.collect import Collector
-from perfctl.parsers.kineto.events import Events, diagnostics, whole
-from perfctl.parsers.kineto.graphs import served_ranges, shape_steps, with_captures
-from perfctl.parsers.kineto.nesting import Nesting
-from perfctl.parsers.kineto.operators import assign
-from perfctl.parsers.kineto.origins import parted
-from perfctl.parsers.kineto.records import (
-    Launches,
-    copies,
-    device_times,
-    kernels,
-    operations,
-    ranges,
-    steps,
-)
-from perfctl.parsers.text.json import JsonStream, peek
+from perfctl.parsers.kineto.nesting import Nesting, assign_operators
+from perfctl.parsers.kineto.shape_steps import find_shape_steps
+from perfctl.parsers.kineto.stream import TOOL, TraceStream, read_int64
+from perfctl.parsers.text.json import peek
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 
@@ -67,26 +51,27 @@ _VERSIONS = (
     "roctracer_version",
 )
 _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
-_OTHERS = (
-    "schemaVersion",
-    "deviceProperties",
-    "distributedInfo",
-    "baseTimeNanoseconds",
-    "WARNING",
-    "ERROR",
-)
-METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))
-"""The members of the trace that are read. Others may name jobs, users and hosts, and
-are dropped."""
-
 _GFX = {"9.4": "gfx942", "9.5": "gfx950"}
 """computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906,
 gfx908 or gfx90a."""
-_NAMED = 5
-"""Kernels without a layer that are named."""
-_EPOCH_NS = 946_684_800 * 10**9
+_YEAR_2000_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
+_ARGUMENTS = {
+    "device": 0,
+    "stream": 1,
+    "grid": 2,
+    "block": 5,
+    "registers": 8,
+    "shared memory": 9,
+    "context": 10,
+}
+"""What a kernel's arguments state -> where that stands in ``DeviceEvent.args``."""
+_FEW = 10
+"""What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
+each."""
+
+Metadata = Mapping[str, Any]
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -99,198 +84,184 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path, *, single_operators: bool = True, capture: Path | None = None) -> Report:
-    """Read one trace, with ``op_calls`` where single operators are wanted.
+    """Return the report of one trace, with ``op_calls`` where single operators are wanted.
 
     ``capture``: the trace in which the graphs were captured that this one launches; None for what
     lies beside it.
 
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
-    collector = Collector(op_calls=single_operators)
-    stream = JsonStream(path, "torch", "traceEvents", collector.take)
-    metadata: dict[str, Any] = {}
-    events = collector.run(_events(stream, metadata))
+    stream = TraceStream(path)
+    events = collect(stream.blocks(), op_calls=single_operators)
+    metadata = stream.metadata
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
-        raise ReportError(
-            path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote"
-        )
-    agents = _agents(events, metadata)
-    launches = Launches(events)
+        todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
+        raise ReportError(path, TOOL, reason, todo)
+    agent_gaps = _number_agents(events, metadata)
+    launches = records.Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    shaped = shape_steps(events, nesting, launches)
-    nesting.assume([(begin, end, step.number) for begin, end, step in shaped.steps])
-    operators = assign(events, nesting, launches.kernel_spans if events.kernels else None)
-    found_ranges = ranges(events, nesting)
-    found_kernels = kernels(events, nesting, launches)
-    served = served_ranges(nesting)
-    graphs = with_captures(
-        path, capture, events, found_kernels, operators, served.values(), _plainly
+    shape_steps = find_shape_steps(events, nesting, launches)
+    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps.steps])
+    launchers = launches.kernel_spans if events.kernels else None
+    operators = assign_operators(events, nesting, launchers)
+    ranges = records.ranges(events, nesting)
+    range_numbers = {index: number for number, index in enumerate(nesting.meanings)}
+    served = {range_numbers[index]: step for index, step in nesting.served.items()}
+    graphs = explain_graphs(
+        path,
+        capture,
+        events,
+        records.kernels(events, nesting, launches),
+        operators,
+        served.values(),
+        lambda other: parse(other, single_operators=False),
     )
     operators = graphs.operators
-    found_kernels, parts, unknown_parts = parted(
-        events, nesting, launches.kernel_spans, graphs.kernels
+    facts = read_call_facts(events)
+    kernels, parts, part_gaps = share_kernels(
+        events, nesting, facts, launches.kernel_spans, graphs.kernels
     )
+    device_ns = records.device_times(events, nesting, launches)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
-    device = device_times(events, nesting, launches)
-    compiled = compiled_kernels(events, device)
-    of_calls = ((events.spans[index].name, facts) for index, facts in events.compiled.items())
-    begin, end = _extent(events)
-    rank, world = _rank(metadata)
-    since_1970 = (whole(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
-    is_known = begin is not None and _EPOCH_NS < since_1970 < 4 * _EPOCH_NS
-    sides = [
-        name
-        for name, is_there in (("CPU", events.spans), ("GPU", events.kernels or events.copies))
-        if is_there
-    ]
-    only = " only" if len(sides) == 1 else ""
+    begin, end = _find_extent(events)
+    rank, world_size = _read_rank(metadata)
+    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
+    is_dated = begin is not None and _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS
+    started_at = None
+    if is_dated:
+        started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
+    phases = {step.phase for step in served.values()} - {"mixed"}
     return Report(
-        tool="torch",
+        tool=TOOL,
         path=path,
-        form=f"Kineto trace, {' and '.join(sides) or 'no operations and no kernels'}{only}",
+        form=_describe_form(events),
         tool_version=torch,
-        devices=_devices(events, metadata, found_kernels),
+        devices=_read_devices(events, metadata, kernels),
         environment={
-            **_environment(metadata, torch),
-            **_groups(events, metadata),
+            **_read_environment(metadata, torch),
+            **_read_process_groups(events, metadata, world_size),
             **operators.environment,
         },
-        kernels=found_kernels,
-        copies=copies(events, nesting, launches),
-        ranges=found_ranges,
-        operations=operations(events, nesting, device),
-        samples=memory_curve(events),
-        steps=steps(found_ranges, served),
-        memory=_peaks(events),
+        kernels=kernels,
+        copies=records.copies(events, nesting, launches),
+        ranges=ranges,
+        operations=records.operations(events, nesting, device_ns),
+        samples=curves(events.curves),
+        steps=records.steps(ranges, served),
+        memory=_read_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
-            *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
-            *launches_without_work(events),
-            *work_without_launch(events),
-            *arguments_missing(events),
+            *_find_gaps(events, kernels, by_operator=bool(operators.ops)),
+            *_find_losses(events),
             *graphs.gaps,
-            *([] if shaped.gap is None else [shaped.gap]),
-            *unknown_parts,
-            *compiled_gaps(compiled, of_calls),
+            *([] if shape_steps.gap is None else [shape_steps.gap]),
+            *part_gaps,
+            *compiled_gaps(events, facts),
             *operators.gaps,
-            *agents,
+            *agent_gaps,
         ),
         diagnostics=(
-            *_diagnostics(events, metadata, stream.repaired),
-            *diagnostics(events.unknown),
-            *doubts(events),
+            *_find_diagnostics(events, metadata, repaired=stream.repaired),
+            *describe_unknown(events.unknown),
             *graphs.diagnostics,
         ),
-        started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
-        if is_known
-        else None,
+        started_at=started_at,
         duration_ns=None if begin is None or end is None else end - begin,
-        api_calls=api_calls(events),
-        op_calls=op_calls(events, nesting, device),
-        collectives=collectives(events, nesting, launches),
-        compiled_kernels=compiled,
+        api_calls=records.api_calls(events),
+        op_calls=records.op_calls(events, nesting, device_ns),
+        collectives=records.collectives(events, nesting, launches),
+        compiled_kernels=compiled_kernels(events, facts, device_ns),
         kernel_parts=parts,
         rank=rank,
-        world_size=world,
-        phase=phases.pop()
-        if len(phases := {step.phase for step in served.values()} - {"mixed"}) == 1
-        else None,
-        served_steps=sorted((*served.values(), *(step for _, _, step in shaped.steps))),
+        world_size=world_size,
+        phase=phases.pop() if len(phases) == 1 else None,
+        served_steps=sorted((*served.values(), *(step for _, _, step in shape_steps.steps))),
         graph_launches=graphs.launches,
     )
 
 
-def _plainly(path: Path) -> Report:
-    return parse(path, single_operators=False)
+def _describe_form(events: Events) -> str:
+    has_gpu = bool(events.kernels or events.copies)
+    if events.spans:
+        return f"Kineto trace, CPU {'and GPU' if has_gpu else 'only'}"
+    return f"Kineto trace, {'GPU only' if has_gpu else 'no operations and no kernels'}"
 
 
-def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:
-    """Yield the events and collect the metadata that perfctl keeps. Other metadata may name jobs,
-    users and hosts."""
-    for key, value in stream.members():
-        if key == "traceEvents":
-            yield value
-        elif key in METADATA:
-            metadata[key] = value
-
-
-def _extent(events: Events) -> tuple[int | None, int | None]:
-    """Begin and end of the capture, ns on the trace's clock."""
+def _find_extent(events: Events) -> tuple[int | None, int | None]:
+    """Return begin and end of the capture, ns on the trace's clock."""
     if events.window is not None:
         return events.window
-    work = [
-        (event.start, event.duration or 0)
-        for event in (*events.kernels, *events.copies)
-        if event.start is not None
-    ]
-    begins = chain((span.start for span in events.spans), (start for start, _ in work))
-    ends = chain(
-        (span.end or span.start for span in events.spans),
-        (start + duration for start, duration in work),
-    )
+    begins = [span.start for span in events.spans]
+    ends = [span.end or span.start for span in events.spans]
+    for event in (*events.kernels, *events.copies):
+        if event.start is not None:
+            begins.append(event.start)
+            ends.append(event.start + (event.duration or 0))
     return min(begins, default=None), max(ends, default=None)
 
 
-def _devices(events: Events, metadata: dict[str, Any], kernels: list[Kernel]) -> tuple[Device, ...]:
-    """The GPUs the process saw, those that ran kernels first; the CPU alone where there is none."""
+def _read_dictionaries(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _is_amd(metadata: Metadata) -> bool:
+    return any(key.startswith(("hip_", "roctracer")) for key in metadata)
+
+
+def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> tuple[Device, ...]:
+    """Return the GPUs the process saw, those that ran kernels first; the CPU alone where there is
+    none."""
     listed = metadata.get("deviceProperties")
-    used = Counter(kernel.device_index for kernel in kernels)
-    amd_trace = any(key.startswith(("hip_", "roctracer")) for key in metadata)
-    found = []
+    devices = []
     for position, entry in enumerate(listed if isinstance(listed, list) else []):
         if not isinstance(entry, dict):
             continue
         name = entry["name"] if isinstance(entry.get("name"), str) and entry["name"] else None
-        major, minor = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
-        index = whole(entry.get("id"))
-        # computeMajor and computeMinor are then of a gfx number
-        amd = amd_trace or (name or "").startswith("AMD")
+        major, minor = read_int64(entry.get("computeMajor")), read_int64(entry.get("computeMinor"))
+        index = read_int64(entry.get("id"))
         capability = None if major is None or minor is None else f"{major}.{minor}"
-        found.append(
+        if _is_amd(metadata) or (name or "").startswith("AMD"):
+            capability = _GFX.get(capability or "")  # the numbers are of a gfx number
+        devices.append(
             Device(
                 name=name,
                 kind="gpu",
                 index=position if index is None else index,
-                compute_capability=_GFX.get(capability or "") if amd else capability,
-                sm_count=whole(entry.get("numSms")),
-                memory_bytes=whole(entry.get("totalGlobalMem")),
+                compute_capability=capability,
+                sm_count=read_int64(entry.get("numSms")),
+                memory_bytes=read_int64(entry.get("totalGlobalMem")),
             )
         )
-    if not found and events.spans and not (events.kernels or events.copies):
+    if not devices and events.spans and not (events.kernels or events.copies):
         return (Device(name=None, kind="cpu"),)
-    return tuple(sorted(found, key=lambda device: (-used[device.index], device.index)))
+    launches = Counter(kernel.device_index for kernel in kernels)
+    return tuple(sorted(devices, key=lambda device: (-launches[device.index], device.index)))
 
 
-def _agents(events: Events, metadata: dict[str, Any]) -> tuple[Gap, ...]:
-    """Of a ROCm trace: give the work of its only GPU that GPU's number; the gap where there
-    are several.
+def _number_agents(events: Events, metadata: Metadata) -> tuple[Gap, ...]:
+    """Give the work of a ROCm trace's only GPU that GPU's number; return the gap where there are
+    several.
 
     ROCm's events have the number of an agent, which counts the host's processors first ("device":
     9), while deviceProperties counts the GPUs from 0. Which processors there are the trace does
     not say.
     """
-    listed = metadata.get("deviceProperties")
-    gpus = (
-        {whole(one.get("id")) for one in listed if isinstance(one, dict)}
-        if isinstance(listed, list)
-        else set()
-    )
+    listed = _read_dictionaries(metadata.get("deviceProperties"))
+    names = [str(entry.get("name", "")) for entry in listed]
+    all_amd = bool(names) and all(name.startswith("AMD") for name in names)
     work = (events.kernels, events.copies)
-    used = {event.args[0] for group in work for event in group if event.args[0] is not None}
-    if (
-        not (any(key.startswith(("hip_", "roctracer")) for key in metadata) or _all_amd(listed))
-        or not used
-    ):
+    agents = {event.args[0] for group in work for event in group} - {None}
+    if not agents or not (_is_amd(metadata) or all_amd):
         return ()
-    if len(gpus) == 1 and len(used) == 1:
-        only = next(iter(gpus))
+    gpus = {read_int64(entry.get("id")) for entry in listed}
+    if len(gpus) == len(agents) == 1:
         for group in work:
-            group[:] = [event._replace(args=(only, *event.args[1:])) for event in group]
+            group[:] = [event._replace(args=(*gpus, *event.args[1:])) for event in group]
         return ()
-    shown = ", ".join(map(str, sorted(used)))
+    shown = ", ".join(map(str, sorted(agents)))
     reason = (
         f"ROCm's number of an agent ({shown}) counts the host's processors first, deviceProperties "
         "counts GPUs from 0"
@@ -298,114 +269,98 @@ def _agents(events: Events, metadata: dict[str, Any]) -> tuple[Gap, ...]:
     return (Gap("kernel.device_index", "ambiguous", reason),)
 
 
-def _all_amd(listed: object) -> bool:
-    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return bool(entries) and all(str(one.get("name", "")).startswith("AMD") for one in entries)
-
-
-def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:
-    found = {"torch": torch} if torch else {}
-    found |= {
-        key: str(metadata[key])
-        for key in (*_VERSIONS, *_FLAGS)
-        if isinstance(metadata.get(key), int | str)
-    }
-    cuda, hip = (
-        whole(metadata.get("cuda_runtime_version")),
-        whole(metadata.get("hip_runtime_version")),
-    )
-    if cuda:
-        found["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-    if hip:
-        found["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
+def _read_distributed(metadata: Metadata) -> dict[str, Any]:
     distributed = metadata.get("distributedInfo")
+    return distributed if isinstance(distributed, dict) else {}
+
+
+def _read_environment(metadata: Metadata, torch: str | None) -> dict[str, str]:
+    facts = {"torch": torch} if torch else {}
+    for key in (*_VERSIONS, *_FLAGS):
+        if isinstance(metadata.get(key), int | str):
+            facts[key] = str(metadata[key])
+    if cuda := read_int64(metadata.get("cuda_runtime_version")):
+        facts["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+    if hip := read_int64(metadata.get("hip_runtime_version")):
+        facts["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
+    distributed = _read_distributed(metadata)
     for key in ("backend", "rank", "world_size"):
-        if isinstance(distributed, dict) and isinstance(distributed.get(key), int | str):
-            found[f"distributed_{key}"] = str(distributed[key])
-    for key, name in (
-        ("baseTimeNanoseconds", "clock_base_ns"),
-        ("schemaVersion", "schema_version"),
-    ):
-        if whole(metadata.get(key)) is not None:
-            found[name] = str(metadata[key])
-    return found
+        if isinstance(distributed.get(key), int | str):
+            facts[f"distributed_{key}"] = str(distributed[key])
+    names = {"baseTimeNanoseconds": "clock_base_ns", "schemaVersion": "schema_version"}
+    for key, name in names.items():
+        if read_int64(metadata.get(key)) is not None:
+            facts[name] = str(metadata[key])
+    return facts
 
 
-def _groups(events: Events, metadata: dict[str, Any]) -> dict[str, str]:
-    """Ranks of the process groups that the trace has collectives of, those smaller than the job:
-    {"process_groups": JSON}.
+def _read_process_groups(
+    events: Events, metadata: Metadata, world_size: int | None
+) -> dict[str, str]:
+    """Return ranks of the process groups that the trace has collectives of, those smaller than the
+    job: {"process_groups": JSON}.
 
     By the collectives' own arguments, else by distributedInfo.
     """
-    distributed = metadata.get("distributedInfo")
-    configured = distributed.get("pg_config") if isinstance(distributed, dict) else None
-    stated = {
+    configured = {
         entry["pg_name"]: tuple(entry["ranks"])
-        for entry in (configured if isinstance(configured, list) else [])
-        if isinstance(entry, dict)
-        and isinstance(entry.get("pg_name"), str)
+        for entry in _read_dictionaries(_read_distributed(metadata).get("pg_config"))
+        if isinstance(entry.get("pg_name"), str)
         and isinstance(entry.get("ranks"), list)
         and all(type(rank) is int for rank in entry["ranks"])
     }
-    _, world = _rank(metadata)
-    found: dict[str, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
     for comm in events.comms.values():
-        if comm.group is None or comm.group in found:
+        ranks = comm.ranks or configured.get(comm.group or "")
+        if comm.group is None or not ranks or len(ranks) != comm.size:
             continue
-        ranks = comm.ranks or stated.get(comm.group)
-        if ranks and len(ranks) == comm.size and (world is None or len(ranks) < world):
-            found[comm.group] = ranks
-    return {"process_groups": json.dumps(found)} if found else {}
+        if world_size is None or len(ranks) < world_size:
+            groups.setdefault(comm.group, ranks)
+    return {"process_groups": json.dumps(groups)} if groups else {}
 
 
-def _rank(metadata: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Rank and world size; neither for a process that was alone."""
-    distributed = metadata.get("distributedInfo")
-    given = distributed if isinstance(distributed, dict) else {}
-    rank, world = whole(given.get("rank")), whole(given.get("world_size"))
-    if rank is None or rank < 0 or (world is not None and not rank < world):
+def _read_rank(metadata: Metadata) -> tuple[int | None, int | None]:
+    """Return rank and world size; neither for a process that was alone."""
+    distributed = _read_distributed(metadata)
+    rank, world = read_int64(distributed.get("rank")), read_int64(distributed.get("world_size"))
+    if rank is None or rank < 0 or world == 1 or (world is not None and rank >= world):
         return None, None
-    return (None, None) if world == 1 else (rank, world)
+    return rank, world
 
 
-def _peaks(events: Events) -> tuple[MemoryFigure, ...]:
-    """Peaks of the GPU's allocator, where the trace has a single GPU."""
+def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
+    """Return peaks of the GPU's allocator, where the trace has a single GPU."""
     if len({device for device, _ in events.peaks}) != 1:
         return ()
-    return tuple(
-        MemoryFigure("peak", quantity, size) for (_, quantity), size in sorted(events.peaks.items())
-    )
+    peaks = sorted(events.peaks.items())
+    return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in peaks)
 
 
-def _gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
+def _find_gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if kernels:
-        yield from _kernel_gaps(kernels, by_operator=by_operator)
+        yield from _find_kernel_gaps(kernels, by_operator=by_operator)
     else:
-        reason = _why_no_kernel(events)
+        reason = _explain_no_kernel(events)
         yield Gap("kernel", "not_collected", reason)
         if not events.copies:
             yield Gap("operation.device_ns", "not_collected", reason)
     calls = [span for span in events.spans if not span.is_range]
     if not calls:
-        reason = (
-            "the trace holds no CPU operations: torch.profiler ran without ProfilerActivity.CPU"
-        )
-        yield Gap("operation", "not_collected", reason)
+        reason = "the trace holds no CPU operations: torch.profiler ran without"
+        yield Gap("operation", "not_collected", f"{reason} ProfilerActivity.CPU")
         return
     yield Gap("operation.flops", "not_available", "torch.profiler writes no FLOPs into its traces")
     if not events.memory:
-        reason = (
-            "the trace holds no [memory] events: torch.profiler ran without profile_memory=True"
-        )
-        yield Gap("operation.memory_bytes", "not_collected", reason)
+        reason = "the trace holds no [memory] events: torch.profiler ran without"
+        yield Gap("operation.memory_bytes", "not_collected", f"{reason} profile_memory=True")
     if any(span.end is None for span in calls):
         reason = "some calls have no end in the trace, so the sums they belong to are unknown"
         yield Gap("operation.cpu_ns", "unreadable", reason)
 
 
-def _why_no_kernel(events: Events) -> str:
-    """Runtime and driver calls are only there where ProfilerActivity.CUDA was on: CUPTI then failed
-    to give the rest."""
+def _explain_no_kernel(events: Events) -> str:
+    """Return why there is no kernel. Runtime and driver calls are only there where
+    ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
     missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
     if events.launches:
         why = (
@@ -416,22 +371,33 @@ def _why_no_kernel(events: Events) -> str:
     if events.calls:
         why = "nothing ran on the GPU meanwhile, or another process launched it"
         return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {why}"
-    seen = "copies but no kernel" if events.copies else "no GPU activity"
+    activity = "copies but no kernel" if events.copies else "no GPU activity"
     return (
-        f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a "
-        "GPU"
+        f"the trace holds {activity}: torch.profiler ran without ProfilerActivity.CUDA, or without "
+        "a GPU"
     )
 
 
-def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
-    if unplaced := sum(map(_is_nowhere, kernels)):
+def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
+    outside = [
+        kernel for kernel in kernels if kernel.layer is None and kernel.layer_source != "shared"
+    ]
+    if outside:
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
-        yield Gap(
-            "kernel.layer",
-            "not_collected",
-            f"{unplaced} of {len(kernels)} launches are {where}{_named(kernels)}",
-        )
+        reason = f"{len(outside)} of {len(kernels)} launches are {where}"
+        total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
+        if total_ns and len(outside) < len(kernels):
+            times = Counter[str]()
+            for kernel in outside:
+                times[kernel.name[:60]] += int(kernel.duration_ns or 0)
+            names = ", ".join(
+                f"{name} ({ns / total_ns * 100:.1f} %)" for name, ns in times.most_common(NAMED_MAX)
+            )
+            more = f" and {len(times) - NAMED_MAX} more" if len(times) > NAMED_MAX else ""
+            share = f"{times.total() / total_ns * 100:.1f} %"
+            reason += f", with {share} of the kernel time: {names}{more}"
+        yield Gap("kernel.layer", "not_collected", reason)
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
         yield Gap("kernel.registers", "not_available", reason)
@@ -443,65 +409,58 @@ def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
         yield Gap("kernel.static_shared_bytes", "ambiguous", reason)
         yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
     if timeless := sum(kernel.duration_ns is None or kernel.start_ns is None for kernel in kernels):
-        yield Gap(
-            "kernel.duration_ns",
-            "unreadable",
-            f"{timeless} launches have no start or duration in the trace",
+        reason = f"{timeless} launches have no start or duration in the trace"
+        yield Gap("kernel.duration_ns", "unreadable", reason)
+
+
+def _find_losses(events: Events) -> Iterator[Gap]:
+    """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
+    few events lack."""
+    calls, total = events.calls, len(events.kernels)
+    launched = {event.correlation for event in events.kernels if event.correlation in calls}
+    missing = events.launches - len(launched)  # several kernels of a graph have one call
+    if launched and missing > 0:
+        reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
+        why = "captured into a graph, ended after the profiler did, or lost"
+        yield Gap("kernel", "not_available", f"{reason}: {why}")
+    alone = sum(event.correlation not in calls for event in events.kernels)
+    if 0 < alone * _FEW <= total:
+        reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
+        why = "made before the profiler began, or lost"
+        yield Gap("kernel.call", "not_available", f"{reason}: {why}")
+    if 0 < events.uncorrelated * _FEW <= events.called:
+        reason = (
+            f"{events.uncorrelated:,} of {events.called:,} calls of the runtime state no "
+            "correlation, which all others do"
         )
+        yield Gap("api_call.correlation", "unreadable", reason)
+    for name, position in _ARGUMENTS.items():
+        lacking = sum(event.args[position] is None for event in events.kernels)
+        if 0 < lacking * _FEW <= total:
+            reason = f"{lacking:,} of {total:,} launches state no {name}, which all others do"
+            yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
 
 
-def _is_nowhere(kernel: Kernel) -> bool:
-    """Whether it belongs to no layer: neither to one nor to several."""
-    return kernel.layer is None and kernel.layer_source != "shared"
-
-
-def _named(kernels: list[Kernel]) -> str:
-    """The kernels without a layer that take the most time; nothing where no kernel has one."""
-    whole, times = 0.0, Counter[str]()
-    for kernel in kernels:
-        whole += kernel.duration_ns or 0
-        if _is_nowhere(kernel):
-            times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-    if not whole or all(map(_is_nowhere, kernels)):
-        return ""
-    named = ", ".join(f"{name} ({ns / whole:.1%})" for name, ns in times.most_common(_NAMED))
-    more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
-    return f", with {times.total() / whole:.1%} of the kernel time: {named}{more}".replace(
-        "%", " %"
-    )
-
-
-def _diagnostics(events: Events, metadata: dict[str, Any], repaired: bool) -> Iterator[Diagnostic]:
+def _find_diagnostics(
+    events: Events, metadata: Metadata, *, repaired: bool
+) -> Iterator[Diagnostic]:
     for key in ("ERROR", "WARNING"):
         notes = metadata.get(key)
         for text in (notes if isinstance(notes, list) else [notes])[:20]:
             if isinstance(text, str) and text:
                 yield Diagnostic(key.lower(), "torch.profiler", text[:500])
-    notices = (
-        (
-            repaired,
-            "warning",
-            "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading",
-        ),
-        (
-            events.repeated,
-            "warning",
-            f"{events.repeated} events appear twice in the trace; each was counted once",
-        ),
-        (
-            events.backwards,
-            "warning",
-            f"{events.backwards} events have a negative duration: they never ended",
-        ),
-        (
-            events.timeless,
-            "warning",
-            f"{events.timeless} operations or ranges have no start time and were left out",
-        ),
-        (
-            events.counter_ranges,
-            "info",
-            f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) were not read",
-        ),
-    )
-    yield from (Diagnostic(severity, "perfctl", text) for is_so, severity, text in notices if is_so)
+    if repaired:
+        text = "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"
+        yield Diagnostic("warning", "perfctl", text)
+    if events.repeated:
+        text = f"{events.repeated} events appear twice in the trace; each was counted once"
+        yield Diagnostic("warning", "perfctl", text)
+    if events.backwards:
+        text = f"{events.backwards} events have a negative duration: they never ended"
+        yield Diagnostic("warning", "perfctl", text)
+    if events.timeless:
+        text = f"{events.timeless} operations or ranges have no start time and were left out"
+        yield Diagnostic("warning", "perfctl", text)
+    if events.counter_ranges:
+        text = f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) were not read"
+        yield Diagnostic("info", "perfctl", text)

@@ -4,10 +4,16 @@ that a test is about."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from perfctl.parsers.kineto import events as kineto_events
 from perfctl.parsers.kineto import trace as kineto_trace
+from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.kineto.stream import Event as StreamEvent
 from perfctl.records.report import Kernel, Operation, Report
 
 Event = dict[str, Any]
@@ -81,6 +87,13 @@ def kernel(
 ) -> Event:
     given = {"External id": external, "correlation": correlation, **args}
     return event("kernel", name, ts, dur, process=0, thread=7, **given)
+
+
+def collect(events: Sequence[object], *, op_calls: bool = False) -> Events:
+    """What one pass over these elements of ``traceEvents`` leaves."""
+    text = json.dumps([event for event in events if isinstance(event, dict)])
+    block = msgspec.json.decode(text, type=list[StreamEvent])
+    return kineto_events.collect([block], op_calls=op_calls)
 
 
 def read(folder: Path, *events: Event, **metadata: Any) -> Report:

@@ -151,7 +151,6 @@ BLOCKS = [
     {"address": 0, "size": 512, "requested_size": 500, "state": "active_allocated"},
     {"address": 512, "size": 512, "requested_size": 0, "state": "inactive"},
 ]
-MOVED = [{**block, "address": int(str(block["address"])) + 4096} for block in BLOCKS]
 
 
 def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path) -> None:
@@ -168,30 +167,10 @@ def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path)
         ({}, None),
         ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
         ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
-        (
-            {"total_size": 2048},
-            "1 of 2 segments have another total_size than their blocks together",
-        ),
-        (
-            {"allocated_size": 1024},
-            "1 of 2 segments have another allocated_size than their blocks together",
-        ),
-        ({"active_size": 0}, "1 of 2 segments have another active_size than their blocks together"),
-        (
-            {"requested_size": 512},
-            "1 of 2 segments have another requested_size than their blocks together",
-        ),
-        (
-            {"blocks": BLOCKS[::-1]},
-            "1 of 2 segments have blocks that do not follow each other: some are missing",
-        ),
-        (
-            {"address": 4096, "blocks": MOVED},
-            "1 of 2 segments begin where another one does, and are counted again",
-        ),
+        ({"total_size": 2048, "blocks": BLOCKS[::-1]}, None),
     ],
 )
-def test_a_memory_snapshot_is_compared_with_itself(
+def test_a_figure_that_one_segment_of_a_snapshot_lacks_is_a_gap(
     change: dict[str, object], reason: str | None, tmp_path: Path
 ) -> None:
     segment = {
@@ -208,7 +187,7 @@ def test_a_memory_snapshot_is_compared_with_itself(
     path.write_text(
         json.dumps(
             {
-                "segments": [{**segment, "address": 4096, "blocks": MOVED}, segment | change],
+                "segments": [segment, segment | change],
                 "device_traces": [[event]],
             }
         )

@@ -116,51 +116,6 @@ def test_ops_of_dlprof_are_numbered_by_their_type(tmp_path: Path) -> None:
     assert "ops of the type CONV2D with the numbers 2 is missing" in warnings(parsers.parse(path))
 
 
-def operations(*numbers: int, **more: object) -> list[trace.Event]:
-    found = [trace.operation("aten::mm", 10 * number, 5, number) for number in numbers]
-    for number, event in zip(numbers, found, strict=True):
-        event["args"]["Ev Idx"] = number - 1
-    return found
-
-
-def test_operations_that_are_missing_from_a_trace_are_counted(tmp_path: Path) -> None:
-    assert warnings(trace.read(tmp_path, *operations(1, 2, 3, 4, 5))) == ""
-    assert "2 operations or ranges are missing" in warnings(
-        trace.read(tmp_path, *operations(1, 2, 5))
-    )
-
-
-def test_an_allocation_that_is_missing_from_a_trace_breaks_the_totals(tmp_path: Path) -> None:
-    """The total after an allocation is the one before and its bytes, on each GPU."""
-    changes = [512, 1024, -512, 2048, -1024, 4096] * 4
-    totals = [sum(changes[: number + 1]) for number in range(len(changes))]
-    events: list[trace.Event] = []
-    for number, (change, total) in enumerate(zip(changes, totals, strict=True)):
-        for device in (0, 1):
-            args = {
-                "Bytes": change,
-                "Total Allocated": total,
-                "Device Type": 1,
-                "Device Id": device,
-            }
-            events.append(
-                {
-                    "ph": "i",
-                    "name": "[memory]",
-                    "pid": 1,
-                    "tid": 1,
-                    "ts": 10 * number + device,
-                    "args": args,
-                }
-            )
-    assert warnings(trace.read(tmp_path, *operations(1, 2), *events)) == ""
-    one_less = [*events[:14], *events[15:]]
-    assert "at 1 allocations the total is not" in warnings(
-        trace.read(tmp_path, *operations(1, 2), *one_less)
-    )
-    for number, event in enumerate(events):
-        event["args"]["Total Allocated"] = number * number
-    assert warnings(trace.read(tmp_path, *operations(1, 2), *events)) == "", "another way to count"
 
 
 def test_a_launch_that_lacks_what_all_others_state_is_counted(tmp_path: Path) -> None:
@@ -175,12 +130,6 @@ def test_a_launch_that_lacks_what_all_others_state_is_counted(tmp_path: Path) ->
     assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps), (
         "this profiler states none"
     )
-
-
-def test_numbers_left_out_of_one_sequence_alone_are_usual(tmp_path: Path) -> None:
-    events = operations(1, 2, 30)
-    events[-1]["args"]["Ev Idx"] = 2
-    assert warnings(trace.read(tmp_path, *events)) == ""
 
 
 def test_launch_calls_without_a_kernel_are_counted(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.kineto.collect import collect
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.records.report import Operation
 from tests.forked import PERFCTL, Forks
+from tests.parsers.kineto_trace import collect
 
 Event = dict[str, Any]
 SCRIPTS = Path(__file__).resolve().parents[2] / "data/scripts"

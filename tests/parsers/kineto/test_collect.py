@@ -5,9 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.kineto.collect import collect
 from perfctl.parsers.kineto.events import DeviceEvent, Place, Span
-from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch, module, operation
+from tests.parsers.kineto_trace import (
+    Event,
+    annotation,
+    collect,
+    event,
+    kernel,
+    launch,
+    module,
+    operation,
+)
 
 
 def allocation(at: object, size: object, **args: object) -> Event:

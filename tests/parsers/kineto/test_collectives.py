@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.kineto.calls import element_bytes
+from perfctl.parsers.kineto.fused import element_bytes
 from perfctl.records.report import Collective
 from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.events import KINDS
 from tests.parsers.kineto_trace import (
     annotation,
     event,
@@ -103,10 +102,15 @@ VALUE = (
     | st.just([1, 2, 3])
     | st.just({})
 )
+CATEGORIES = (
+    *("cpu_op", "Operator", "user_annotation", "cuda_runtime", "cuda_driver", "hip_runtime"),
+    *("xpu_runtime", "Runtime", "kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset"),
+    *("Memset", "cuda_profiler_range", "Trace", "python_function", "cuda_sync"),
+)
 FIELD = st.fixed_dictionaries(
     {
         "ph": st.just("X"),
-        "cat": st.sampled_from([*KINDS, "cpu_instant_event"]),
+        "cat": st.sampled_from([*CATEGORIES, "cpu_instant_event"]),
         "name": VALUE | st.just("[memory]"),
     },
     optional={

@@ -4,6 +4,8 @@ up here."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from perfctl.records.report import Copy, Device, MemoryFigure, Report
 from tests.parsers.kineto_trace import Event, event, read
 from tests.parsers.kineto_trace import operation as cpu_operation
 
+ROOT = Path(__file__).resolve().parents[3]
 YEAR_2000_NS = 946_684_800 * 10**9
 
 
@@ -324,3 +327,31 @@ def test_copies_have_a_kind_a_size_and_a_place(
 ) -> None:
     found = read(tmp_path, event(category, name, 5, 4, bytes=8, device=1, stream=20, correlation=3))
     assert list(found.copies) == [Copy(kind, 8, 5_000, 4_000, None, 1, 20)]
+
+
+def test_the_made_trace_that_measures_speed_is_read_without_any_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "made.json"
+    command = [sys.executable, str(ROOT / "scripts/speed/make_kineto.py"), "1200", str(path)]
+    subprocess.run(command, check=True)
+    found = kineto_trace.parse(path)
+    assert (len(found.kernels), len(found.ranges), len(list(found.op_calls))) == (1200, 4, 1200)
+    assert found.diagnostics == ()
+    assert not [gap for gap in found.gaps if gap.state == "unreadable"]
+
+
+def test_an_impossible_time_is_unknown_and_a_gap_says_so(tmp_path: Path) -> None:
+    """5e15 us lie in the year 2128."""
+    found = read(
+        tmp_path,
+        gpu("late", 5 * 10**15, 2, 1),
+        gpu("back", 5, -2, 2),
+        gpu("long", 9, 5 * 10**15, 3),
+    )
+    assert [(kernel.start_ns, kernel.duration_ns) for kernel in found.kernels] == [
+        (None, 2000),
+        (5000, None),
+        (9000, None),
+    ]
+    assert reasons(found)["kernel.duration_ns"].startswith(
+        "unreadable: 3 launches have no start or duration"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.kineto.fused import elementwise, facts, template_flops
+from perfctl.parsers.kineto.fused import elementwise_flops, read_facts, template_flops
 from perfctl.records.report import CompiledKernel
 from tests.parsers.kineto_trace import Event, kernel, launch, operation, read
 
@@ -155,8 +155,8 @@ def test_a_call_says_how_many_elements_its_loops_run_over(
 def test_operators_of_a_name_that_compute_are_listed_once_an_element(
     origins: str, expected: int | None
 ) -> None:
-    assert elementwise(origins, 100) == (None if expected is None else expected * 100)
-    assert elementwise(origins, None) is None
+    assert elementwise_flops(origins, 100) == (None if expected is None else expected * 100)
+    assert elementwise_flops(origins, None) is None
 
 
 def test_inductor_s_own_figures_are_kept_beside_those_from_shapes(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("strange", [None, "x", -1, [1], {"a": 1}, "nan", 1e300])
 def test_strange_arguments_are_not_stated(strange: Any) -> None:
-    given = facts(
+    given = read_facts(
         "triton_poi_fused_add_0",
         {
             "kernel_hash": "c0",

@@ -34,27 +34,27 @@ def test_an_event_is_counted_by_its_kind_or_else_by_its_category_if_that_is_in_n
     kind: object, category: object, counted: dict[str, int]
 ) -> None:
     unknown: dict[str, int] = {}
-    events.count(unknown, kind, category)
+    events.count_unknown(unknown, kind, category)
     assert unknown == counted
 
 
 def test_every_kind_of_event_of_the_chrome_format_is_known() -> None:
     unknown: dict[str, int] = {}
     for kind in "BEXiICbneSTpFstfPNODMvRc()":
-        events.count(unknown, kind, None)
+        events.count_unknown(unknown, kind, None)
     assert unknown == {}
 
 
 def test_a_hundred_names_are_kept_and_these_are_counted_on() -> None:
     unknown: dict[str, int] = {}
     for number in (*range(101), 0, 99, 99, 100):
-        events.count(unknown, "X", f"kind {number}")
+        events.count_unknown(unknown, "X", f"kind {number}")
     assert unknown == {f"kind {number}": 1 for number in range(100)} | {"kind 0": 2, "kind 99": 3}
 
 
 def test_one_warning_names_them_with_their_numbers_of_events() -> None:
     said = "not understood and left out: categories gpu_dma (3 events), ph Z (1 events)"
-    assert events.diagnostics({"gpu_dma": 3, "ph Z": 1}) == (
+    assert events.describe_unknown({"gpu_dma": 3, "ph Z": 1}) == (
         Diagnostic("warning", "perfctl parser", said),
     )
-    assert events.diagnostics({}) == ()
+    assert events.describe_unknown({}) == ()

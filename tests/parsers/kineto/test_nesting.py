@@ -10,6 +10,12 @@ from perfctl.parsers.kineto.events import Events, Place, Span
 from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting, module_paths, read_ranges
 
 
+def step_and_phase(
+    nesting: Nesting, context: Context, place: Place
+) -> tuple[int | None, str | None]:
+    return nesting.step_at(context, place), nesting.phase_at(context, place)
+
+
 def span(
     start: int, end: int | None, name: str = "op", *, thread: int = 0, external: int = -1
 ) -> Span:
@@ -205,12 +211,12 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
         span(0, 400, "perfctl:phase:data", thread=2),
         threads=((1, 10), (1, 20), (2, 30), (3, 40)),
     )
-    assert found.step_and_phase(NOWHERE, Place(1, at)) == (step, phase)
-    assert found.step_and_phase(NOWHERE, Place(2, at)) == (None, "data")
-    assert found.step_and_phase(NOWHERE, Place(3, at)) == (None, None)
-    assert found.step_and_phase(Context(step=0, phase="copy"), Place(1, at)) == (0, "copy")
-    assert found.step_and_phase(Context(step=0), Place(1, at)) == (0, phase)
-    assert found.step_and_phase(Context(phase="copy"), Place(1, at)) == (step, "copy")
+    assert step_and_phase(found, NOWHERE, Place(1, at)) == (step, phase)
+    assert step_and_phase(found, NOWHERE, Place(2, at)) == (None, "data")
+    assert step_and_phase(found, NOWHERE, Place(3, at)) == (None, None)
+    assert step_and_phase(found, Context(step=0, phase="copy"), Place(1, at)) == (0, "copy")
+    assert step_and_phase(found, Context(step=0), Place(1, at)) == (0, phase)
+    assert step_and_phase(found, Context(phase="copy"), Place(1, at)) == (step, "copy")
 
 
 def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_them() -> None:

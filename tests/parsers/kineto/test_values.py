@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.kineto.events import external_id, nanoseconds, three, whole
+from perfctl.parsers.kineto.stream import nanoseconds, read_int64
+from tests.parsers.kineto_trace import collect, kernel, operation
 
 LAST = 2**63 - 1
 
@@ -30,7 +31,8 @@ LAST = 2**63 - 1
         ("9223372036854775.808", None),
         ("-9223372036854775.808", -LAST - 1),
         ("-9223372036854775.809", None),
-        (1.5, None),
+        (1.5, 1_500),
+        (4348661288164.763, 4_348_661_288_164_763),
         (True, None),
         (None, None),
         ("", None),
@@ -69,7 +71,7 @@ def test_microseconds_become_nanoseconds_to_the_last_digit(
     ],
 )
 def test_only_integers_that_fit_64_bits_are_whole(value: object, expected: int | None) -> None:
-    assert whole(value) == expected
+    assert read_int64(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,17 +85,20 @@ def test_only_integers_that_fit_64_bits_are_whole(value: object, expected: int |
         ({"External id": -7}, -1),
         ({}, -1),
         ({"External id": "none"}, -1),
+        ({"External id": LAST + 1}, -1),
     ],
 )
 def test_an_external_id_is_read_in_both_spellings(args: dict[str, object], expected: int) -> None:
-    assert external_id(args) == expected
+    (span,) = collect([{**operation("op", 1, 1), "args": args}]).spans
+    assert span.external == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         ([2, 3, 4], (2, 3, 4)),
-        (["2", 3, 4.5], (2, 3, None)),
+        (["2", 3, 4], (2, 3, 4)),
+        ([2, 3, 4.5], (None,) * 3),
         ([2, 3], (None,) * 3),
         ([1, 2, 3, 4], (None,) * 3),
         ("[2, 3, 4]", (None,) * 3),
@@ -101,4 +106,5 @@ def test_an_external_id_is_read_in_both_spellings(args: dict[str, object], expec
     ],
 )
 def test_a_grid_is_a_list_of_three(value: object, expected: tuple[int | None, ...]) -> None:
-    assert three(value) == expected
+    (launch,) = collect([kernel("k", 1, 1, grid=value, block=[5, 6, 7])]).kernels
+    assert launch.args[2:8] == (*expected, 5, 6, 7)

@@ -115,7 +115,7 @@ def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path: Path
         for name, size in (("large.json", 64), ("small.json", 8))
     ]
     (folder / captures.DETAILS).write_text(json.dumps(listed))
-    assert [path.name for path in captures.beside(run, [8])] == ["small.json", "large.json"]
+    assert [path.name for path in captures.find_captures(run, [8])] == ["small.json", "large.json"]
     assert [one.layer for one in kineto_trace.parse(run).kernels] == list(WHERE)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.graphs import explain_by_eager
+from perfctl.parsers.kineto.captures import explain_by_eager
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers.served import served_traces as traces

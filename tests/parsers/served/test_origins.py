@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.terminal import ledger_document
-from perfctl.parsers.kineto import origins
+from perfctl.parsers.kineto.fused import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
 from tests.analyse import synthetic
 from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch, operation, read
@@ -82,7 +82,7 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
     ],
 )
 def test_the_source_line_of_an_origin_says_its_module(written: str, path: str | None) -> None:
-    assert origins.path_of(written) == path
+    assert read_path(written) == path
 
 
 TIMES = stack(LOOP, ("forward", "return self.norm(x) * 2", "self.norm(x) * 2"))
@@ -103,8 +103,8 @@ a CPU."""
 def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(
     kernel: str, path: str | None
 ) -> None:
-    assert origins.readings(TIMES) == ("block.norm", "block")
-    assert origins.path_of(TIMES, kernel) == path
+    assert read_paths(TIMES) == ("block.norm", "block")
+    assert read_path(TIMES, kernel) == path
 
 
 def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs() -> None:
@@ -112,7 +112,7 @@ def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs() ->
         ("forward", "x = self.block(x) + x", "self.block(x) + x"),
         ("forward", "return self.fc(x)", "self.fc(x)"),
     )
-    assert origins.path_of(written) == "block.fc"
+    assert read_path(written) == "block.fc"
 
 
 def fused(
@@ -299,7 +299,7 @@ def test_two_modules_that_could_multiply_are_told_apart_by_kernels_of_one_alone(
     ],
 )
 def test_an_expression_says_whether_it_multiplies(expression: str, multiplies: bool | None) -> None:
-    assert origins._multiplies(stack(("forward", f"return {expression}", expression))) is multiplies
+    assert _multiplies(stack(("forward", f"return {expression}", expression))) is multiplies
 
 
 @pytest.mark.parametrize(

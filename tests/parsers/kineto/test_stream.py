@@ -1,0 +1,365 @@
+"""Streaming of traces: what comes out however they are laid out and cut, and how broken files
+read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.parsers import ReportError
+from perfctl.parsers.kineto import stream as kineto_stream
+from perfctl.parsers.kineto.stream import TraceStream
+from perfctl.parsers.text.json import peek
+
+LAYOUTS = {
+    "one line": {},
+    "no blanks": {"separators": (",", ":")},
+    "pretty-printed": {"indent": 2},
+    "other blanks": {"separators": (" ,\r\n\t", " : ")},
+}
+
+
+def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
+    """The names and arguments of the events, and the other members."""
+    stream = TraceStream(path)
+    events = [
+        (event.name, msgspec.json.decode(event.args))
+        for block in stream.blocks()
+        for event in block
+    ]
+    others = {key: value for key, value in stream.metadata.items() if key != "traceEvents"}
+    return events, others
+
+
+def put(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def event(number: int, **args: object) -> dict[str, Any]:
+    name = 'naïve \\" kernel\n}, {"ph": "X"' * 5
+    return {"ph": "X", "name": name, "args": {"number": number, "list": [{"x": None}, {}], **args}}
+
+
+def wanted(events: list[dict[str, Any]]) -> list[Any]:
+    return [(item.get("name"), item.get("args", {})) for item in events]
+
+
+def cut_small(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(kineto_stream, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(kineto_stream, "BLOCK_BYTES", 2 * chunk)
+
+
+TEXT = st.text() | st.sampled_from(["},{", '"}, {"', "]}", "{", "[", "\\", '\\"}, {'])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(TEXT, JSON, max_size=4)
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"name": TEXT, "args": OBJECTS}), max_size=8),
+    st.dictionaries(st.text(), JSON, max_size=4),
+    st.integers(1, 40),
+    st.sampled_from(list(LAYOUTS)),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    events: list[dict[str, Any]],
+    others: dict[str, Any],
+    chunk: int,
+    layout: str,
+    events_last: bool,
+) -> None:
+    others.pop("traceEvents", None)
+    whole = {**others, "traceEvents": events} if events_last else {"traceEvents": events, **others}
+    text = json.dumps(whole, ensure_ascii=False, **LAYOUTS[layout])  # type: ignore[arg-type]
+    path = tmp_path_factory.mktemp("json") / "x.json"
+    put(path, text.encode("utf-8", "surrogatepass"))
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch, chunk)
+        assert read(path) == (wanted(events), others)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_events_of_all_sizes_come_out_in_every_layout(
+    layout: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among them one that is larger than many blocks, with edges that are none."""
+    events = [event(number) for number in range(50)]
+    events.insert(20, event(99, many=[{"a": [number]} for number in range(3000)]))
+    head, tail = {"schemaVersion": 1}, {"groups": [{"ranks": [0]}, {"ranks": [1]}] * 20}
+    text = json.dumps({**head, "traceEvents": events, **tail}, **LAYOUTS[layout])  # type: ignore[arg-type]
+    path = put(tmp_path / "x.json", gzip.compress(text.encode()) if packed else text)
+    monkeypatch.setattr(kineto_stream, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(kineto_stream, "CHUNK_BYTES", 300)
+    assert read(path) == (wanted(events), {**head, **tail})
+
+
+def test_elements_that_are_no_objects_are_left_out(tmp_path: Path) -> None:
+    text = '{"traceEvents": [1, {"name": "a"}, null, "},{", [{"name": "b"}], {"name": "c"}, {}]}'
+    assert read(put(tmp_path / "x.json", text))[0] == [("a", {}), ("c", {}), (None, {})]
+
+
+def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path: Path) -> None:
+    times = ("4348661288164.763", "1623143089861123.457", "5", "-0.5", "1e3", "1e999")
+    events = ", ".join(f'{{"ts": {time}}}' for time in times)
+    (block,) = TraceStream(put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')).blocks()
+    assert [kineto_stream.nanoseconds(event.ts) for event in block] == [
+        4348661288164763,
+        1623143089861123457,
+        5000,
+        -500,
+        1_000_000,
+        None,
+    ]
+
+
+def test_metadata_before_and_behind_the_events_is_read(tmp_path: Path) -> None:
+    text = '{"a": "\\"traceEvents\\": [", "b": {"traceEvents": [1]}, "traceEvents" : [{"name": "x"}'
+    path = put(tmp_path / "x.json", text + '], "c": 12.50, "d": [{}, {"e": "]"}]}\r\n ')
+    assert read(path) == (
+        [("x", {})],
+        {
+            "a": '"traceEvents": [',
+            "b": {"traceEvents": [1]},
+            "c": "12.50",
+            "d": [{}, {"e": "]"}],
+        },
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_trace_in_another_encoding_is_read(encoding: str, tmp_path: Path) -> None:
+    events = [event(number) for number in range(3)]
+    text = json.dumps({"traceEvents": events}, ensure_ascii=False)
+    assert read(put(tmp_path / "x.json", text.encode(encoding)))[0] == wanted(events)
+
+
+def test_a_large_file_needs_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_small(monkeypatch, 1 << 18)
+    text = json.dumps({"traceEvents": [event(number) for number in range(60_000)]})
+    path = put(tmp_path / "x.json", text)
+    tracemalloc.start()
+    count = 0
+    for block in TraceStream(path).blocks():
+        count += len(block)
+        block.clear()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 60_000
+    assert peak < len(text) / 2
+
+
+def test_a_file_cut_anywhere_is_reported_as_cut_with_event_and_byte(tmp_path: Path) -> None:
+    whole = json.dumps(
+        {"head": {"a": 1}, "traceEvents": [event(0), event(1), event(2)], "tail": "end"}
+    )
+    for size in range(1, len(whole)):
+        with pytest.raises(ReportError, match="cut off") as error:
+            read(put(tmp_path / "x.json", whole[:size]))
+        assert f"at byte {size} " in error.value.reason
+        assert "stopped while it wrote" in error.value.remedy
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 13, 1 << 20])
+def test_the_number_of_whole_events_is_told(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch, chunk)
+    whole = json.dumps({"traceEvents": [{"n": 1}, {"n": 2}, {"n": 3}]})
+    size = whole.index('{"n": 3') + 4
+    with pytest.raises(
+        ReportError,
+        match=f"the JSON is cut off after 2 complete events, at byte {size} of the JSON",
+    ):
+        read(put(tmp_path / "x.json", whole[:size]))
+
+
+def test_a_cut_gzip_is_reported_as_cut(tmp_path: Path) -> None:
+    packed = gzip.compress(json.dumps({"traceEvents": [event(n) for n in range(500)]}).encode())
+    for size in (len(packed) // 2, len(packed) - 5, 30):
+        with pytest.raises(ReportError, match="the gzip data is cut off"):
+            read(put(tmp_path / "x.json.gz", packed[:size]))
+
+
+def test_gzip_data_whose_check_fails_are_damaged(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b'{"traceEvents": [{}, {}]}'))
+    packed[-8] ^= 1  # the first byte of the sum over the text
+    with pytest.raises(ReportError, match=r"the gzip data is damaged \(.*check") as error:
+        read(put(tmp_path / "x.json.gz", bytes(packed)))
+    assert error.value.remedy == "Copy the file again"
+
+
+def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first read is a chunk long, the next one takes the rest."""
+    events = [event(number) for number in range(8)]
+    text = json.dumps({"traceEvents": events}).encode()
+    first, second = gzip.compress(text[:300]), gzip.compress(text[300:])
+    path = put(tmp_path / "x.json.gz", first + b"\0" * 10 + second + b"\0" * 40)
+    whole = len(first) + 10 + len(second)
+    for chunk in (
+        2,
+        3,
+        17,
+        len(first) - 1,
+        len(first),
+        len(first) + 5,
+        len(first) + 10,
+        whole - 1,
+        whole,
+        whole + 20,
+    ):
+        monkeypatch.setattr(kineto_stream, "CHUNK_BYTES", chunk)
+        assert read(path)[0] == wanted(events), chunk
+
+
+def test_gzip_may_refer_back_as_far_as_it_can(tmp_path: Path) -> None:
+    """A text of 20,000 characters that stands twice: the second is packed as a look back of more
+    than 16 KiB."""
+    block = random.Random(0).randbytes(10_000).hex()
+    text = json.dumps({"traceEvents": [{"name": block}, {"name": block}]})
+    packed = gzip.compress(text.encode())
+    assert len(packed) < 12_000
+    assert read(put(tmp_path / "x.json.gz", packed))[0] == [(block, {}), (block, {})]
+    assert peek(packed) == text
+    assert text.startswith(peek(packed[:6000])) and len(peek(packed[:6000])) > 5000
+
+
+def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are() -> None:
+    assert peek(gzip.compress(b"x" * 300_000)) == "x" * 262_144
+    assert peek(b"\xef\xbb\xbf{a\xff") == "{a\ufffd"
+    assert peek(b"\x1f\x8b broken") == peek(b"") == ""
+
+
+def test_a_gzip_bomb_is_refused_with_its_expansion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 1 << 20)
+    bomb = gzip.compress(b'{"traceEvents": [' + b'{"a": 1},' * 400_000 + b"{}]}")
+    first_over = 200 * len(bomb) // 2**20 + 1  # the text comes 1 MiB at a time
+    told = rf"more than 200 times its size \({first_over} MiB from {len(bomb) >> 10} KiB so far\)"
+    with pytest.raises(ReportError, match=told):
+        read(put(tmp_path / "x.json.gz", bomb))
+
+
+def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({"traceEvents": [{"name": "x" * 400_000}]})
+    even = put(tmp_path / "even.json.gz", gzip.compress(text.encode()))
+    assert even.stat().st_size < 400_000 / 200
+    assert read(even)[0] == [("x" * 400_000, {})]
+    monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 10)
+    block = random.Random(0).randbytes(2000).hex()
+    text = json.dumps({"traceEvents": [{"name": block}]})
+    uneven = put(tmp_path / "uneven.json.gz", gzip.compress(text.encode()))
+    assert read(uneven)[0] == [(block, {})]
+
+
+def test_the_limits_are_64_mib_a_value_and_200_fold_from_256_mib_on() -> None:
+    limits = (
+        kineto_stream.MAX_VALUE_BYTES,
+        kineto_stream.MAX_EXPANSION,
+        kineto_stream.MIN_BOMB_BYTES,
+    )
+    assert limits == (64 * 1024**2, 200, 256 * 1024**2)
+
+
+@pytest.mark.parametrize("chunk", [7, 60, 100, 1000, 1 << 20])
+def test_the_byte_of_a_fault_is_where_its_event_begins_wherever_the_blocks_are_cut(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch, chunk)
+    text = '{"traceEvents": [{"\u00e9": 1}, {"n": 2 "\u00e9": 3},' + '{"n": 4},' * 300
+    with pytest.raises(
+        ReportError, match=r"broken JSON after 1 complete events, at byte 28: expected a value \("
+    ) as error:
+        read(put(tmp_path / "x.json", text))
+    assert "lose a bracket" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        '{"traceEvents": [{}]} x',
+        '{"traceEvents": [{}], "a": 1 2}',
+        '{"traceEvents": [{}], "traceEvents": [{}]}',
+        '{"traceEvents": 5}',
+        "{traceEvents: 1}",
+        '{"traceEvents" [1]}',
+        '{"traceEvents": [' + "[" * 99_999,
+    ],
+)
+def test_what_is_no_json_object_with_one_array_of_events_is_broken(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(ReportError, match="broken JSON"):
+        read(put(tmp_path / "x.json", text))
+
+
+def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_stream, "MAX_VALUE_BYTES", 1 << 20)
+    with pytest.raises(ReportError, match="broken JSON"):
+        read(put(tmp_path / "x.json", '{"traceEvents": ["' + "x" * (20 << 20) + '"]}'))
+
+
+def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event with faults far apart: the later ones are read after the first ones were
+    put right."""
+    far = "x" * 100
+    args = (
+        rf'{{"a": inf, "far": "{far}", "file": "C:\Users\x", "b": -nan, "text": "\u00e9\\ \"inf\" '
+        rf'{far}", "half": "\ud800", "c": [inf, 1]}}'
+    )
+    path = put(
+        tmp_path / "x.json",
+        f'{{"traceEvents": [{{"args": {args}}}, {{"name": "a\x01b\\c"}}], "end": nan}}',
+    )
+    right = {
+        "a": None,
+        "far": far,
+        "file": r"C:\Users\x",
+        "b": None,
+        "text": f'\u00e9\\ "inf" {far}',
+        "half": "\ufffd",
+        "c": [None, 1],
+    }
+    for chunk in range(1, len(args) + 40, 3):
+        cut_small(monkeypatch, chunk)
+        stream = TraceStream(path)
+        events = [item for block in stream.blocks() for item in block]
+        assert msgspec.json.decode(events[0].args) == right, chunk
+        assert (events[1].name, stream.metadata["end"]) == ("a\x01b\\c", None)
+        assert stream.repaired
+
+
+def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path: Path) -> None:
+    text = r'{"traceEvents": [{"name": "inf, nan \\ \u00e9"}]}'
+    stream = TraceStream(put(tmp_path / "x.json", text))
+    assert [event.name for block in stream.blocks() for event in block] == ["inf, nan \\ \u00e9"]
+    assert not stream.repaired
+
+
+def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path: Path) -> None:
+    path = put(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
+    assert read(path)[0] == [("k\ufffd", {}), (None, {})]
