@@ -153,11 +153,7 @@ class ReportBuilder:
         self._is_printed = is_printed
         self._metric_numbers: dict[tuple[str, str, str | None], int] = {}
         self._facts: dict[int, dict[int, Value]] = {}
-        """Number of a metric in FACT_NAMES -> launch -> its first value."""
-        self._flops: set[int] = set()
-        """Numbers of the metrics that FLOPs are made from."""
-        self._counted: set[int] = set()
-        """Launches for which one of them has a number."""
+        """Number of a metric that is a fact or counts FLOPs -> launch -> its first value."""
         self._style = DecimalStyle.POINT
         self._evidence = StyleEvidence()
         self._file: IO[bytes] | None = None
@@ -185,10 +181,8 @@ class ReportBuilder:
         number = self._metric_numbers.setdefault(metric, len(self.metrics))
         if number == len(self.metrics):
             self.metrics.append(metric)
-            if name in FACT_NAMES:
+            if name in FACT_NAMES or counts_flops(name):
                 self._facts[number] = {}
-            if counts_flops(name):
-                self._flops.add(number)
         return number
 
     def add_values(self, launch: int, metrics: Sequence[int], values: Sequence[int]) -> None:
@@ -201,10 +195,6 @@ class ReportBuilder:
         first_values = dict(zip(reversed(metrics), reversed(values), strict=True))
         for metric in self._facts.keys() & first_values.keys():
             self._facts[metric].setdefault(launch, part.values[first_values[metric]])
-        for metric in self._flops & first_values.keys():
-            value = part.values[first_values[metric]]
-            if value[:1].isdigit() if isinstance(value, str) else value is not None:
-                self._counted.add(launch)
         if len(part.values) > PART_TEXTS or len(part.launch) > PART_CELLS:
             self._put_away()
 
@@ -282,14 +272,17 @@ class ReportBuilder:
         self._add_evidence()
         self._style = self._evidence.decide()
         units = [base_unit(unit) for _, unit, _ in self.metrics]
-        orders = [launch.order for launch in self.launches]
-        ranks = [0] * len(orders)
-        for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
-            ranks[index] = rank
         facts = self._read_facts()
-        kernels: list[Kernel] = sorted(
-            map(self._kernel, range(len(ranks)), ranks, facts), key=lambda kernel: kernel.launch
-        )
+        by_id = sorted(range(len(facts)), key=lambda index: self.launches[index].order)
+        ranks = {index: rank for rank, index in enumerate(by_id)}
+        kernels = [self._kernel(index, rank, facts[index]) for index, rank in ranks.items()]
+        devices: dict[int, Device] = {}
+        for kernel, index in zip(kernels, by_id, strict=True):
+            number, capability = kernel.device_index or 0, self.launches[index].capability or None
+            if number not in devices:
+                device = device_of(number, capability, facts[index], driver_version)
+                if device.name or device.compute_capability:
+                    devices[number] = device
         add_steps(kernels)
         names = [
             (name, unit.name, section)
@@ -300,7 +293,7 @@ class ReportBuilder:
             tool="ncu",
             path=self.path,
             form=form,
-            devices=self._devices(facts, driver_version),
+            devices=tuple(devices[number] for number in sorted(devices)),
             kernels=kernels,
             counters=NumberedCounters(names, lambda: self._columns(ranks, scales)),
             gaps=(
@@ -356,32 +349,22 @@ class ReportBuilder:
             if is_whole(text):
                 fields[name] = int(text)
         place = place_of(launch.push_pop, launch.start_end, launch.name)
+        is_counted = any(
+            isinstance(value, int | float) and counts_flops(name)
+            for name, (value, _) in facts.items()
+        )
         return Kernel(
             rank,
             launch.name,
             launch.short_name,
             *place,
             layer_source=None if place.layer is None else "range",
-            source="counted" if index in self._counted else None,
+            source="counted" if is_counted else None,
         )._replace(**fields)  # type: ignore[arg-type]
 
-    def _devices(self, facts: Iterable[Facts], driver_version: str | None) -> tuple[Device, ...]:
-        """Return the devices the launches ran on, as far as the file tells them apart."""
-        devices: dict[int, Device] = {}
-        for launch, known in zip(self.launches, facts, strict=True):
-            stated = (
-                int(launch.device)
-                if is_whole(launch.device)
-                else known.get("launch__device_id", NO_FACT)[0]
-            )
-            index = stated if isinstance(stated, int) else 0
-            if index not in devices:
-                device = device_of(index, launch.capability or None, known, driver_version)
-                if device.name or device.compute_capability:
-                    devices[index] = device
-        return tuple(devices[index] for index in sorted(devices))
-
-    def _columns(self, ranks: list[int], scales: list[int]) -> Iterator[Sequence[Sequence[Any]]]:
+    def _columns(
+        self, ranks: dict[int, int], scales: list[int]
+    ) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of NumberedCounters, in the order of the file."""
         is_scaled = any(scale != 1 for scale in scales)
         for part in self._parts():
@@ -397,9 +380,10 @@ class ReportBuilder:
                             column[at] = self._scale(value, column[at], scales[metric])
                 texts: list[Value] = [None] * len(column)
                 if None in column:
-                    for at, number in enumerate(column):
-                        if number is None:
-                            texts[at] = part.values[values[at]] or None
+                    texts = [
+                        part.values[value] or None if number is None else None
+                        for number, value in zip(column, values, strict=True)
+                    ]
                 yield list(map(ranks.__getitem__, part.launch[cut])), metrics, column, texts
 
     def _value_gaps(self) -> Iterator[Gap]:
@@ -444,10 +428,10 @@ class ReportBuilder:
         for metric, count in cells.items():  # one metric may be in "Kbyte" here and "Mbyte" there
             name, _, section = self.metrics[metric]
             by_section[name, section] += count
-        for (name, _), count in by_section.items():
-            if count == holders - 1 and launches >= LAUNCHES_MIN:
-                reason = f"1 of {launches} launches lacks it, which all others have"
-                yield Gap(f"counter:{name}", "not_collected", reason)
+        lacking = [name for (name, _), count in by_section.items() if count == holders - 1]
+        if lacking and holders >= LAUNCHES_MIN:
+            reason = f"1 of {holders} launches lacks {len(lacking)} metrics that all others have"
+            yield Gap("counter", "not_collected", f"{reason}, such as {lacking[0]}")
 
     def _kernel_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import re
-from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from perfctl.parsers.ncu.log import (
     header_at,
     why_no_csv,
 )
-from perfctl.parsers.text.doubts import not_understood, others, repeated, several
+from perfctl.parsers.text.doubts import not_understood, others, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Gap, Report
@@ -57,7 +56,7 @@ _RULE = (
     "Estimated Speedup",
     "Estimated Speedup Type",
 )
-USED = frozenset((*_NEEDED, *_LAUNCH, *_VARYING, *_RULE))
+USED = frozenset((*_NEEDED, *_LAUNCH, *_VARYING, *_RULE, *summary.FIGURES))
 _NEVER = "\n"
 """A text that no row begins with."""
 
@@ -87,28 +86,34 @@ def parse(path: Path) -> Report:
             return ncu_text.parse(path)
         if first is None:
             raise ReportError(path, "ncu", *why_no_csv(log))
-        columns = Columns(_read_header(path, first))
-        header = columns.header
-        rows = Rows(lines, log, quoted=first.startswith('"'))
-        if summary.FIGURE_COLUMNS.issubset(header):
-            return _read_summary(path, rows, header, log)
-        read_page = _read_long if _METRIC[-1] in header else _read_wide
-        if not read_page(rows, columns, builder, log):
-            raise several(path, "ncu", _find_starts(path))
-    if not builder.launches:
+        columns = _read_header(path, first)
+        rows = Rows(path, lines, log, quoted=first.startswith('"'))
+        table = []
+        if columns.form == "summary":
+            last = len(columns.header) - 1
+            split_rows = (rows.split(row, last) for row in rows)
+            table = [
+                dict(zip(columns.header, cells, strict=False)) for cells in split_rows if cells
+            ]
+        elif columns.form == "long":
+            _LongPage(columns, builder, rows).read()
+        else:
+            _read_wide(columns, builder, rows)
+    if not builder.launches and not table:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.tool_lines:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
-    form = "long" if _METRIC[-1] in header else "wide"
-    missing = gaps(log)
+    form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
+    missing, notes = gaps(log), not_understood({"columns": columns.unknown()})
+    if table:
+        return summary.report(path, form, table, missing, (*diagnostics(log), *notes))
     ids = {launch.order for launch in builder.launches}
     if count := max(ids) + 1 - len(ids):
         first_id = next(number for number in range(len(ids) + 1) if number not in ids)
         reason = f"{count:,} IDs of launches are not in the file, the first is {first_id}: left out"
         missing.append(Gap("kernel", "not_collected", f"{reason} when it was exported, or lost"))
-    notes = not_understood({"columns": columns.unknown()})
-    return builder.report(f"ncu CSV, {form}, {len(header)} columns", missing, notes, log)
+    return builder.report(form, missing, notes, log)
 
 
 def _find_starts(path: Path) -> list[int]:
@@ -125,42 +130,20 @@ def _find_starts(path: Path) -> list[int]:
     return [*starts, connected] if connected else starts
 
 
-def _read_header(path: Path, line: str) -> list[str]:
-    """Return the column names. Raises ReportError when the line is cut or is the header of a page
+def _read_header(path: Path, line: str) -> Columns:
+    """Return the columns. Raises ReportError when the line is cut or is the header of a page
     without metrics."""
     try:
-        header = next(csv.reader([line], strict=True))
+        columns = Columns(next(csv.reader([line], strict=True)))
     except (csv.Error, StopIteration) as error:
         reason = "the CSV is cut off inside its header"
         raise ReportError(path, "ncu", reason, "Copy it again or profile again") from error
-    if summary.FIGURE_COLUMNS.issubset(header):
-        return header
-    columns = Columns(header)
     missing = ", ".join(columns.missing())
-    if missing or not ("Metric Name" in header or columns.metrics):
+    if missing or not ("Metric Name" in columns or columns.metrics):
         lacking = f"column {missing}" if missing else "metric columns"
         reason = f"the CSV has no {lacking} (it is cut off, or from another page of ncu)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    return header
-
-
-def _read_summary(path: Path, rows: Rows, header: list[str], log: Log) -> Report:
-    kept = []
-    for row in rows:
-        cells = split_row(row)
-        if cells is not None and is_header(cells):
-            starts = _find_starts(path)
-            raise repeated(path, "ncu", "a page of ncu", starts[0], starts)
-        if cells is None or len(cells) < len(header):
-            log.cut_rows += 1
-        else:
-            kept.append(dict(zip(header, cells, strict=False)))
-    if not kept:
-        reason = "the CSV has a header but no rows"
-        raise ReportError(path, "ncu", reason, "Export the report again")
-    notes = not_understood({"columns": others(header, USED, NOT_USED, summary.FIGURES)})
-    form = f"ncu CSV, summary, {len(header)} columns"
-    return summary.report(path, form, kept, gaps(log), (*diagnostics(log), *notes))
+    return columns
 
 
 class Columns(dict[str, int]):
@@ -169,6 +152,9 @@ class Columns(dict[str, int]):
     def __init__(self, header: list[str]) -> None:
         super().__init__({name: index for index, name in reversed(list(enumerate(header)))})
         self.header = header
+        self.form = "long" if "Metric Value" in self else "wide"
+        if summary.FIGURE_COLUMNS.issubset(header):
+            self.form = "summary"
         for kind in _RANGES:
             self[kind] = next((index for index, name in enumerate(header) if kind in name), -1)
         self.metrics = [
@@ -189,13 +175,15 @@ class Columns(dict[str, int]):
 
     def missing(self) -> list[str]:
         """Return required columns that the header lacks."""
+        if self.form == "summary":
+            return []
         of_metric = _METRIC if "Metric Name" in self or "Metric Value" in self else ()
         return [name for name in (*_NEEDED, *of_metric) if name not in self]
 
     def unknown(self) -> list[str]:
         """Return unknown names; NVTX columns and the metrics of the wide page are not among
         them."""
-        metrics = () if "Metric Value" in self else [self.header[at] for at in self.metrics]
+        metrics = () if "Metric Name" in self else [self.header[at] for at in self.metrics]
         names = others(self.header, USED, NOT_USED, metrics)
         return [name for name in names if not any(kind in name for kind in _RANGES)]
 
@@ -233,15 +221,14 @@ class Rows:
     log. A reader that knows a line for a whole row may take it from ``lines`` itself, and give the
     others to ``feed``."""
 
-    def __init__(self, lines: Lines, log: Log, *, quoted: bool = True) -> None:
+    def __init__(self, path: Path, lines: Lines, log: Log, *, quoted: bool = True) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
-        self.lines = lines
+        self.lines, self.log = lines, log
         self.pending: list[str] = []
         """The lines so far of a row whose last cell goes on in the next line."""
         self._pending_size = 0
-        self._log = log
-        self._quoted = quoted
+        self._path, self._quoted = path, quoted
 
     def __iter__(self) -> Iterator[str]:
         for line in self.lines:
@@ -270,19 +257,31 @@ class Rows:
     def _row_inside(self, line: str) -> str:
         """Return the CSV row that begins within a line of program output, or "" ."""
         at = header_at(line)
-        if at < 0 and (match := _ROW_INSIDE.search(line) if '","' in line else None):
+        if at < 0 and (match := _ROW_INSIDE.search(line)):
             at = match.start()
-        self._log.add(line[:at] if at > 0 else line)
+        self.log.add(line[:at] if at > 0 else line)
         return line[at:] if at > 0 else ""
 
     def end(self) -> None:
         """Give up a row that is not whole; to be called when the lines have ended."""
-        self._log.cut_rows += bool(self.pending)
+        self.log.cut_rows += bool(self.pending)
         self.pending, self._pending_size = [], 0
 
+    def split(self, row: str, last: int) -> list[str]:
+        """Return the cells of a whole row; none, and count it, where it ends before the column
+        ``last``. Raises Joined where the row is the header of a further table, as in a file to
+        which several runs were appended."""
+        cells = split_row(row)
+        if is_header(cells):
+            raise several(self._path, "ncu", _find_starts(self._path))
+        if len(cells) <= last:
+            self.log.cut_rows += 1
+            return []
+        return cells
 
-def split_row(row: str) -> list[str] | None:
-    """Return the cells of one complete row of text; None when it is not CSV. ncu quotes every cell,
+
+def split_row(row: str) -> list[str]:
+    """Return the cells of one complete row of text; none when it is not CSV. ncu quotes every cell,
     so a row without quotes inside cells is split at '","' (the number of quotes proves it), which
     takes a third of the time of the csv module."""
     # A comma at the end is no further cell: ncu ends metric rows so when the header has
@@ -294,45 +293,25 @@ def split_row(row: str) -> list[str] | None:
     try:
         return next(csv.reader([text]))
     except (csv.Error, StopIteration):
-        return None
+        return []
 
 
 def is_header(cells: list[str]) -> bool:
-    """Return whether this row is the header of a further table, as in a file to which several runs
-    were appended."""
+    """Return whether these are the first columns of a table of ncu."""
     return cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"])
 
 
-def _read_long(rows: Rows, columns: Columns, builder: ReportBuilder, log: Log) -> bool:
-    """Read one long table to its end; False where the header of a further table follows. Files of a
-    million rows are common: the rows of a launch begin with the same identity cells, so what
-    follows these comes many rows at a time (``Lines.run``), and rows whose metric has been seen
-    before are not split into cells."""
-    page = _LongPage(columns, builder)
-    for line in rows.lines:
-        if row := rows.feed(line):
-            cells = split_row(row)
-            if cells is not None and is_header(cells):
-                return False
-            log.cut_rows += not page.take_row(row, cells)
-        while not rows.pending and (rests := rows.lines.run(page.start)):
-            if not page.take_known(rests):
-                for rest in rests:
-                    if row := rows.feed(f"{page.start}{rest}\n"):
-                        log.cut_rows += not page.take_row(row, split_row(row))
-    rows.end()
-    return True
-
-
 class _LongPage:
-    """Takes the rows of a long page. Metric rows of a header with rule columns end after the value
-    and one comma; rows of rules have no metric, and the stream of the rule engine ("1") instead of
-    the launch's (seen in 2022.3)."""
+    """Reads a long page. Files of a million rows are common: the rows of a launch begin with the
+    same identity cells, so what follows these comes many rows at a time (``Lines.run``), and rows
+    whose metric has been seen before are not split into cells. Metric rows of a header with rule
+    columns end after the value and one comma; rows of rules have no metric, and the stream of the
+    rule engine ("1") instead of the launch's (seen in 2022.3)."""
 
-    def __init__(self, columns: Columns, builder: ReportBuilder) -> None:
-        self._columns, self._builder = columns, builder
+    def __init__(self, columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
+        self._columns, self._builder, self._rows = columns, builder, rows
         self._metric_at = columns.first_of_metric()
-        self.start = _NEVER
+        self._start = _NEVER
         """What all rows of the launch begin with."""
         self._launch = -1
         self._launches: dict[tuple[str, str], int] = {}
@@ -340,11 +319,24 @@ class _LongPage:
         self._unfilled: set[int] = set()
         """Launches of which no metric was seen yet."""
         self._known: dict[str, int] = {}
-        """Text of a row between ``start`` and the value -> number of the metric."""
+        """Text of a row between ``_start`` and the value -> number of the metric."""
 
-    def take_known(self, rests: list[str]) -> bool:
-        """Take in rows of the launch, without ``start``; False where not all of them are of metrics
-        seen before."""
+    def read(self) -> None:
+        """Read the page to its end."""
+        rows = self._rows
+        for line in rows.lines:
+            if row := rows.feed(line):
+                self._take_row(row)
+            while not rows.pending and (rests := rows.lines.run(self._start)):
+                if not self._take_known(rests):
+                    for rest in rests:
+                        if row := rows.feed(f"{self._start}{rest}\n"):
+                            self._take_row(row)
+        rows.end()
+
+    def _take_known(self, rests: list[str]) -> bool:
+        """Take in rows of the launch, without ``_start``; False where not all of them are of
+        metrics seen before."""
         pieces = [rest.rpartition('","') for rest in rests]
         known, numbers = self._known, self._builder.quoted_numbers
         try:
@@ -355,28 +347,30 @@ class _LongPage:
         self._builder.add_values(self._launch, metrics, values)
         return True
 
-    def take_row(self, row: str, cells: list[str] | None) -> bool:
-        """Take in a whole row; False where it is cut."""
+    def _take_row(self, row: str) -> None:
         columns, builder = self._columns, self._builder
-        if cells is None or len(cells) <= columns.last or not is_whole(cells[columns["ID"]]):
-            return False
+        cells = self._rows.split(row, columns.last)
+        if not cells:
+            return
+        if not is_whole(cells[columns["ID"]]):
+            self._rows.log.cut_rows += 1
+            return
         name, unit, value = (cells[columns[column]] for column in _METRIC)
-        if not row.startswith(self.start):
+        if not row.startswith(self._start):
             self._find_launch(cells, is_rule=not name)
         if not name:
             rule, kind, text, speedup, scope = (columns.cell(cells, column) for column in _RULE)
             if rule:
                 builder.rules.add(self._launch, rule, kind, text, percent(speedup), scope)
-            return True
+            return
         section = columns.cell(cells, "Section Name") if "Section Name" in columns else None
         if label := columns.cell(cells, "Body Item Label"):
             section = f"{section}: {label}"
         metric = builder.number_metric(name, unit, section)
         builder.add_values(self._launch, [metric], [builder.value_numbers[value]])
         is_plain = row.count('"') == 2 * len(cells) and len(cells) == columns["Metric Value"] + 1
-        if self._metric_at and is_plain and row.startswith(self.start):
-            self._known[row[len(self.start) :].rpartition('","')[0]] = metric
-        return True
+        if is_plain and row.startswith(self._start):
+            self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
     def _find_launch(self, cells: list[str], *, is_rule: bool) -> None:
         """Go on with the launch of these cells; one first seen in the row of a rule gets its stream
@@ -385,37 +379,32 @@ class _LongPage:
         identity = (cells[columns["Process ID"]], cells[columns["ID"]])
         launch = columns.launch(cells)
         if identity not in self._launches:
-            if is_rule:
-                launch = launch._replace(stream="", context="")
-                self._unfilled.add(len(launches))
             self._launches[identity] = self._builder.add_launch(launch)
+            self._unfilled.add(self._launches[identity])
         self._launch = self._launches[identity]
-        if self._launch in self._unfilled and not is_rule:
+        if is_rule and self._launch in self._unfilled:
+            launches[self._launch] = launch._replace(stream="", context="")
+        elif self._launch in self._unfilled:
             self._unfilled.discard(self._launch)
             launches[self._launch] = launch
         if self._metric_at:
-            self.start = '"' + '","'.join(cells[: self._metric_at]) + '",'
+            self._start = '"' + '","'.join(cells[: self._metric_at]) + '",'
 
 
-def _read_wide(rows: Rows, columns: Columns, builder: ReportBuilder, log: Log) -> bool:
-    """Read one wide table to its end; False where the header of a further table follows. A file
-    that another program stripped of its units row is read with unknown units (as ncu prints a
-    report of a version it does not know)."""
-    header = columns.header
-    metrics: array[int] | None = None
+def _read_wide(columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
+    """Read one wide table to its end. A file that another program stripped of its units row is read
+    with unknown units (as ncu prints a report of a version it does not know)."""
+    header, log = columns.header, rows.log
+    metrics: list[int] | None = None
     for row in rows:
-        cells = split_row(row)
-        if cells is not None and is_header(cells):
-            return False
-        if cells is None or len(cells) <= columns["Kernel Name"]:
-            log.cut_rows += 1
+        cells = rows.split(row, columns["Kernel Name"])
+        if not cells:
             continue
         has_id = cells[columns["ID"]] != ""
         if metrics is None:
-            units = [] if has_id else cells
+            units = [""] * len(header) if has_id else cells + [""] * len(header)
             log.has_no_units = has_id
-            pairs = ((header[at], units[at] if at < len(units) else "") for at in columns.metrics)
-            metrics = array("I", [builder.number_metric(*pair, None) for pair in pairs])
+            metrics = [builder.number_metric(header[at], units[at], None) for at in columns.metrics]
             if not has_id:
                 continue
         if not is_whole(cells[columns["ID"]]):
@@ -426,4 +415,3 @@ def _read_wide(rows: Rows, columns: Columns, builder: ReportBuilder, log: Log) -
         # a row that was cut off gives the cells it has
         values = [builder.value_numbers[cells[at]] for at in columns.metrics if at < len(cells)]
         builder.add_values(launch, metrics[: len(values)], values)
-    return True

@@ -27,18 +27,14 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
         "launch__shared_mem_per_block_dynamic",
         "Dynamic Shared Memory Per Block",
     ),
-    "grid_x": ("launch__grid_dim_x",),
-    "grid_y": ("launch__grid_dim_y",),
-    "grid_z": ("launch__grid_dim_z",),
-    "block_x": ("launch__block_dim_x",),
-    "block_y": ("launch__block_dim_y",),
-    "block_z": ("launch__block_dim_z",),
+    **{
+        f"{part}_{axis}": (f"launch__{part}_dim_{axis}",)
+        for part in ("grid", "block", "cluster")
+        for axis in "xyz"
+    },
     "device_index": ("launch__device_id",),
     "stream": ("launch__stream_id",),
     "context": ("launch__context_id",),
-    "cluster_x": ("launch__cluster_dim_x",),
-    "cluster_y": ("launch__cluster_dim_y",),
-    "cluster_z": ("launch__cluster_dim_z",),
     "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
 }
 """Field of Kernel -> metric names, the most exact first; display names are those of the
@@ -51,6 +47,7 @@ CYCLES = tuple(
 """Cycles of a launch and how many passed in a second. ncu divides by the launch's own time: where a
 report has all three, the first by the second is gpu__time_duration.sum to six digits (H100, RTX
 5090, 2025.1 and older)."""
+_CAPABILITY = {"compute_capability_major", "compute_capability_minor"}
 _DEVICE_FACTS = (
     "display_name",
     "multiprocessor_count",
@@ -58,8 +55,7 @@ _DEVICE_FACTS = (
     "clock_rate",
     "memory_clock_rate",
     "global_memory_bus_width",
-    "compute_capability_major",
-    "compute_capability_minor",
+    *_CAPABILITY,
 )
 _ATTRIBUTE = "device__attribute_"
 FACT_NAMES = frozenset(
@@ -81,9 +77,6 @@ _MAKES_FLOPS = re.compile(
     r"|ops_path_tensor_\w+)\.sum"
 )
 
-PUSH_POP = "Push/Pop_Range"
-START_END = "Start/Stop_Range"
-
 _DEFAULT_DOMAIN = "<default domain>:"
 _QUOTED = re.compile(r'"(.*?)"(?=\s*(?:"|$))', re.DOTALL)
 _REPEATED_MESSAGE = re.compile(r"(?P<name>.+):[^:]*:[^:]*:[^:]*:[^:]*:[^:]*:(?P=name)", re.DOTALL)
@@ -93,6 +86,7 @@ _OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute
 """Directions of work on autograd's own thread."""
 
 
+@lru_cache(maxsize=4096)
 def counts_flops(metric: str) -> bool:
     """Return whether a metric is a whole count of multiply-adds, as instructions or operations.
     Rates are not, and additions alone (FADD) leave out most of the work."""
@@ -116,19 +110,14 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
                 fields[field] = value
                 break
     if facts.keys().isdisjoint(KERNEL_FACTS["duration_ns"]):
-        for cycles_name, rate_name in CYCLES:
-            cycles, rate = facts.get(cycles_name, NO_FACT)[0], facts.get(rate_name, NO_FACT)
-            if (
-                isinstance(cycles, int | float)
-                and isinstance(rate[0], int | float)
-                and rate[0] > 0
-                and rate[1] in (None, "Hz")
-            ):
-                fields["duration_ns"] = cycles / rate[0] * 1e9
+        for names in CYCLES:
+            (cycles, _), (rate, unit) = (facts.get(name, NO_FACT) for name in names)
+            is_known = isinstance(cycles, int | float) and unit in (None, "Hz")
+            if is_known and isinstance(rate, int | float) and rate > 0:
+                fields["duration_ns"] = cycles / rate * 1e9
                 break
-    if not any(fields.get(field) for field in _CLUSTER):  # sizes of 0: launched without clusters
-        for field in _CLUSTER:
-            fields.pop(field, None)
+    if not any(map(fields.get, _CLUSTER)):  # sizes of 0: launched without clusters
+        fields = {name: value for name, value in fields.items() if name not in _CLUSTER}
     if "occupancy" in fields and 0 <= (share := fields.pop("occupancy") / 100) <= 1:
         fields["occupancy"] = share
     return fields
@@ -155,23 +144,19 @@ def device_of(
     collected. Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock
     x bus width, which for an A100 gives the 1,555,200,000,000 bytes/s that nsys states for it."""
 
-    def read_attribute(name: str) -> int | None:
-        value = facts.get(_ATTRIBUTE + name, NO_FACT)[0]
-        return value if isinstance(value, int) else None
-
-    name = facts.get(_ATTRIBUTE + "display_name", NO_FACT)[0]
-    clock, memory_clock = read_attribute("clock_rate"), read_attribute("memory_clock_rate")
-    bus = read_attribute("global_memory_bus_width")
-    version = [read_attribute(f"compute_capability_{part}") for part in ("major", "minor")]
-    if capability is None and None not in version:
-        capability = ".".join(map(str, version))
+    attributes = {name: facts.get(_ATTRIBUTE + name, NO_FACT)[0] for name in _DEVICE_FACTS}
+    sizes = {name: value for name, value in attributes.items() if isinstance(value, int)}
+    name, clock = attributes["display_name"], sizes.get("clock_rate")
+    memory_clock, bus = sizes.get("memory_clock_rate"), sizes.get("global_memory_bus_width")
+    if capability is None and sizes.keys() >= _CAPABILITY:
+        capability = ".".join(str(sizes[part]) for part in sorted(_CAPABILITY))
     return Device(
         name=name if isinstance(name, str) and name else None,
         kind="gpu",
         index=index,
         compute_capability=capability,
-        sm_count=read_attribute("multiprocessor_count"),
-        memory_bytes=read_attribute("total_memory"),
+        sm_count=sizes.get("multiprocessor_count"),
+        memory_bytes=sizes.get("total_memory"),
         memory_bandwidth_bps=2 * memory_clock * 1000 * bus // 8 if memory_clock and bus else None,
         clock_hz=clock * 1000 if clock else None,
         driver_version=driver_version,

@@ -106,20 +106,15 @@ def _read_message(file: BinaryIO, size: int) -> _Message:
 
 def _add_block(header: _Message, shape: Outline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
-    for details in header.pieces[3][-1:]:
-        session = _Message(details)
-        shape.created = session.numbers.get(2, shape.created)
-        for piece in session.pieces[8]:
-            provider = _Message(piece).pieces
-            name, version = (
-                b"".join(provider[number][-1:]).decode("utf-8", "replace") for number in (1, 2)
-            )
-            shape.versions[name] = version
+    session = header.child(3)
+    shape.created = session.numbers.get(2, shape.created)
+    for piece in session.pieces[8]:
+        provider = _Message(piece)
+        shape.versions[provider.text(1)] = provider.text(2)
     if results := header.numbers.get(2, 0):
         shape.results += results
-        for origin in header.pieces[6][-1:]:  # process id, host and program
-            if (process := _Message(origin).numbers.get(1)) is not None:
-                shape.processes.add(process)
+        if (process := header.child(6).numbers.get(1)) is not None:
+            shape.processes.add(process)
     return header.numbers.get(5, 0)
 
 
@@ -143,6 +138,14 @@ class _Message:
                 raise ValueError("field is longer than its message")
             self.pieces[field_number].append(content[at : at + length])
             at += length
+
+    def child(self, number: int) -> _Message:
+        """Return the last message in a field; an empty one where there is none."""
+        return _Message(b"".join(self.pieces[number][-1:]))
+
+    def text(self, number: int) -> str:
+        """Return the last text in a field; "" where there is none."""
+        return b"".join(self.pieces[number][-1:]).decode("utf-8", "replace")
 
 
 def _read_varint(content: bytes, at: int) -> tuple[int, int]:

@@ -95,25 +95,21 @@ class TextTable:
             between = self._header and not self._cells  # the ruler between header and rows
             self._closes, self._closed = self._closes or between, not between
             return True
-        # a blank line without its line end may be a cut row
-        self._closed |= self._is_foreign(text) if text else whole
+        # a tool's line, a new section, or text left of the table ends it; a blank line without its
+        # line end may be a cut row
+        self._closed |= (
+            text.startswith("==")
+            or text.lstrip().startswith("Section: ")
+            or bool(text[: self._spans[0][0]].strip())
+            or (whole and not text)
+        )
         if text and not self._closed:
             self._take_row(text, whole=whole)
         return not self._closed
 
-    def unclosed(self) -> int:
-        """1 when the text ended in the middle of this table."""
-        return int(self._closes and not self._closed)
-
-    def _is_foreign(self, text: str) -> bool:
-        """Return whether the table has ended: a tool's line, a new section, or text left of
-        the table."""
-        left_of_table = text[: self._spans[0][0]]
-        return (
-            bool(left_of_table.strip())
-            or text.startswith("==")
-            or text.lstrip().startswith("Section: ")
-        )
+    def unclosed(self) -> bool:
+        """Return whether the text ended in the middle of this table."""
+        return self._closes and not self._closed
 
     def _take_row(self, text: str, *, whole: bool) -> None:
         cells = [text[start:end] for start, end in self._spans]
@@ -130,46 +126,28 @@ class TextTable:
             self.broken += 1
 
     def rows(self) -> list[list[str]]:
-        """The rows with their broken cells put together again."""
-        found: list[list[str]] = []
-        full = False
-        for cells in self._cells:
-            if found and self._goes_on(cells, full=full):
-                parts = zip(found[-1], cells, strict=True)
-                found[-1] = [
-                    _joined(old, new, words=index > 1) for index, (old, new) in enumerate(parts)
-                ]
+        """Return the rows with their broken cells put together again."""
+        rows: list[list[str]] = []
+        start, end = self._spans[0]
+        # columns are as wide as their cells on the raw page, and after 2022.3: a full one does not
+        # go on in the next line there
+        breaks_names = self._closes and not self._header
+        is_full = False
+        for line_cells in self._cells:
+            name, unit, *values = cells = [cell.strip() for cell in line_cells]
+            goes_on = not (name or unit) or (is_full and not (unit or any(values)))
+            if rows and goes_on and not self._by_left:
+                *names, value = rows[-1]  # values are broken between words, names anywhere
+                names = [old + new for old, new in zip(names, cells, strict=False)]
+                rows[-1] = [*names, " ".join(filter(None, (value, cells[-1])))]
             else:
-                found.append([cell.strip() for cell in cells])
-            start, end = self._spans[0]
-            full = len(cells[0].rstrip()) >= end - start - 1
-        if (
-            found
-            and not self._closed
-            and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1]))
-        ):
-            del found[-1]  # the text ends here: the rest of this row may be missing
+                rows.append(cells)
+            is_full = breaks_names and len(line_cells[0].rstrip()) >= end - start - 1
+        if rows and not self._closed and (is_full or not _NUMBER.fullmatch(rows[-1][-1])):
+            del rows[-1]  # the text ends here: the rest of this row may be missing
             self.broken += 1
-        self.broken += sum(not row[0] for row in found)
-        return [row for row in found if row[0]]
-
-    def _goes_on(self, cells: list[str], *, full: bool) -> bool:
-        """Return whether this line continues the row before: a name after a full column, a value
-        where there is no name."""
-        name, *others = (cell.strip() for cell in cells)
-        goes_on = not (name or others[0]) or (full and not any(others) and not self._fits())
-        return goes_on and not self._by_left
-
-    def _fits(self) -> bool:
-        """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a
-        full one does not continue."""
-        return self._header or not self._closes
-
-
-def _joined(old: str, new: str, *, words: bool) -> str:
-    """A broken cell: values are broken between words, names anywhere."""
-    new = new.strip()
-    return f"{old} {new}" if words and old and new else old + new
+        self.broken += sum(not row[0] for row in rows)
+        return [row for row in rows if row[0]]
 
 
 def sniff(path: Path, head: bytes) -> bool:

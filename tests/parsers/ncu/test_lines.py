@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
 
 def rows(*source: str, quoted: bool = True) -> tuple[list[str], Log]:
     log = Log()
-    return list(Rows(Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
+    return list(Rows(Path("x"), Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
 
 
 def test_a_cell_with_line_breaks_is_one_row() -> None:

@@ -152,12 +152,12 @@ def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words(
 
 def test_rows_without_any_and_no_rows_are_told(tmp_path: Path) -> None:
     with pytest.raises(
-        ReportError, match=r"the CSV has a header but no rows\. Export the report again"
+        ReportError, match=r"the CSV has a header but no rows: the CSV ends after its header"
     ):
         read(tmp_path, line(*HEADER))
 
 
 def test_a_second_page_is_refused_with_its_line(tmp_path: Path) -> None:
     one = row("a__b.sum", "inst", "1", "3", "2")
-    with pytest.raises(ReportError, match=r"a page of ncu appears twice \(again at line 4\b"):
+    with pytest.raises(ReportError, match=r"it holds 2 runs; the second begins at line 4\b"):
         read(tmp_path, line(*HEADER), one, one.replace("a__b", "c__d"), line(*HEADER), one)
