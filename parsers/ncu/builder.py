@@ -12,7 +12,6 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -154,6 +153,9 @@ class ReportBuilder:
         self._metric_numbers: dict[tuple[str, str, str | None], int] = {}
         self._facts: dict[int, dict[int, Value]] = {}
         """Number of a metric that is a fact or counts FLOPs -> launch -> its first value."""
+        self._previous_metrics: list[int] = []
+        self._fact_positions: list[tuple[int, int]] = []
+        """Positions in ``_previous_metrics`` of such metrics, and their numbers."""
         self._style = DecimalStyle.POINT
         self._evidence = StyleEvidence()
         self._file: IO[bytes] | None = None
@@ -185,16 +187,21 @@ class ReportBuilder:
                 self._facts[number] = {}
         return number
 
-    def add_values(self, launch: int, metrics: Sequence[int], values: Sequence[int]) -> None:
+    def add_values(self, launch: int, metrics: list[int], values: list[int]) -> None:
         """Take in values of a launch: numbers of metrics and, for each, of its value. Raises
         ReportError when the temporary file has no room."""
         part = self._part
-        part.launch.extend(repeat(launch, len(metrics)))
-        part.metric.extend(metrics)
-        part.value.extend(values)
-        first_values = dict(zip(reversed(metrics), reversed(values), strict=True))
-        for metric in self._facts.keys() & first_values.keys():
-            self._facts[metric].setdefault(launch, part.values[first_values[metric]])
+        part.launch.extend(array("I", [launch]) * len(metrics))
+        part.metric.fromlist(metrics)
+        part.value.fromlist(values)
+        if metrics != self._previous_metrics:  # most launches have the same ones
+            self._previous_metrics = metrics
+            numbered = enumerate(metrics)
+            self._fact_positions = [
+                (at, metric) for at, metric in numbered if metric in self._facts
+            ]
+        for at, metric in self._fact_positions:
+            self._facts[metric].setdefault(launch, part.values[values[at]])
         if len(part.values) > PART_TEXTS or len(part.launch) > PART_CELLS:
             self._put_away()
 
