@@ -112,8 +112,12 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
     if facts.keys().isdisjoint(KERNEL_FACTS["duration_ns"]):
         for names in CYCLES:
             (cycles, _), (rate, unit) = (facts.get(name, NO_FACT) for name in names)
-            is_known = isinstance(cycles, int | float) and unit in (None, "Hz")
-            if is_known and isinstance(rate, int | float) and rate > 0:
+            if (
+                isinstance(cycles, int | float)
+                and isinstance(rate, int | float)
+                and rate > 0
+                and unit in (None, "Hz")
+            ):
                 fields["duration_ns"] = cycles / rate * 1e9
                 break
     if not any(map(fields.get, _CLUSTER)):  # sizes of 0: launched without clusters
