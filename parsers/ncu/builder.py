@@ -10,7 +10,7 @@ import weakref
 from array import array
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -131,10 +131,10 @@ class _QuotedNumbers(dict[str, int]):
 class _Part:
     """Some cells of a file, one array per item; ``value`` holds indexes of ``values``."""
 
-    launch: array[int] = field(default_factory=lambda: array("I"))
-    metric: array[int] = field(default_factory=lambda: array("I"))
-    value: array[int] = field(default_factory=lambda: array("I"))
-    values: list[Value] = field(default_factory=list)
+    launch: array[int]
+    metric: array[int]
+    value: array[int]
+    values: list[Value]
     numbers: list[Reading] | None = None
     """The number of each value, once the part has been read."""
 
@@ -162,7 +162,7 @@ class ReportBuilder:
         self._start_part()
 
     def _start_part(self) -> None:
-        self._part = _Part()
+        self._part = _Part(array("I"), array("I"), array("I"), [])
         self.value_numbers = _Numbers(self._part.values)
         """Value -> its number in this part, for ``add_values``."""
         self.quoted_numbers = _QuotedNumbers(self.value_numbers)
@@ -423,21 +423,18 @@ class ReportBuilder:
                 "ncu's messages"
             )
             yield Gap("counter.value", "unreadable", reason)
-        yield from self._missing_cells(cells, len(holders))
-
-    def _missing_cells(self, cells: Tally[int], holders: int) -> Iterator[Gap]:
-        """``cells``: of each metric; ``holders``: launches that have any."""
-        launches = len(self.launches)
-        if 0 < holders < launches:
-            reason = f"{launches - holders} of {launches} launches have no metric values"
+        if holders and (without := len(self.launches) - len(holders)):
+            reason = f"{without} of {len(self.launches)} launches have no metric values"
             yield Gap("counter", "not_collected", reason)
         by_section: Tally[tuple[str, str | None]] = Tally()
         for metric, count in cells.items():  # one metric may be in "Kbyte" here and "Mbyte" there
             name, _, section = self.metrics[metric]
             by_section[name, section] += count
-        lacking = [name for (name, _), count in by_section.items() if count == holders - 1]
-        if lacking and holders >= LAUNCHES_MIN:
-            reason = f"1 of {holders} launches lacks {len(lacking)} metrics that all others have"
+        lacking = [name for (name, _), count in by_section.items() if count == len(holders) - 1]
+        if lacking and len(holders) >= LAUNCHES_MIN:
+            reason = (
+                f"1 of {len(holders)} launches lacks {len(lacking)} metrics that all others have"
+            )
             yield Gap("counter", "not_collected", f"{reason}, such as {lacking[0]}")
 
     def _kernel_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:

@@ -209,10 +209,10 @@ def skip_to_header(lines: Iterator[str], log: Log) -> str | None:
     """Return the header line, or None when the file ends without one; what comes before goes to
     the log."""
     for line in lines:
-        if (at := header_at(line)) >= 0:
-            log.add(line[:at])
+        at = header_at(line)
+        log.add(line if at < 0 else line[:at])
+        if at >= 0:
             return line[at:]
-        log.add(line)
     return None
 
 

@@ -240,7 +240,7 @@ class _Results:
     def __init__(self, path: Path, shape: Outline) -> None:
         self.builder = ReportBuilder(path, is_printed=False)
         self.diagnostics: list[Diagnostic] = []
-        self.unknown_metrics: list[str] = []
+        self.unknown_metrics: dict[str, None] = {}
         """Metrics whose value has an unknown type."""
         self.source: list[SourceCounter] = []
         self._shape = shape
@@ -280,7 +280,7 @@ class _Results:
         for offset, opcode, file, *counts in record["source"]:
             opcode, file = opcode and sys.intern(opcode), file and sys.intern(file)
             self.source.append(SourceCounter(launch, offset, opcode, file, *counts))
-        self.unknown_metrics += record["strange"]
+        self.unknown_metrics.update(dict.fromkeys(record["strange"]))
         self._addresses += record["addresses"]
         self._series.update(dict.fromkeys(record["series"]))
         if not record["single"]:
