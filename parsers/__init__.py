@@ -54,14 +54,8 @@ class Parser:
     name: str
     module: str
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
-    has_source: bool = False
-    """Whether ``parse`` takes ``source``: such files may hold counters of each instruction."""
-    has_operators: bool = False
-    """Reports of this format may hold single operators: its ``parse`` takes
-    ``single_operators``."""
-    has_captures: bool = False
-    """Whether ``parse`` takes ``capture``: the report in which the graphs were captured that this
-    one launches."""
+    options: tuple[str, ...] = ()
+    """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     is_refused: bool = False
     """Whether ``parse`` only names the release that was the last to read the format."""
 
@@ -80,18 +74,15 @@ class Parser:
     ) -> Report:
         """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file
         is broken."""
-        options: dict[str, Any] = {"source": True} if source and self.has_source else {}
-        if capture is not None:
-            if not self.has_captures:
-                reason = f"it is a report of another kind ({self.name}) than --capture tells of"
-                raise ReportError(
-                    path, "unknown", reason, "Name a Kineto trace, or leave --capture out"
-                )
-            options["capture"] = capture
-        if self.has_operators:
-            options["single_operators"] = single_operators
+        if capture is not None and "capture" not in self.options:
+            reason = f"it is a report of another kind ({self.name}) than --capture tells of"
+            remedy = "Name a Kineto trace, or leave --capture out"
+            raise ReportError(path, "unknown", reason, remedy)
+        values = {"source": source, "single_operators": single_operators, "capture": capture}
         with no_collection():
-            report: Report = self._load().parse(path, **options)
+            report: Report = self._load().parse(
+                path, **{option: values[option] for option in self.options}
+            )
         return report
 
     def leader(self, path: Path) -> Path:
@@ -117,14 +108,14 @@ PARSERS: tuple[Parser, ...] = (
     Parser("perfctl workload record", "own.workload_record"),
     Parser("nsys SQLite", "nsys.sqlite"),
     Parser("nsys report", "nsys.rep"),
-    Parser("ncu report", "ncu.rep", has_source=True),
+    Parser("ncu report", "ncu.rep", ("source",)),
     Parser("rocprofv3 database", "rocm.rocpd"),
     Parser("rocprofv3 JSON", "rocm.json"),
     Parser("rocprofv3 CSV", "rocm.csv"),
     Parser("rocprof v1 and rocprof-compute", "rocm.refused", is_refused=True),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
-    Parser("Kineto trace", "kineto.trace", has_operators=True, has_captures=True),
+    Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),
     Parser("DLProf JSON", "dlprof.json"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from perfctl.records.report import Advice, Gap
 
-MOST = 100_000
+MAX_RESULTS = 100_000
 """Results that are kept of one report; their texts stay in memory, some 500 bytes each."""
-LONGEST = 4000
+TEXT_MAX = 4000
 """Characters of a text that are kept."""
 
 _SPEEDUP = re.compile(
@@ -28,7 +28,7 @@ class Rules:
     """Results of rules, in the order of the report."""
 
     def __init__(self) -> None:
-        self._kept: list[Advice] = []
+        self._advice: list[Advice] = []
         self._texts: dict[str, str] = {}
         self._left_out = 0
 
@@ -45,38 +45,37 @@ class Rules:
         nothing is left out."""
         if not text and speedup is None:
             return
-        if len(self._kept) >= MOST:
+        if len(self._advice) >= MAX_RESULTS:
             self._left_out += 1
             return
-        shown = plain(text)[:LONGEST]
+        text = plain(text)[:TEXT_MAX]
+        text = self._texts.setdefault(text, text)
         share = round(speedup / 100, 12) if speedup is not None and 0 <= speedup <= 100 else None
-        one = self._texts.setdefault(shown, shown) or None
-        self._kept.append(Advice(launch, rule, kind or None, one, share, scope or None))
+        self._advice.append(Advice(launch, rule, kind or None, text or None, share, scope or None))
 
     def add_printed(self, launch: int, rule: str, kind: str, text: str) -> None:
         """Take in one result of the console text, in which the speed-up stands before the words."""
-        said = _SPEEDUP.match(text)
-        if said is None:
-            self.add(launch, rule, kind, text)
-            return
-        # "Estimated Speedup" (2022.4) is of either scope.
-        scope = "local" if said["local"] else "global" if said["word"] == "Est." else None
-        self.add(launch, rule, kind, text[said.end() :], percent(said["percent"]), scope)
+        speedup = scope = None
+        if match := _SPEEDUP.match(text):
+            # "Estimated Speedup" (2022.4) is of either scope.
+            scope = "local" if match["local"] else "global" if match["word"] == "Est." else None
+            speedup, text = percent(match["percent"]), text[match.end() :]
+        self.add(launch, rule, kind, text, speedup, scope)
 
-    def ordered(self, ranks: Sequence[int]) -> tuple[Advice, ...]:
-        """By launch; ``ranks`` gives the final number of each launch."""
-        found = (one._replace(launch=ranks[one.launch or 0]) for one in self._kept)
-        return tuple(sorted(found, key=lambda one: one.launch or 0))
+    def ordered(self, ranks: Mapping[int, int]) -> tuple[Advice, ...]:
+        """Return them by launch; ``ranks`` gives the final number of each launch."""
+        ranked = (result._replace(launch=ranks[result.launch or 0]) for result in self._advice)
+        return tuple(sorted(ranked, key=lambda result: result.launch or 0))
 
     def gaps(self) -> Iterator[Gap]:
-        """What was too much to keep."""
-        if self._left_out:
-            reason = f"{self._left_out:,} results of rules beyond the first {MOST:,} are not stored"
+        """Yield what was too much to keep."""
+        if count := self._left_out:
+            reason = f"{count:,} results of rules beyond the first {MAX_RESULTS:,} are not stored"
             yield Gap("advice", "not_collected", reason)
 
 
 def plain(text: str) -> str:
-    """A rule's text in one line, its links as ncu prints them."""
+    """Return a rule's text in one line, its links as ncu prints them."""
     text = " ".join(text.split())
     if "@" in text:
         for link, shown in _LINKS:
@@ -85,8 +84,8 @@ def plain(text: str) -> str:
 
 
 def percent(printed: str) -> float | None:
-    """ "47.2" or "47,2" -> 47.2; None for anything else. Up to 100 no digits are grouped, so a
-    comma is a decimal one."""
+    """Return 47.2 for "47.2" or "47,2"; None for anything else. Up to 100 no digits are grouped, so
+    a comma is a decimal one."""
     try:
         return float(printed.replace(",", "."))
     except ValueError:

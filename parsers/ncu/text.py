@@ -9,22 +9,30 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.parsers.ncu import csv_pages
-from perfctl.parsers.ncu.facts import cell_of
-from perfctl.parsers.ncu.launches import NO_VALUE, Finished, Launch, Table
-from perfctl.parsers.ncu.log import CONNECTED, EXPORT, has_header, why_no_csv
-from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
+from perfctl.parsers.ncu import summary
+from perfctl.parsers.ncu.builder import NO_VALUE, Launch, ReportBuilder
+from perfctl.parsers.ncu.log import (
+    CONNECTED,
+    EXPORT,
+    diagnostics,
+    gaps,
+    has_header,
+    why_no_csv,
+)
+from perfctl.parsers.text.doubts import joined, not_understood, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
 METRIC_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
-SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
+SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", *summary.FIGURES)
 
 _RULER = re.compile(r" *-{3,}(?: -{3,})+\s*")
 _NUMBER = re.compile(r"[0-9.,+-]+")
-_LONGEST_RULER = 4000
-_MOST_LINES = 200_000
+_RULER_MAX = 4000
+_MAX_ROWS = 200_000
+_MAX_RANGES = 200
+_MAX_RULE_LINES = 200
 Spans = Sequence[tuple[int, int]]
 
 _LAUNCH = re.compile(
@@ -59,7 +67,7 @@ _ADVICE_COLUMNS = 2
 
 def spans_of(line: str) -> Spans:
     """Columns (from, to) of a ruler; empty for any other line."""
-    if len(line) > _LONGEST_RULER or "---" not in line or not _RULER.fullmatch(line):
+    if len(line) > _RULER_MAX or "---" not in line or not _RULER.fullmatch(line):
         return ()
     return tuple((match.start(), match.end()) for match in re.finditer("-+", line))
 
@@ -87,25 +95,21 @@ class TextTable:
             between = self._header and not self._cells  # the ruler between header and rows
             self._closes, self._closed = self._closes or between, not between
             return True
-        # a blank line without its line end may be a cut row
-        self._closed |= self._is_foreign(text) if text else whole
+        # a tool's line, a new section, or text left of the table ends it; a blank line without its
+        # line end may be a cut row
+        self._closed |= (
+            text.startswith("==")
+            or text.lstrip().startswith("Section: ")
+            or bool(text[: self._spans[0][0]].strip())
+            or (whole and not text)
+        )
         if text and not self._closed:
             self._take_row(text, whole=whole)
         return not self._closed
 
-    def unclosed(self) -> int:
-        """1 when the text ended in the middle of this table."""
-        return int(self._closes and not self._closed)
-
-    def _is_foreign(self, text: str) -> bool:
-        """Return whether the table has ended: a tool's line, a new section, or text left of
-        the table."""
-        left_of_table = text[: self._spans[0][0]]
-        return (
-            bool(left_of_table.strip())
-            or text.startswith("==")
-            or text.lstrip().startswith("Section: ")
-        )
+    def unclosed(self) -> bool:
+        """Return whether the text ended in the middle of this table."""
+        return self._closes and not self._closed
 
     def _take_row(self, text: str, *, whole: bool) -> None:
         cells = [text[start:end] for start, end in self._spans]
@@ -116,55 +120,34 @@ class TextTable:
         if not self._by_left and cells[-1].strip():
             whole = len(text) == self._spans[-1][1]
         between = "".join(text[end : end + 1] for _, end in self._spans)
-        if whole and not between.strip() and len(self._cells) < _MOST_LINES:
+        if whole and not between.strip() and len(self._cells) < _MAX_ROWS:
             self._cells.append(cells)
         else:
             self.broken += 1
 
     def rows(self) -> list[list[str]]:
-        """The rows with their broken cells put together again."""
-        found: list[list[str]] = []
-        full = False
-        for cells in self._cells:
-            if found and self._goes_on(cells, full=full):
-                parts = zip(found[-1], cells, strict=True)
-                found[-1] = [
-                    _joined(old, new, words=index > 1) for index, (old, new) in enumerate(parts)
-                ]
+        """Return the rows with their broken cells put together again."""
+        rows: list[list[str]] = []
+        start, end = self._spans[0]
+        # columns are as wide as their cells on the raw page, and after 2022.3: a full one does not
+        # go on in the next line there
+        breaks_names = self._closes and not self._header
+        is_full = False
+        for line_cells in self._cells:
+            name, unit, *values = cells = [cell.strip() for cell in line_cells]
+            goes_on = not (name or unit) or (is_full and not (unit or any(values)))
+            if rows and goes_on and not self._by_left:
+                *names, value = rows[-1]  # values are broken between words, names anywhere
+                names = [old + new for old, new in zip(names, cells, strict=False)]
+                rows[-1] = [*names, " ".join(filter(None, (value, cells[-1])))]
             else:
-                found.append([cell.strip() for cell in cells])
-            start, end = self._spans[0]
-            full = len(cells[0].rstrip()) >= end - start - 1
-        if (
-            found
-            and not self._closed
-            and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1]))
-        ):
-            del found[-1]  # the text ends here: the rest of this row may be missing
+                rows.append(cells)
+            is_full = breaks_names and len(line_cells[0].rstrip()) >= end - start - 1
+        if rows and not self._closed and (is_full or not _NUMBER.fullmatch(rows[-1][-1])):
+            del rows[-1]  # the text ends here: the rest of this row may be missing
             self.broken += 1
-        self.broken += sum(not row[0] for row in found)
-        return [row for row in found if row[0]]
-
-    def _goes_on(self, cells: list[str], *, full: bool) -> bool:
-        """Return whether this line continues the row before: a name after a full column, a value
-        where there is no name."""
-        name, *others = (cell.strip() for cell in cells)
-        goes_on = not (name or others[0]) or (full and not any(others) and not self._fits())
-        return goes_on and not self._by_left
-
-    def _fits(self) -> bool:
-        """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a
-        full one does not continue."""
-        return self._header or not self._closes
-
-
-def _joined(old: str, new: str, *, words: bool) -> str:
-    """A broken cell: values are broken between words, names anywhere."""
-    new = new.strip()
-    return f"{old} {new}" if words and old and new else old + new
-
-
-_MOST_RANGES, _MOST_RULE_LINES = 200, 200
+        self.broken += sum(not row[0] for row in rows)
+        return [row for row in rows if row[0]]
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -184,176 +167,161 @@ def parse(path: Path) -> Report:
         for line in Lines(file, reader.log):
             reader.take(line)
     reader.finish()
-    launches, starts = reader.table.launches, [*reader.processes.values()]
-    if reader.starts and reader.is_again:
-        raise repeated(path, "ncu", "the output of one process", reader.starts[0], reader.starts)
+    log, builder = reader.log, reader.builder
     if reader.starts:
         raise several(path, "ncu", reader.starts)
-    further = joined("the launches of further processes", starts[1:])
-    notes = (*not_understood({"parts": reader.unknown}), *further)
+    further = [*reader.processes.values()][1:]
+    notes = (
+        *not_understood({"parts": reader.unknown}),
+        *joined("the launches of further processes", further),
+    )
+    missing = gaps(log, "text")
     if reader.summary_rows:
         form = "ncu console text, summary"
-        return csv_pages.summary_report(path, form, reader.summary_rows, reader.log, notes, "text")
-    if not launches:
-        if reader.log.tool_lines:
-            raise ReportError(path, "ncu", *why_no_csv(reader.log))
+        return summary.report(path, form, reader.summary_rows, missing, (*diagnostics(log), *notes))
+    if not builder.launches:
+        if log.tool_lines:
+            raise ReportError(path, "ncu", *why_no_csv(log))
         reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    reader.table.cells.end(len(launches) - 1)
-    form = f"ncu console text, {'with grids' if reader.headed else 'up to 2022.3'}"
-    return Finished(reader.table).report(form, reader.log, notes, "text")
+    has_grids = any(launch.grid for launch in builder.launches)
+    form = f"ncu console text, {'with grids' if has_grids else 'up to 2022.3'}"
+    return builder.report(form, missing, notes, log)
 
 
 class _Reader:
+    """Takes the lines of a text: those of launches, sections, tables, rules and ranges go to the
+    builder, others to the log."""
+
     def __init__(self, path: Path) -> None:
-        self.log, self.table = Log(), Table(path)
+        self.log, self.builder = Log(), ReportBuilder(path)
         self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
-        self._process = ""
         self.starts: list[int] = []
         """Lines at which ncu began again, after the launches of an output."""
-        self.is_again = False
-        """Whether the first of them is told by a process that comes again."""
+        self.unknown: list[str] = []
+        self._process = ""
+        self._launch = -1
         self._read_before = 0
         """Launches and rows of summaries that are of earlier outputs."""
-        self.headed = False
-        """Whether launches have their grid, as after 2022.3."""
-        self.unknown: list[str] = []
-        self._ranges: list[str] | None = None
-        """Cells of the NVTX stack that is being read; None outside of one."""
-        self._is_push_pop = False
+        self._stack: tuple[str, list[str]] | None = None
+        """Field of Launch and the ranges so far of the NVTX stack that is being read."""
         self._section: str | None = None
         self._summary: dict[str, str] | None = None
-        self._before, self._line = "", 0
-        self._body: TextTable | None = None
+        """Cells of the summary's kernel whose tables follow; None below a launch."""
+        self._previous, self._number = "", 0
+        """The line before, and the number of this one."""
+        self._table: TextTable | None = None
         self._rule: list[str] = []
 
     def take(self, line: str) -> None:
         """Take in one line, with its line end."""
-        self._line += 1
-        if self._body is not None:
-            if self._body.take(line):
+        self._number += 1
+        if self._table is not None:
+            if self._table.take(line):
                 return
-            self._end_table()
-        self._take_outside(line.rstrip("\r\n"), whole=line.endswith("\n"))
+            self._end_table(self._table)
+        self._take_outside(line.rstrip("\r\n"), is_whole=line.endswith("\n"))
 
     def finish(self) -> None:
-        """The text ended."""
-        if self._body is not None:
-            self.log.cut_rows += self._body.unclosed()
-            self._end_table()
-        self._end_rule()
-        self._end_stack()
+        """Take in that the text ended."""
+        if self._table is not None:
+            self.log.cut_rows += self._table.unclosed()
+            self._end_table(self._table)
+        self._end_parts()
 
-    def _take_outside(self, line: str, *, whole: bool) -> None:
+    def _take_outside(self, line: str, *, is_whole: bool) -> None:
         if self._rule and _RULE_MORE.match(line):
-            if len(self._rule) < _MOST_RULE_LINES:
+            if len(self._rule) < _MAX_RULE_LINES:
                 self._rule.append(line.strip())
             return
-        self._end_rule()
-        if self._ranges is not None and _OF_STACK.match(line) and not _SECTION.match(line):
-            if (found := _RANGE.fullmatch(line)) and len(self._ranges) < _MOST_RANGES:
-                self._ranges.append(cell_of(found[1]))
+        if self._stack is not None and _OF_STACK.match(line) and not _SECTION.match(line):
+            if (match := _RANGE.fullmatch(line)) and len(self._stack[1]) < _MAX_RANGES:
+                self._stack[1].append(match[1])
             return
-        self._end_stack()
+        self._end_parts()
+        is_below = self._summary is not None or self._launch >= 0
         spans = spans_of(line)
         if spans and (spans[0][0] or self._summary is not None):
-            columns = SUMMARY_COLUMNS if self._summary is not None else METRIC_COLUMNS
-            if self._has_place() and len(spans) == len(columns):
-                headed = self._before.split()[:2] == ["Metric", "Name"]
-                self._body = TextTable(
-                    spans, line.rstrip(), open_above=headed, by_left=self._summary is not None
+            columns = METRIC_COLUMNS if self._summary is None else SUMMARY_COLUMNS
+            if is_below and len(spans) == len(columns):
+                self._table = TextTable(
+                    spans,
+                    line.rstrip(),
+                    open_above=self._previous.split()[:2] == ["Metric", "Name"],
+                    by_left=self._summary is not None,
                 )
-            elif self._section is not None and self._has_place() and len(spans) != _ADVICE_COLUMNS:
+            elif self._section is not None and is_below and len(spans) != _ADVICE_COLUMNS:
                 self.unknown.append(f"a table of {len(spans)} columns in section {self._section}")
         elif match := _SECTION.fullmatch(line):
             self._section = match[1].strip()
-        elif (match := _STACK.fullmatch(line)) and self.table.launches:
-            self._ranges, self._is_push_pop = [], match[1] is not None
-        elif (match := _RULE.fullmatch(line)) and self._has_place():
+        elif (match := _STACK.fullmatch(line)) and self._launch >= 0:
+            self._stack = ("push_pop" if match[1] else "start_end", [])
+        elif (match := _RULE.fullmatch(line)) and is_below:
             self._rule = [match[1], match[2].strip()]
-        elif whole and ", Context " in line and (match := _LAUNCH.fullmatch(line)):
-            self._start_launch(match)
-        elif whole and "nvocation" in line and (match := _SUMMARY.fullmatch(line)):
-            self._start_summary(match)
-        elif line.lstrip().startswith("Warning: ") and self._has_place():
+        elif is_whole and ", Context " in line and (match := _LAUNCH.fullmatch(line)):
+            self._section = self._summary = None
+            order, identity = len(self.builder.launches), match.groupdict("")
+            launch = Launch(order, process=self._process, **identity)  # type: ignore[arg-type]
+            self._launch = self.builder.add_launch(launch)
+        elif is_whole and "nvocation" in line and (match := _SUMMARY.fullmatch(line)):
+            self._section = None
+            self._summary = {
+                "Kernel Name": match["name"],
+                "Grid Size": match["grid"] or f"({match['new_grid']})",
+                "Block Size": match["block"] or f"({match['new_block']})",
+                "Invocations": match["count"] or match["new_count"],
+            }
+        elif line.lstrip().startswith("Warning: ") and is_below:
             self.log.add(f"==WARNING== {line.strip().removeprefix('Warning: ')}")
         elif line.rstrip() == _STATES:
             self.unknown.append("NVTX states of a summary (its kernels are separated by name only)")
-        elif (match := _PROCESS.fullmatch(line)) is None:
-            if line.startswith(CONNECTED) and self._has_read():
+        elif match := _PROCESS.fullmatch(line):
+            self._process = match[1]
+            if line.strip() in self.processes:
+                self._begin_output()
+            self.processes.setdefault(line.strip(), self._number)
+        else:
+            if line.startswith(CONNECTED):
                 self._begin_output()
             self.log.add(line)
-        else:
-            self._process = match[1]
-            if (
-                self.processes.setdefault(line.strip(), self._line) != self._line
-                and self._has_read()
-            ):
-                self.is_again |= not self.starts
-                self._begin_output()
-                self.processes[line.strip()] = self._line
-        self._before = line
-
-    def _has_read(self) -> bool:
-        return len(self.table.launches) + len(self.summary_rows) > self._read_before
+        self._previous = line
 
     def _begin_output(self) -> None:
-        self.starts.append(self._line)
-        self.processes.clear()
-        self._read_before = len(self.table.launches) + len(self.summary_rows)
+        """Take in that an output of ncu begins here, unless nothing was read of the one before."""
+        read = len(self.builder.launches) + len(self.summary_rows)
+        if read > self._read_before:
+            self.starts.append(self._number)
+            self.processes.clear()
+            self._read_before = read
 
-    def _has_place(self) -> bool:
-        return self._summary is not None or bool(self.table.launches)
-
-    def _start_launch(self, match: re.Match[str]) -> None:
-        self._section = self._summary = None
-        self.headed |= match["grid"] is not None
-        self.table.cells.end(len(self.table.launches) - 1)
-        number = len(self.table.launches)
-        self.table.launches.append(Launch(number, process=self._process, **match.groupdict("")))
-
-    def _end_stack(self) -> None:
-        ranges, self._ranges = self._ranges, None
-        if ranges:
-            launch, cell = self.table.launches[-1], "".join(ranges)
-            changed = (
-                launch._replace(push_pop=cell)
-                if self._is_push_pop
-                else launch._replace(start_end=cell)
-            )
-            self.table.launches[-1] = changed
-
-    def _start_summary(self, match: re.Match[str]) -> None:
-        self._section = None
-        self._summary = {
-            "Kernel Name": match["name"],
-            "Grid Size": match["grid"] or f"({match['new_grid']})",
-            "Block Size": match["block"] or f"({match['new_block']})",
-            "Invocations": match["count"] or match["new_count"],
-        }
-
-    def _end_table(self) -> None:
-        body, self._body = self._body, None
-        for row in body.rows() if body else ():
+    def _end_table(self, table: TextTable) -> None:
+        self._table = None
+        for row in table.rows():
             if self._summary is not None:
-                self.summary_rows.append(
-                    self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True))
-                )
+                cells = dict(zip(SUMMARY_COLUMNS, row, strict=True))
+                self.summary_rows.append(self._summary | cells)
                 continue
             name, unit, value = row
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
                 value = bare  # the mark of a metric that could not be collected: n/a, nan
-            key = self.table.key(name, unit, self._section)
-            self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
-        self.log.cut_rows += body.broken if body else 0
+            metric = self.builder.number_metric(name, unit, self._section)
+            self.builder.add_values(self._launch, [metric], [self.builder.value_numbers[value]])
+        self.log.cut_rows += table.broken
 
-    def _end_rule(self) -> None:
-        """Keep a rule's result. The text does not name the rule, so its section stands for it."""
-        if self._rule:
-            (kind, *texts), self._rule = self._rule, []
-            if self._summary is None:
-                self.table.rules.add_printed(
-                    len(self.table.launches) - 1, self._section or "", kind, " ".join(texts)
-                )
+    def _end_parts(self) -> None:
+        """Keep the rule and the ranges that end here. The text does not name a rule, so its section
+        stands for it."""
+        if self._rule and self._summary is None:
+            kind, *texts = self._rule
+            rules, section = self.builder.rules, self._section or ""
+            rules.add_printed(self._launch, section, kind, " ".join(texts))
+        self._rule = []
+        if self._stack is not None:
+            field, names = self._stack
+            if names:
+                launch = self.builder.launches[self._launch]
+                launch = launch._replace(**{field: tuple(names)})  # type: ignore[arg-type]
+                self.builder.launches[self._launch] = launch
+            self._stack = None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.parsers.ncu import builder
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.ncu import launches
 from perfctl.records.errors import ReportError
 
 LAUNCHES, METRICS = 60, 9
@@ -66,8 +66,8 @@ def test_a_file_whose_cells_were_put_away_gives_what_it_gives_from_memory(
     assert callable(page)
     path = page(tmp_path / "report.csv")
     whole = ncu_csv.parse(path)
-    monkeypatch.setattr(launches, "TEXTS", texts)
-    monkeypatch.setattr(launches, "CELLS", cells)
+    monkeypatch.setattr(builder, "PART_TEXTS", texts)
+    monkeypatch.setattr(builder, "PART_CELLS", cells)
     parts = ncu_csv.parse(path)
     assert list(parts.counters) == list(whole.counters)
     assert list(parts.counters) == list(parts.counters), "they can be read twice"
@@ -88,7 +88,7 @@ def test_a_file_whose_cells_were_put_away_gives_what_it_gives_from_memory(
 def test_a_temporary_folder_without_room_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches, "CELLS", 25)
+    monkeypatch.setattr(builder, "PART_CELLS", 25)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     with pytest.raises(ReportError, match=r"not there.*TMPDIR"):
         ncu_csv.parse(long_page(tmp_path / "report.csv"))
@@ -106,6 +106,6 @@ def test_what_fits_into_memory_needs_no_temporary_folder(
 def test_more_launches_than_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches, "LAUNCHES", 20)
+    monkeypatch.setattr(builder, "MAX_LAUNCHES", 20)
     with pytest.raises(ReportError, match=r"more than 20 launches.*[Ss]plit"):
         ncu_csv.parse(long_page(tmp_path / "report.csv"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
+from perfctl.parsers.ncu import builder
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.ncu import launches
 from perfctl.records.report import Counter, Device, Gap, Kernel, Report
 
 LONG = [
@@ -238,7 +238,7 @@ def test_a_file_may_hold_as_many_launches_as_fit_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [long(number, "a__b.sum", "inst", "5") for number in range(6)]
-    monkeypatch.setattr(launches, "LAUNCHES", 5)
+    monkeypatch.setattr(builder, "MAX_LAUNCHES", 5)
     assert len(list(read(tmp_path, line(*LONG), *rows[:5]).kernels)) == 5
     with pytest.raises(
         ReportError, match="it holds more than 5 launches, which do not fit into memory"

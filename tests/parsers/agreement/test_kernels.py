@@ -1,4 +1,4 @@
-"""What reports of ncu, rocprofv3, DLProf and torch say twice of launches and operations."""
+"""What reports of rocprofv3, DLProf and torch say twice of launches and operations."""
 
 from __future__ import annotations
 
@@ -10,58 +10,10 @@ from perfctl import parsers
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers import kineto_trace as trace
-from tests.parsers.ncu_csv_writer import METRIC, line
-from tests.parsers.ncu_csv_writer import read as read_ncu
-
-LONG = ["ID", "Process ID", "Kernel Name", "Grid Size", "Section Name", *METRIC]
-METRICS = ("Duration", "Registers Per Thread", "Grid Size")
-GRID = "(4, 2, 1)"
 
 
 def warnings(report: Report) -> str:
     return " | ".join(said.text for said in report.diagnostics if said.severity == "warning")
-
-
-def ncu_rows(launches: int) -> list[str]:
-    """Each launch has three metrics; the grid has 4 x 2 x 1 blocks."""
-    values = ("10", "32", str(4 * 2 * 1))
-    return [
-        line(launch, 42, "gemm", GRID, "S", name, "", value)
-        for launch in range(launches)
-        for name, value in zip(METRICS, values, strict=True)
-    ]
-
-
-def ncu(folder: Path, rows: list[str]) -> str:
-    return warnings(read_ncu(folder, line(*LONG), *rows))
-
-
-def test_launches_that_a_csv_of_ncu_leaves_out_are_named(tmp_path: Path) -> None:
-    rows = ncu_rows(6)
-    assert ncu(tmp_path, rows) == ""
-    per = len(METRICS)
-    assert "launches with the IDs 2 to 3 are missing" in ncu(
-        tmp_path, rows[: 2 * per] + rows[4 * per :]
-    )
-    assert "launches with the IDs 0 is missing" in ncu(tmp_path, rows[per:])
-
-
-def test_a_launch_that_lacks_a_metric_of_the_others_is_named(tmp_path: Path) -> None:
-    rows = ncu_rows(4)
-    del rows[1]
-    assert "launch 0 of gemm lacks the metric Registers Per Thread" in ncu(tmp_path, rows)
-
-
-def test_a_metric_that_stands_twice_in_one_section_is_said(tmp_path: Path) -> None:
-    rows = ncu_rows(4)
-    assert "launch 1 of gemm states a metric twice" in ncu(
-        tmp_path, [*rows[:4], rows[3], *rows[4:]]
-    )
-
-
-def test_a_grid_that_is_not_that_of_the_metric_is_said(tmp_path: Path) -> None:
-    rows = [row.replace(GRID, "(4, 3, 1)") if row.startswith('"2"') else row for row in ncu_rows(4)]
-    assert "launch 2 has a grid of 4 x 3 x 1 and 8 blocks" in ncu(tmp_path, rows)
 
 
 SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs"\n'

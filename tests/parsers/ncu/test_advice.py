@@ -52,7 +52,7 @@ def test_a_percentage_has_a_point_or_a_comma() -> None:
 
 
 def test_results_beyond_a_limit_are_counted_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "MOST", 2)
+    monkeypatch.setattr(advice, "MAX_RESULTS", 2)
     rules = Rules()
     for number in range(5):
         rules.add(number % 2, "R", "OPT", f"text {number}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.ncu import log as ncu_log
-from perfctl.parsers.ncu.log import Rows, cells, header_at, skip_to_header
+from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu.csv import Rows, skip_to_header, split_row
+from perfctl.parsers.ncu.log import header_at
 from perfctl.parsers.text.lines import Lines, Log
 
 HEADER = '"ID","Process ID","Kernel Name"\n'
@@ -49,7 +51,7 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
 
 def rows(*source: str, quoted: bool = True) -> tuple[list[str], Log]:
     log = Log()
-    return list(Rows(Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
+    return list(Rows(Path("x"), Lines(io.StringIO("".join(source)), log), log, quoted=quoted)), log
 
 
 def test_a_cell_with_line_breaks_is_one_row() -> None:
@@ -67,7 +69,7 @@ def test_a_row_that_is_cut_off_does_not_swallow_the_next() -> None:
 def test_a_row_that_never_ends_is_given_up(
     limit: int, given_up: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu_log, "ROW_LIMIT", limit)
+    monkeypatch.setattr(ncu_csv, "ROW_LIMIT", limit)
     pieces = ['"0","7","open\n', "5678\n", "901\n", '3","x"\n']
     assert len("".join(pieces[:3])) == 23, "so long it is when the fourth line comes"
     found, log = rows(*pieces, ROW)
@@ -102,4 +104,4 @@ def test_bare_cells_are_rows_where_the_header_has_bare_cells() -> None:
     ],
 )
 def test_cells_are_what_the_csv_module_says(row: str, expected: list[str]) -> None:
-    assert cells(row) == expected
+    assert split_row(row) == expected

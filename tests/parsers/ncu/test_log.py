@@ -1,13 +1,12 @@
-"""What the lines around ncu's tables say: why there is no table, what went wrong, and what the
-tables leave open."""
+"""What the lines around ncu's tables say: why there is no table, and what went wrong."""
 
 from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, why_no_csv
+from perfctl.parsers.ncu.log import diagnostics, gaps, why_no_csv
 from perfctl.parsers.text.lines import Log
-from perfctl.records.report import Diagnostic, Gap, Kernel
+from perfctl.records.report import Diagnostic, Gap
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
 PERMISSION = (
@@ -170,13 +169,3 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
         *failed,
         Gap("counter", "unreadable", "1 rows of the CSV are cut off or broken"),
     ]
-
-
-def test_what_no_launch_of_the_file_has_is_a_gap() -> None:
-    duration = Gap(
-        "kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"
-    )
-    grid, bare = Gap("kernel.grid_x", "not_available", "no grid"), Kernel(0, "k")
-    assert list(kernel_gaps([bare, bare], "no grid")) == [duration, grid]
-    assert list(kernel_gaps([bare, bare._replace(duration_ns=0)], "no grid")) == [grid]
-    assert list(kernel_gaps([bare._replace(grid_x=1), bare], "no grid")) == [duration]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.ncu.csv_pages import Columns, is_header
-from perfctl.parsers.ncu.launches import Launch
+from perfctl.parsers.ncu.builder import Launch
+from perfctl.parsers.ncu.csv import Columns, is_header
 from perfctl.records.report import Counter
 from tests.parsers.ncu_csv_writer import METRIC, NVTX, line, read
 
@@ -39,8 +39,8 @@ def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
         "42",
         "app",
         "host",
-        "P",
-        "S",
+        '"D:outer:none:none:none:none:none:none"',
+        '"D:beside:none:none:none:none:none:none"',
         "gemm",
         "1",
         "7",
@@ -59,13 +59,11 @@ def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
         capability="8.0",
         process="42",
         context="1",
-        push_pop="P",
-        start_end="S",
+        push_pop=("outer",),
+        start_end=("beside",),
     )
     assert Columns(FULL).launch(cells) == expected
-    short = Launch(
-        order=5, name="gemm", stream="7", process="42", context="1", push_pop="P", start_end="S"
-    )
+    short = expected._replace(block="", grid="", device="", capability="")
     assert Columns(FULL).launch(cells[:9]) == short, "a row that ends early has no further cells"
 
 

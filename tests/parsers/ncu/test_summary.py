@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu.csv_pages import is_summary, summary_report, unknown
-from perfctl.parsers.text.lines import Log
+from perfctl.parsers.ncu import summary
 from perfctl.records.report import Diagnostic, Gap, Summary
 from tests.parsers.ncu_csv_writer import line, read
 
@@ -67,31 +66,11 @@ def figures(metric: str, unit: str | None, *values: float) -> list[Summary]:
     ]
 
 
-def test_kernels_of_a_summary_have_the_same_metrics_each_once(tmp_path: Path) -> None:
-    metrics = ("size.sum", "load.sum")
-    rows = [
-        row(metric, "byte", "1", "3", "2").replace("k(int)", kernel)
-        for kernel in "abc"
-        for metric in metrics
-    ]
-
-    def said(*lines: str) -> str:
-        return " ".join(one.text for one in read(tmp_path, line(*HEADER), *lines).diagnostics)
-
-    assert "contradict" not in said(*rows)
-    assert "a lacks 1 metrics (size.sum, ...)" in said(*rows[1:])
-    assert "a states 1 metrics twice" in said(rows[0], *rows)
-
-
 def test_a_summary_has_all_three_figures_and_the_number_of_launches() -> None:
-    assert is_summary(HEADER)
-    assert is_summary(NEEDED)
-    for name in NEEDED:
-        assert not is_summary([other for other in HEADER if other != name]), name
+    assert set(NEEDED) == summary.FIGURE_COLUMNS < set(HEADER)
 
 
 def test_columns_of_a_summary_in_no_list_are_named(tmp_path: Path) -> None:
-    assert unknown([*HEADER, "Median", "ID"]) == ["Median"]
     lines = [
         line(*HEADER, "Median"),
         row("a__b.sum", "inst", "1", "3", "2").replace("\n", ',"2"\n'),
@@ -130,7 +109,7 @@ def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a
 
 
 def read_rows(row: dict[str, str]) -> tuple[list[Summary], list[Gap]]:
-    report = summary_report(Path("x"), "form", [row], Log(), ())
+    report = summary.report(Path("x"), "form", [row], (), ())
     return list(report.summaries), list(report.gaps)
 
 
@@ -173,12 +152,12 @@ def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words(
 
 def test_rows_without_any_and_no_rows_are_told(tmp_path: Path) -> None:
     with pytest.raises(
-        ReportError, match=r"the CSV has a header but no rows\. Export the report again"
+        ReportError, match=r"the CSV has a header but no rows: the CSV ends after its header"
     ):
         read(tmp_path, line(*HEADER))
 
 
 def test_a_second_page_is_refused_with_its_line(tmp_path: Path) -> None:
     one = row("a__b.sum", "inst", "1", "3", "2")
-    with pytest.raises(ReportError, match=r"a page of ncu appears twice \(again at line 4\b"):
+    with pytest.raises(ReportError, match=r"it holds 2 runs; the second begins at line 4\b"):
         read(tmp_path, line(*HEADER), one, one.replace("a__b", "c__d"), line(*HEADER), one)

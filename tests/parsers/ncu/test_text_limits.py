@@ -225,13 +225,11 @@ def test_warnings_of_rules_below_a_launch_are_warnings_and_output_of_the_program
     assert [one for one in report.diagnostics if one.source == "ncu"] == [said]
 
 
-def test_a_process_that_comes_again_is_refused_with_its_line_and_further_ones_are_named(
+def test_a_process_that_comes_again_begins_a_run_and_further_ones_are_named(
     tmp_path: Path,
 ) -> None:
     first, second = "[42] app@127.0.0.1", "[43] app@127.0.0.1"
-    with pytest.raises(
-        ReportError, match=r"the output of one process appears twice \(again at line 7\b"
-    ):
+    with pytest.raises(ReportError, match=r"it holds 3 runs; the second begins at line 7\b"):
         read(tmp_path, first, HEADED, *TABLE, first, HEADED, *TABLE, first)
     report = read(tmp_path, first, HEADED, *TABLE, second, HEADED, *TABLE)
     begin = "the launches of further processes begin at line 7 and"

@@ -10,7 +10,7 @@ import pytest
 from perfctl.parsers import ReportError, nvprof, reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.parsers.ncu.csv_pages import metric_columns
+from perfctl.parsers.ncu.csv import Columns
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Counter, Gap
 from tests.parsers.ncu_csv_writer import NVTX, line, read
@@ -32,7 +32,7 @@ def row(number: object, registers: object = 8, size: object = 3, process: int = 
 
 def test_metrics_have_an_underscore_or_a_point_and_no_blank() -> None:
     names = [*HEADER, "Context", "a_b c", "x.y", "a_b", *NVTX, NVTX[0].partition(" ")[2], "plain"]
-    assert metric_columns(names) == [4, 5, 8, 9]
+    assert Columns(names).metrics == [4, 5, 8, 9]
 
 
 def test_the_row_of_units_is_the_first_without_an_id_and_may_be_missing(tmp_path: Path) -> None:
