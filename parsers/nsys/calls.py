@@ -161,7 +161,7 @@ def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequenc
     wanted = list(names)
     columns = ("nameId", "start", "end", "globalTid")
     with opened(path) as database:
-        for name, start, end, thread in database.numbers(RUNTIME, *columns, few=("globalTid",)):
+        for name, start, end, thread in database.numbers(RUNTIME, *columns):
             known = start.where_known() & end.where_known() & (end.values >= start.values)
             rows = np.flatnonzero(known & np.isin(name.or_else(-1), wanted))
             if not len(rows):

@@ -237,8 +237,7 @@ def _damage(part: Part) -> Iterator[Gap]:
             )
     for gap in check(
         part.database,
-        [*numbered],
-        [*read],
+        [*numbered, *read],
         {table: _ALWAYS[name] for table, name in always.items()},
     ):
         yield gap._replace(
