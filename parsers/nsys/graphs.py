@@ -20,7 +20,11 @@ from perfctl.parsers.text.sqlite import Database
 from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from perfctl.parsers.attribution import Flags, Integers
+else:
+    from perfctl.parsers.attribution import np
 
 CREATION = "creation of its nodes"
 """``GraphLaunch.capture`` where the report has the creation of a graph's nodes."""
@@ -42,16 +46,12 @@ class Created(NamedTuple):
     def find(self, process: Integers, node: Integers) -> tuple[Integers, Flags]:
         """Of kernels with these nodes: the layer's range, NOBODY for none; and whether the capture
         of the node is known."""
-        import numpy as np
-
         at = np.where(node == NOBODY, NOBODY, self.nodes.find(process, node))
         return np.append(self.layers, NOBODY)[at], np.append(self.is_captured, False)[at]
 
 
 def find_created(database: Database, ranges: RangeTable) -> Created | None:
     """None where the report has no creation of a node."""
-    import numpy as np
-
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
     if not database.has(NODES, *names[:3]):
         return None
@@ -91,8 +91,6 @@ def find_launches(
 ) -> Iterator[GraphLaunch]:
     """One record a launch of a graph, in the order of its first kernel. ``length``: negative where
     it is not known."""
-    import numpy as np
-
     rows = np.flatnonzero(in_graph)
     if not len(rows):
         return

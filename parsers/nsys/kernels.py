@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from perfctl.parsers.attribution import Flags, Integers
 
     Indices = npt.NDArray[np.int32]
+else:
+    from perfctl.parsers.attribution import np
 
 CHUNK = 512
 """Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
@@ -70,8 +72,6 @@ class Around(NamedTuple):
 
     def at(self, rows: Integers) -> Around:
         """Return the entries of these rows; NOBODY stays NOBODY."""
-        import numpy as np
-
         if not len(self.innermost):
             return Around(*[np.full(len(rows), NOBODY, np.int32)] * 3)
         return Around(*(np.where(rows >= 0, values[rows], np.int32(NOBODY)) for values in self))
@@ -147,8 +147,6 @@ def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> 
 
 
 def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
-    import numpy as np
-
     names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if has_nodes else ()))
     pieces: list[tuple[Integers, ...]] = []
     for process, correlation, start, end, *nodes in database.numbers(table, *names):
@@ -172,8 +170,6 @@ def _read_calls(
 ) -> _LaunchCalls:
     """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; nothing where
     they were not traced. ``api`` and ``threads`` are added to."""
-    import numpy as np
-
     processes, correlations, found, kept = [], [], [], []
     callers: set[int] = set()
     names = ("correlationId", "globalTid", "start", "end", "nameId")
@@ -204,8 +200,6 @@ def _read_calls(
 def _find_launches(
     work: _Work, known: _LaunchCalls, gpu: GpuTime, created: Created | None
 ) -> Launched:
-    import numpy as np
-
     found, captured, unlaunched = [], [], 0
     for first in range(0, len(work.correlation), SLICE):
         part = slice(first, first + SLICE)
@@ -228,23 +222,17 @@ def _find_launches(
 
 
 def _join_around(found: Sequence[Around]) -> Around:
-    import numpy as np
-
     if not found:
         return Around(*[np.empty(0, np.int32)] * 3)
     return found[0] if len(found) == 1 else Around(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def _join(pieces: Sequence[Integers]) -> Integers:
-    import numpy as np
-
     return np.concatenate(pieces) if len(pieces) else np.empty(0, np.int64)
 
 
 def _join_equal(pieces: Sequence[Integers]) -> Integers:
     """Join the pieces; where all numbers are equal, without memory for each."""
-    import numpy as np
-
     values = set[int]().union(*map(_find_extremes, pieces))
     if len(values) == 1:
         return np.broadcast_to(np.int64(values.pop()), sum(map(len, pieces)))
@@ -258,8 +246,6 @@ def _find_extremes(values: Integers) -> set[int]:
 def find_different(values: Integers) -> set[int]:
     """Return the values, each once: quickly where the same stands in many rows after one
     another."""
-    import numpy as np
-
     if not len(values):
         return set()
     changes = np.flatnonzero(values[1:] != values[:-1])
@@ -340,8 +326,6 @@ def _find_stretches(
 ) -> Iterator[Sequence[Sequence[int]]]:
     """A layer launches several kernels, so these are a fraction of all rows. The number of a layer
     that the capture of a graph told is larger by the number of names."""
-    import numpy as np
-
     around, names, steps = launched.around, np.append(ranges.name, NOBODY), ranges.step_numbers()
     for first in range(0, len(around.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
@@ -358,8 +342,6 @@ def _find_stretches(
 
 def _find_used(numbers: Integers, which: Indices) -> list[int]:
     """Return every value of ``numbers[which]``, NOBODY left out; sorted."""
-    import numpy as np
-
     is_used = np.zeros(len(numbers) + 1, bool)
     is_used[which] = True
     return list(map(int, np.unique(numbers[is_used[:-1]])))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Objects = npt.NDArray[np.object_]
     Times = tuple[list[int | None], list[int | None]]
+else:
+    from perfctl.parsers.attribution import np
 
 LAST, FIRST = -(2**63), 2**63 - 1
 """Start values of a maximum and a minimum."""
@@ -76,16 +78,12 @@ class RangeTable:
     def label_of(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY
         finds it."""
-        import numpy as np
-
         values = objects([*(getattr(label, field) for label in self.labels), None])
         return np.asarray(values[np.append(self.name, -1)], object)
 
     def step_numbers(self) -> Integers:
         """Return the step of every range, NOBODY where its name is of no step; and NOBODY at
         the end."""
-        import numpy as np
-
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
@@ -143,17 +141,16 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    import numpy as np
-
     wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
     columns = _numbers(database)
-    codes: defaultdict[str, int] = defaultdict()
+    codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
     name = np.empty(0, np.int64)
     if NVTX in database.tables:
         query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {wanted}"
-        texts = (text for (text,) in database.connection.execute(query))
-        name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+        with database.undecoded() as connection:  # each name once, below
+            texts = (text for (text,) in connection.execute(query))
+            name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
         raise sqlite3.DatabaseError(
             f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
@@ -164,7 +161,8 @@ def load(database: Database) -> RangeTable:
     )
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
-    names, labels = list(codes), [read_range_name(text) for text in codes]
+    names = [text.decode("utf-8", "replace") for text in codes]
+    labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
     def attribution() -> Attribution:
@@ -209,8 +207,6 @@ def _relabelled(
 def _numbers(database: Database) -> list[Integers]:
     """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread
     where it began."""
-    import numpy as np
-
     found: list[list[Integers]] = []
     names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
     for start, end, kind, thread, domain, other in database.numbers(NVTX, *names):
@@ -263,8 +259,6 @@ def _domains(database: Database) -> dict[tuple[int, int], str]:
 
 def objects(values: Sequence[object]) -> Objects:
     """An object array, for fast selection by index."""
-    import numpy as np
-
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -272,8 +266,6 @@ def objects(values: Sequence[object]) -> Objects:
 
 def blanked(values: Integers, blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
-    import numpy as np
-
     out: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
         out[index] = None
@@ -285,8 +277,6 @@ class GpuTime:
     then ``times``."""
 
     def __init__(self, ranges: RangeTable) -> None:
-        import numpy as np
-
         count = len(ranges.kind)
         self._ranges = ranges
         # the last of each is for operations outside of every range
@@ -310,8 +300,6 @@ class GpuTime:
     def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
         """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside
         the other or they share no moment."""
-        import numpy as np
-
         chosen = np.flatnonzero(on_thread)
         if (self._ranges.kind[chosen] != PUSH_POP).any():
             return False
@@ -326,8 +314,6 @@ class GpuTime:
         return not (siblings & (spans.end[before] > spans.start[after])).any()
 
     def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
-        import numpy as np
-
         chosen = np.flatnonzero(on_thread)
         spans = self._ranges.spans.take(chosen)
         return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
@@ -359,8 +345,6 @@ class GpuTime:
             self._add(numbers[found], start, length)
 
     def _add(self, of_range: npt.NDArray[Any], start: Integers, length: Integers) -> None:
-        import numpy as np
-
         np.add.at(self._sum, of_range, length)
         np.minimum.at(self._first, of_range, start)
         np.maximum.at(self._last, of_range, start + length)
@@ -368,8 +352,6 @@ class GpuTime:
     def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
-        import numpy as np
-
         count = len(self._ranges.kind)
         if not is_known:
             return [None] * count, [None] * count
@@ -383,8 +365,6 @@ class GpuTime:
 
     def _climb(self) -> None:
         """Give each range's operations to the ranges around it, the deepest first."""
-        import numpy as np
-
         _, depth = self._ranges.attribution.tree()
         for level in range(int(depth.max(initial=0)), 0, -1):
             inner = np.flatnonzero(depth == level)

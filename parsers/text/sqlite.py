@@ -38,7 +38,8 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         """``path``: the file, where it may also be read page by page."""
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
-        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self._decode = partial(str, encoding="utf-8", errors="replace")
+        connection.text_factory = self._decode
         self.connection = connection
         self._path = path
         columns = defaultdict[str, set[str]](set)
@@ -91,6 +92,15 @@ class Database:
     def pairs(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
         return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
+
+    @contextmanager
+    def undecoded(self) -> Iterator[sqlite3.Connection]:
+        """Texts are bytes inside the block."""
+        self.connection.text_factory = bytes
+        try:
+            yield self.connection
+        finally:
+            self.connection.text_factory = self._decode
 
     def numbers(self, table: str, *names: str) -> Iterator[list[Column]]:
         """Yield columns of integers, some rows at a time, in the order of the table; nothing
