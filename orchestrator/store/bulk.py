@@ -11,21 +11,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, count, islice
+from itertools import count, islice
 from typing import Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
-from perfctl.records.bulk import (
-    AROUND,
-    AROUND_COLUMNS,
-    NO_NAME,
-    Columns,
-    NumberedCounters,
-    SqlKernels,
-)
+from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import (
     Counter,
     DerivedCount,
@@ -192,50 +185,38 @@ def write_kernels(
     base, first_name, first_layer = (
         next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer")
     )
-    names: Iterable[tuple[Any, ...]]
-    layers: Iterable[tuple[Any, ...]]
+    names: Iterable[tuple[Any, ...]] = ()
+    layers: Iterable[tuple[Any, ...]] = ()
+    rows = -1
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
-        rows, names = _copy_kernels(
-            connection, run_id, kernels, (base, first_range, first_name, first_layer)
-        )
-        layers = ((number + first_layer, *layer) for number, layer in kernels.layers.items())
-    else:
+        try:
+            rows = _copy_kernels(
+                connection, run_id, kernels, (first_range, first_name, first_layer)
+            )
+            names = ((n + first_name, *texts) for n, texts in kernels.names.items())
+            layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
+        except sqlite3.Error:
+            # it refused a value, which the records leave out, or the report is damaged, which
+            # they say
+            for _ in kernels:
+                pass
+    if rows < 0:
         name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
-        values = [
-            f"? + {base}",
-            "?",
-            "?",
-            "?",
-            "?",
-            f"? + {first_range}",
-            *["?"] * len(_AS_RECORDED),
-        ]
+        values = [f"? + {base}", *["?"] * 4, f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
         columns = (
             _launch_columns(name_numbers, layer_numbers, *columns)
             for columns in columns_of(kernels)
         )
-        rows = insert(
-            connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns
-        )
-        names, layers = (
-            ((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers)
-        )
-    with_family = ((number, name, short, family(name)) for number, name, short in names)
+        into = f"kernel_launch (run_id, {_LAUNCH_COLUMNS})"
+        rows = insert(connection, into, [str(run_id)], values, columns)
+        names = ((n, *texts) for texts, n in name_numbers.items())
+        layers = ((n, *layer) for layer, n in layer_numbers.items())
+    with_family = ((n, name, short, family(name)) for n, name, short in names)
     _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
     _write_shared(
         connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers
     )
     return rows, base
-
-
-def doubtful_fields(kernels: Iterable[Kernel]) -> Collection[str]:
-    """Fields of these kernels that may have values below 0 or no numbers: what is NULL in all of
-    them, or was checked when they were read, needs no second look."""
-    return (
-        set(kernels.fields).difference(kernels.never_negative)
-        if isinstance(kernels, SqlKernels)
-        else _AS_RECORDED
-    )
 
 
 def _launch_columns(
@@ -260,96 +241,45 @@ def _copy_kernels(
     connection: sqlite3.Connection,
     run_id: int,
     kernels: SqlKernels,
-    first_ids: tuple[int, int, int, int],
-) -> tuple[int, list[tuple[Any, ...]]]:
-    """From the attached report, without a row passing through Python: (how many, (number, name,
-    short name) of all).
+    first_ids: tuple[int, int, int],
+) -> int:
+    """How many rows of the attached report were copied, without one passing through Python.
 
-    ``first_ids``: of launches, ranges, names and layers. Where the first key alone tells names
-    apart, as it does in every real report seen, a name's number is made of it: asking Python for
-    each row takes a fifth of the whole time.
+    ``first_ids``: of ranges, names and layers.
     """
-    base, first_range, first_name, first_layer = first_ids
-    try:
-        with _around(connection, kernels, first_layer, first_range):
-            columns = (
-                "launch",
-                "name_key",
-                "short_key",
-                "layer_id",
-                "step",
-                "range_id",
-                *kernels.fields[1:],
-            )
-            source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
-            every_name = f"{source} SELECT DISTINCT name_key, short_key FROM k"
-            keys = (
-                list(kernels.names.items())
-                if kernels.names
-                else connection.execute(every_name).fetchall()
-            )
-            plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
-            if plain and len(dict(keys)) == len(keys):
-                name_id, numbers = (
-                    f"name_key + {first_name}",
-                    {pair: pair[0] + first_name for pair in keys},
-                )
-            else:
-                name_id = "name_number(name_key, short_key)"
-                numbers = {pair: n for n, pair in enumerate(keys, first_name)}
-                connection.create_function("name_number", 2, lambda *pair: numbers[pair])
-            values = {"run_id": f"{run_id:d}", "id": f"launch + {base}", "name_id": name_id}
-            values |= {
-                column: column for column in columns if column not in ("name_key", "short_key")
-            }
-            order = [
-                row[1].lower()
-                for row in connection.execute("PRAGMA main.table_info(kernel_launch)")
-            ]
-            # in the table's order and without a gap, SQLite computes each value where the row needs
-            # it, and copies none
-            into = [
-                column for column in order if column in ("run_id", *_LAUNCH_KEYS, *_AS_RECORDED)
-            ]
-            rows = connection.execute(
-                f"INSERT INTO main.kernel_launch ({', '.join(into)}) {source}"
-                f" SELECT {', '.join(values.get(column, 'NULL') for column in into)} FROM k"
-            ).rowcount
-    except sqlite3.Error as error:
-        # SQLite keeps no exception of a function's. Every key was counted, so it was Ctrl-C between
-        # its call and ours
-        if "user-defined function" in str(error):
-            raise KeyboardInterrupt from None
-        for _ in kernels:  # is it the report that is damaged? then this says so
-            pass
-        raise
-    texts = kernels.texts(chain.from_iterable(keys))
-    names = {name: NO_NAME if texts[name] is None else texts[name] for name, _ in keys}
-    return max(rows, 0), [(numbers[name, short], names[name], texts[short]) for name, short in keys]
-
-
-@contextmanager
-def _around(
-    connection: sqlite3.Connection, kernels: SqlKernels, first_layer: int, first_range: int
-) -> Iterator[None]:
-    """What is around the kernels is there inside the block, as ids of this store."""
-    values = (
-        "?",
-        "?",
-        f"nullif(?, -1) + {first_layer}",
-        "nullif(?, -1)",
-        f"nullif(?, -1) + {first_range}",
+    first_range, first_name, first_layer = first_ids
+    # ids count up from the next one, as rows come in the order of launches: not to state them saves a
+    # sixth of the time
+    values = {
+        "run_id": f"{run_id:d}",
+        "launch": f"kernel.rowid - {kernels.first_row}",
+        "name_id": f"kernel.{kernels.name_column} + {first_name}",
+        "layer_id": "stretch.layer_id",
+        "step": "stretch.step",
+        "range_id": "stretch.range_id",
+        **kernels.fields,
+    }
+    stretch = ("?", "?", f"nullif(?, -1) + {first_layer}", "nullif(?, -1)")
+    row = f"({', '.join(stretch)}, nullif(?, -1) + {first_range})"
+    connection.execute(
+        "CREATE TABLE temp.stretch (first_row INTEGER, last_row INTEGER, layer_id INTEGER, step "
+        "INTEGER, range_id INTEGER)"
     )
-    connection.execute(f"CREATE TABLE {AROUND} ({', '.join(AROUND_COLUMNS)})")
     try:
-        for columns in kernels.around():
-            _insert_rows(
-                connection, f"INSERT INTO {AROUND} VALUES ", f"({', '.join(values)})", columns
-            )
-        yield
+        for columns in kernels.stretches():
+            _insert_rows(connection, "INSERT INTO temp.stretch VALUES ", row, columns)
+        # in the table's order SQLite computes each value where the row needs it, and copies none
+        table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
+        into = [name for _, name, *_ in table if name in values]
+        return connection.execute(
+            f"INSERT INTO main.kernel_launch ({', '.join(into)})"
+            f" SELECT {', '.join(values[name] for name in into)} FROM temp.stretch AS stretch"
+            f" CROSS JOIN {SCHEMA}.{kernels.table} AS kernel NOT INDEXED"
+            " WHERE kernel.rowid BETWEEN stretch.first_row AND stretch.last_row"
+        ).rowcount
     finally:
         with suppress(sqlite3.Error):  # SQLite may have rolled all of it back
-            connection.execute(f"DROP TABLE {AROUND}")
+            connection.execute("DROP TABLE temp.stretch")
 
 
 def write_counters(

@@ -4,7 +4,7 @@ says so."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from perfctl.orchestrator.store import shape
@@ -127,14 +127,11 @@ def of_device(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if is_possible(name, value) else None for name, value in facts.items()}
 
 
-def refuse_impossible(
-    connection: sqlite3.Connection, new_rows: Mapping[str, str], of_kernels: Collection[str] = ()
-) -> list[Gap]:
+def refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str]) -> list[Gap]:
     """Values of a run that cannot be, or are no numbers, become NULL; where a column has to have a
     value, the row goes. The gaps that say so.
 
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
-    ``of_kernels``: columns of kernels that need a look.
     """
     gaps: list[Gap] = []
     for table, mine in new_rows.items():
@@ -145,7 +142,6 @@ def refuse_impossible(
             column: between
             for column, between in POSSIBLE[table].items()
             if shape.affinity(types[column]) != "TEXT"
-            and (table != "kernel_launch" or column in of_kernels)
         }
         wrong = {
             column: f"{column} NOT BETWEEN {low!r} AND {high!r}"

@@ -335,7 +335,7 @@ def _large_tables(
     firsts = {"range": first_range, "kernel_launch": first_kernel, "source_counter": first_source}
     firsts["metric_value"] = first_counter
     new_rows |= {table: f"id >= {first}" for table, first in firsts.items() if rows[table]}
-    gaps = checks.refuse_impossible(connection, new_rows, bulk.doubtful_fields(report.kernels))
+    gaps = checks.refuse_impossible(connection, new_rows)
     _rows(connection, "gap", Gap._fields, run_id, gaps)
     copies, operations, samples = (rows[TABLES[field][0]] for field in COUNTED)
     kernels, ranges, calls = (rows[table] for table in ("kernel_launch", "range", "op_instance"))

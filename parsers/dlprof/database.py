@@ -349,7 +349,7 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all
     others refer to."""
     with _opened(path) as database:
-        damage = tuple(check(database, _READ, always=_ALWAYS, distinct=_DISTINCT))
+        damage = tuple(check(database, _READ, _ALWAYS))
         facts = summary_facts(path, database)
         found = list(_kernels(database))
         return replace(

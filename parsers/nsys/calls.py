@@ -19,8 +19,12 @@ from perfctl.records.bulk import Columns
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from perfctl.parsers.attribution import Flags, Integers
     from perfctl.parsers.text.sqlite_pages import Column
+else:
+    from perfctl.parsers.attribution import np
 
 NO_NAME = "(no name)"
 OSRT_CALL = 27
@@ -57,47 +61,43 @@ class Sum(NamedTuple):
     """None when no call has an end; likewise ``longest``."""
     longest: int | None
 
+    def plus(self, other: Sum) -> Sum:
+        """Return both together."""
+        lows = [low for low in (self.shortest, other.shortest) if low is not None]
+        highs = [high for high in (self.longest, other.longest) if high is not None]
+        calls, total = self.calls + other.calls, self.total + other.total
+        return Sum(calls, total, min(lows, default=None), max(highs, default=None))
 
-class Sums:
+
+def sum_groups(group: Integers, length: Integers, known: Flags | None = None) -> Iterator[Sum]:
+    """Yield the sum of each group: ``group`` is the number of each call's, from 0. ``known``: where
+    it is known how long the call took (None: everywhere)."""
+    calls = np.bincount(group)
+    if known is not None and not known.all():
+        group, length = group[known], length[known]
+    total = np.zeros(len(calls), np.int64)
+    shortest, longest = np.full(len(calls), NEVER), np.full(len(calls), -NEVER)
+    np.add.at(total, group, length)
+    np.minimum.at(shortest, group, length)
+    np.maximum.at(longest, group, length)
+    columns = (calls, total, shortest, longest)
+    for count, together, low, high in zip(*(column.tolist() for column in columns), strict=True):
+        extremes = (None, None) if low == NEVER else (low, high)
+        yield Sum(count, together, *extremes)
+
+
+class Sums(dict[int | None, Sum]):
     """Calls by number of their name; None is the number of those without one."""
 
-    def __init__(self) -> None:
-        self.of: dict[int | None, Sum] = {}
-
     def add(self, name: Column, length: Integers, known: Flags | None) -> None:
-        """Some calls: numbers of their names, how long each took, and where that is known (None:
-        everywhere)."""
-        import numpy as np
+        """Add some calls: numbers of their names, how long each took, and where that is known."""
+        numbers, group = np.unique(name.or_else(-1), return_inverse=True)
+        for number, found in zip(numbers.tolist(), sum_groups(group, length, known), strict=True):
+            self.add_sum(None if number == -1 else number, found)
 
-        if not len(length):
-            return
-        numbers, which = np.unique(name.or_else(-1), return_inverse=True)
-        calls = np.bincount(which, minlength=len(numbers))
-        if known is not None and not known.all():
-            which, length = which[known], length[known]
-        total = np.zeros(len(numbers), np.int64)
-        shortest, longest = np.full(len(numbers), NEVER), np.full(len(numbers), -1)
-        np.add.at(total, which, length)
-        np.minimum.at(shortest, which, length)
-        np.maximum.at(longest, which, length)
-        for number, count, together, low, high in zip(
-            numbers.tolist(),
-            calls.tolist(),
-            total.tolist(),
-            shortest.tolist(),
-            longest.tolist(),
-            strict=True,
-        ):
-            key = None if number == -1 else number
-            found = Sum(count, together, *((None, None) if low == NEVER else (low, high)))
-            self.of[key] = _added(self.of[key], found) if key in self.of else found
-
-
-def _added(one: Sum, other: Sum) -> Sum:
-    lows = [some.shortest for some in (one, other) if some.shortest is not None]
-    highs = [some.longest for some in (one, other) if some.longest is not None]
-    calls, total = one.calls + other.calls, one.total + other.total
-    return Sum(calls, total, min(lows, default=None), max(highs, default=None))
+    def add_sum(self, number: int | None, found: Sum) -> None:
+        """Add calls that are summed already."""
+        self[number] = self[number].plus(found) if number in self else found
 
 
 def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:
@@ -111,10 +111,9 @@ def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCal
         found += _named(domain, _sums(database, table, "nameId"), strings)
     mpi = Sums()
     for table in OF_MPI:
-        for number, more in _sums(
-            database, table, "nameId" if database.has(table, "nameId") else "textId"
-        ).of.items():
-            mpi.of[number] = _added(mpi.of[number], more) if number in mpi.of else more
+        name = "nameId" if database.has(table, "nameId") else "textId"
+        for number, found_here in _sums(database, table, name).items():
+            mpi.add_sum(number, found_here)
     found += _named("mpi", mpi, strings)
     return [*found, *_synchronisation(database)]
 
@@ -156,12 +155,10 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
 
 
 def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequence[Sequence[Any]]]:
-    import numpy as np
-
     wanted = list(names)
     columns = ("nameId", "start", "end", "globalTid")
     with opened(path) as database:
-        for name, start, end, thread in database.numbers(RUNTIME, *columns, few=("globalTid",)):
+        for name, start, end, thread in database.numbers(RUNTIME, *columns):
             known = start.where_known() & end.where_known() & (end.values >= start.values)
             rows = np.flatnonzero(known & np.isin(name.or_else(-1), wanted))
             if not len(rows):
@@ -183,8 +180,6 @@ class _Steps:
     """Finds the measured step of a moment, by the ranges of a process that name steps."""
 
     def __init__(self, ranges: RangeTable) -> None:
-        import numpy as np
-
         self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         steps = {
             name: label.step for name, label in enumerate(ranges.labels) if label.step is not None
@@ -208,7 +203,7 @@ class _Steps:
 def _named(domain: str, sums: Sums, strings: Strings) -> list[ApiCall]:
     """Longest first."""
     found = []
-    for number, of in sums.of.items():
+    for number, of in sums.items():
         name = strings[number] or NO_NAME
         if domain == "cuda":
             name = _VERSION.sub("", name)
@@ -223,8 +218,6 @@ def _rank(call: ApiCall) -> tuple[int, str]:
 def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
     """Ranges by domain, name and style, and once more those of libraries that annotate their own
     calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` takes it."""
-    import numpy as np
-
     chosen = np.flatnonzero(ranges.kind != MARK)
     if not len(chosen):
         return
@@ -232,31 +225,18 @@ def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
     every_end = ranges.spans.end[ranges.spans.end != NEVER]
     until = max(int(ranges.spans.start.max()), int(every_end.max(initial=-NEVER)))
     length = np.where(end == NEVER, until, end) - start
+    group, keys = np.zeros(len(chosen), np.int64), [ranges.name[chosen], ranges.kind[chosen]]
     domain, process = ranges.domain[chosen], ranges.spans.process[chosen]
-    keys = [ranges.name[chosen], ranges.kind[chosen], *([domain, process] if domain.any() else [])]
-    order = np.lexsort(keys)
-    sorted_keys = [key[order] for key in keys]
-    changes = np.zeros(len(order), bool)
-    changes[0] = True
-    for key in sorted_keys:
-        changes[1:] |= key[1:] != key[:-1]
-    firsts = np.flatnonzero(changes)
-    lengths = length[order]
-    columns = (
-        np.diff(np.append(firsts, len(order))),
-        np.add.reduceat(lengths, firsts),
-        np.minimum.reduceat(lengths, firsts),
-        np.maximum.reduceat(lengths, firsts),
-    )
-    first_rows = order[firsts]
+    for key in (*keys, domain, process) if domain.any() else keys:
+        values, number = np.unique(key, return_inverse=True)
+        _, group = np.unique(group * len(values) + number, return_inverse=True)
+    _, rows = np.unique(group, return_index=True)
     sums: dict[tuple[str | None, str, int], Sum] = {}
-    for row, *figures in zip(
-        first_rows.tolist(), *(column.tolist() for column in columns), strict=True
-    ):
+    for row, summed in zip(rows.tolist(), sum_groups(group, length), strict=True):
         number = int(domain[row])
         of = ranges.domains.get((int(process[row]), number), "") if number else None
         place = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
-        sums[place] = _added(sums[place], Sum(*figures)) if place in sums else Sum(*figures)
+        sums[place] = sums[place].plus(summed) if place in sums else summed
     found = [
         ApiCall("nvtx", f"{of}:{name}" if of else name, *some)
         for (of, name, _), some in sums.items()
@@ -287,6 +267,6 @@ def _synchronisation(database: Database) -> list[ApiCall]:
     sums = _sums(database, SYNC, "syncType")
     calls = [
         ApiCall("sync", labels.get(number) or SYNCS.get(number or 0) or f"type {number}", *some)
-        for number, some in sums.of.items()
+        for number, some in sums.items()
     ]
     return sorted(calls, key=_rank)

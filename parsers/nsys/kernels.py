@@ -1,21 +1,20 @@
-"""Reads kernels of an nsys export, as records or as SQL for a store to copy them."""
+"""Reads kernels of an nsys export: which call launched each, and which ranges were around the call;
+then as records, or for a store to copy them inside SQLite."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
-from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.calls import Sums
-from perfctl.parsers.nsys.kernel_check import NAMES, KernelCheck
-from perfctl.parsers.nsys.ranges import PROCESS_BITS, Created, GpuTime, RangeTable, objects
-from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
+from perfctl.parsers.nsys.graphs import Created, find_created, find_launches
+from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, objects
+from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, check_starts, opened
 from perfctl.parsers.text.sqlite import Database, integer
-from perfctl.parsers.text.sqlite_checks import LARGEST
-from perfctl.records.bulk import AROUND, NO_NAME, Columns, SqlKernels
+from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
 
@@ -24,35 +23,42 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Flags, Integers
-    from perfctl.parsers.text.sqlite_pages import Column
 
     Indices = npt.NDArray[np.int32]
+else:
+    from perfctl.parsers.attribution import np
 
 CHUNK = 512
 """Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
 fifth longer)."""
 TOGETHER = 1 << 16
 """Rows in which stretches are sought at a time."""
-
-COLUMNS = (
-    *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
-    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
-)
-"""In the order of Kernel's fields from device_index on; the duration follows."""
-PROCESS_NUMBER = 0xFFFFFF
-"""Bits of a process id, above those of the thread's."""
-OFTEN_ZERO = {
+NAMES = ("demangledName", "shortName")
+COLUMNS = {
+    "device_index": "deviceId",
+    "stream": "streamId",
+    "grid_x": "gridX",
+    "grid_y": "gridY",
+    "grid_z": "gridZ",
+    "block_x": "blockX",
+    "block_y": "blockY",
+    "block_z": "blockZ",
+    "registers": "registersPerThread",
+    "static_shared_bytes": "staticSharedMemory",
+    "dynamic_shared_bytes": "dynamicSharedMemory",
+    "start_ns": "start",
+    "context": "contextId",
     "graph_id": "graphId",
     "graph_node_id": "graphNodeId",
+    "correlation": "correlationId",
     "cluster_x": "clusterX",
     "cluster_y": "clusterY",
     "cluster_z": "clusterZ",
 }
-"""Field of Kernel -> its column, where nsys writes 0 for "no graph" and "no cluster"."""
-
-_DURATION = Kernel._fields.index("duration_ns")
-_TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION + 1]
-_AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
+"""Field of Kernel -> its column."""
+OFTEN_ZERO = {"graph_id", "graph_node_id", "cluster_x", "cluster_y", "cluster_z"}
+"""Fields for which nsys writes 0 where it means "no graph" and "no cluster"."""
+_PROCESS = "(globalPid >> 24) & 0xFFFFFF"
 
 
 class Around(NamedTuple):
@@ -67,16 +73,8 @@ class Around(NamedTuple):
     def at(self, rows: Integers) -> Around:
         """Return the entries of these rows; NOBODY stays NOBODY."""
         if not len(self.innermost):
-            nobody = self.innermost.dtype.type(NOBODY).repeat(len(rows))
-            return Around(nobody, nobody, nobody)
-        known = rows >= 0
-
-        def some(values: Indices) -> Indices:
-            picked = values[rows]
-            picked[~known] = NOBODY
-            return picked
-
-        return Around(*map(some, self))
+            return Around(*[np.full(len(rows), NOBODY, np.int32)] * 3)
+        return Around(*(np.where(rows >= 0, values[rows], np.int32(NOBODY)) for values in self))
 
 
 class Launched(NamedTuple):
@@ -85,11 +83,6 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
-    process: int | None
-    """The process that launched all of them; None when there are several, or not all rows
-    say so."""
-    check: KernelCheck | None = None
-    """Of kernels only."""
     captured: Flags | None = None
     """Rows whose layer is that in which the node of their graph was captured; None where there
     is none."""
@@ -118,375 +111,264 @@ class _Work(NamedTuple):
     start: Integers
     length: Integers
     """Negative where start or end is not known."""
-    node: Integers | None = None
-    """Of a CUDA graph, NOBODY for none; None where the report has no creation of a node."""
+    node: Integers
+    """Of a CUDA graph, NOBODY for none (some versions write 0); empty where nodes are not read."""
 
 
-def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
-    """Calls that launched none of the work in these tables are only counted."""
-    check = KernelCheck(database)
-    created = nsys_ranges.created(database, ranges)
-    work = {
-        table: _work(database, table, check if table == KERNEL else None, created is not None)
-        for table in tables
-    }
-    gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
-    calls = _calls(
-        database,
-        Wanted([some.correlation for some in work.values()]),
-        ranges,
-        counted,
-        gpu.keeps_calls,
-    )
-    launched = {table: _launched(some, calls, gpu, created) for table, some in work.items()}
-    launched[KERNEL] = launched[KERNEL]._replace(
-        check=check, graphs=_graphs(work[KERNEL], launched[KERNEL], ranges, created)
-    )
-    return Attributed(launched, counted.api, gpu, counted.threads)
+class _LaunchCalls(NamedTuple):
+    """Calls that launched GPU work."""
 
-
-class _Counted(NamedTuple):
-    """What is counted of all calls while they are read."""
-
-    api: Sums
-    threads: set[int]
-
-
-def _work(database: Database, table: str, check: KernelCheck | None, nodes: bool) -> _Work:
-    """``nodes``: also read the nodes of graphs."""
-    names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if nodes else ()))
-    pieces, of_graphs = [], []
-    for columns in database.numbers(
-        table, *names, few=("globalPid",), also=check.columns if check else ()
-    ):
-        process, correlation, start, end, *others = columns
-        if nodes:
-            node, *others = others
-            of_graphs.append(_node(node))
-        pieces.append(_work_piece(process, correlation, start, end))
-        if check:
-            check.add(others, start, end, pieces[-1][-1])
-    joined = zip(*pieces, strict=True) if pieces else ((), (), (), ())
-    of_process, *more = map(list, joined)
-    found = _Work(_same(of_process), *map(_joined, more))
-    return found._replace(node=_joined(of_graphs)) if nodes else found
-
-
-def _node(node: Column) -> Integers:
-    """Some versions write 0 for no graph."""
-    import numpy as np
-
-    return np.where(node.or_else(0) == 0, NOBODY, node.values)
-
-
-def _work_piece(
-    process: Column, correlation: Column, start: Column, end: Column
-) -> tuple[Integers, ...]:
-    import numpy as np
-
-    known = start.where_known() & end.where_known()
-    length = np.where(known, end.values - start.values, NOBODY)
-    return process.or_else(NOBODY), correlation.or_else(NOBODY), start.values, length
-
-
-class _Known(NamedTuple):
     calls: Calls
     around: Around
-    only: int | None
-    """The process, where a single one made all calls."""
+    only_process: int | None
+    """Where a single one made all calls of the report."""
     spans: Spans | None
     """Of the calls; None where nobody needs them."""
 
 
-def _calls(
-    database: Database, wanted: Wanted, ranges: RangeTable, counted: _Counted, keep: bool
-) -> _Known:
-    import numpy as np
+def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
+    """Return what the work in these tables belongs to. Calls that launched none of it are only
+    counted."""
+    created = find_created(database, ranges)
+    work = {table: _read_work(database, table, created is not None) for table in tables}
+    api, gpu, threads = Sums(), GpuTime(ranges), set[int]()
+    wanted = Wanted([some.correlation for some in work.values()])
+    calls = _read_calls(database, wanted, ranges, api, threads, gpu.keeps_calls)
+    launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
+    kernels, of_kernels = work[KERNEL], launched[KERNEL]
+    if created is not None and len(kernels.node):
+        in_graph = kernels.node != NOBODY
+        _, is_captured = created.find(kernels.process, kernels.node)
+        steps = ranges.step_numbers()[of_kernels.around.step]
+        columns = (kernels.process, kernels.correlation, kernels.length, steps)
+        graphs = find_launches(*columns, in_graph, is_captured)
+        launched[KERNEL] = of_kernels._replace(graphs=tuple(graphs))
+    return Attributed(launched, api, gpu, threads)
 
+
+def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
+    names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if has_nodes else ()))
+    pieces: list[tuple[Integers, ...]] = []
+    for process, correlation, start, end, *nodes in database.numbers(table, *names):
+        known = start.where_known() & end.where_known()
+        length = np.where(known, end.values - start.values, NOBODY)
+        ids = process.or_else(NOBODY), correlation.or_else(NOBODY)
+        graph = [np.where(node.or_else(0) == 0, NOBODY, node.values) for node in nodes]
+        pieces.append((*ids, start.values, length, *graph))
+    process, *columns = zip(*pieces, strict=True) if pieces else [()] * len(names)
+    columns += [()] * (not has_nodes)
+    return _Work(_join_equal(process), *map(_join, columns))
+
+
+def _read_calls(
+    database: Database,
+    wanted: Wanted,
+    ranges: RangeTable,
+    api: Sums,
+    threads: set[int],
+    keeps_spans: bool,
+) -> _LaunchCalls:
+    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; nothing where
+    they were not traced. ``api`` and ``threads`` are added to."""
     processes, correlations, found, kept = [], [], [], []
     callers: set[int] = set()
-    for correlation, spans in _spans(database, counted):
-        callers.update(_extremes(spans.process))
-        chosen = wanted.among(correlation).nonzero()[0]
-        calls = spans.take(chosen)
-        in_process = ranges.attribution.of_calls(calls, phases=False)
-        processes.append(calls.process)
-        correlations.append(correlation[chosen])
-        columns = (in_process.innermost, in_process.layer, in_process.step)
-        found.append(Around(*(column.astype(np.int32) for column in columns)))
-        if keep:
-            kept.append(calls)
-    only = callers.pop() if len(callers) == 1 else None
-    fields = ("process", "thread", "start", "end")
-    every = (
-        Spans(*(_joined([getattr(one, name) for one in kept]) for name in fields)) if keep else None
-    )
-    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, every)
-
-
-def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Spans]]:
-    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were
-    not traced."""
-    if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
-        return
     names = ("correlationId", "globalTid", "start", "end", "nameId")
-    for correlation, thread, start, end, name in database.numbers(
-        RUNTIME, *names, few=("globalTid",)
-    ):
+    is_traced = database.has(RUNTIME, *names[:3])
+    pieces = database.numbers(RUNTIME, *names) if is_traced else ()
+    for correlation, thread, start, end, name in pieces:
         length = (end.values - start.values) * end.where_known()
-        counted.api.add(name, length, end.known)
-        counted.threads.update(different(thread.or_else(NOBODY)))
+        api.add(name, length, end.known)
+        threads.update(find_different(thread.or_else(NOBODY)))
         stated = correlation.where_known() & thread.where_known()
-        start.check_known(RUNTIME, stated)
-        spans = Spans(
-            thread.values & PROCESS_BITS, thread.values, start.values, start.values + length
-        )
-        if stated.all():
-            yield correlation.values, spans
-        else:
-            rows = stated.nonzero()[0]
-            yield correlation.values[rows], spans.take(rows)
+        check_starts(RUNTIME, start, stated)
+        callers.update(_find_extremes((thread.values & PROCESS_BITS)[stated]))
+        rows = np.flatnonzero(stated & wanted.among(correlation.values))
+        begins, caller = start.values[rows], thread.values[rows]
+        calls = Spans(caller & PROCESS_BITS, caller, begins, begins + length[rows])
+        inside = ranges.attribution.of_calls(calls, phases=False)
+        processes.append(calls.process)
+        correlations.append(correlation.values[rows])
+        columns = (inside.innermost, inside.layer, inside.step)
+        found.append(Around(*(column.astype(np.int32) for column in columns)))
+        kept += [(calls.process, caller, begins, calls.end)] * keeps_spans
+    only = callers.pop() if len(callers) == 1 else None
+    spans = Spans(*map(_join, zip(*kept, strict=True) if kept else [()] * 4))
+    calls = Calls(_join_equal(processes), _join(correlations))
+    return _LaunchCalls(calls, _join_around(found), only, spans if keeps_spans else None)
 
 
-def _launched(work: _Work, known: _Known, gpu: GpuTime, created: Created | None) -> Launched:
-    import numpy as np
-
+def _find_launches(
+    work: _Work, known: _LaunchCalls, gpu: GpuTime, created: Created | None
+) -> Launched:
     found, captured, unlaunched = [], [], 0
     for first in range(0, len(work.correlation), SLICE):
         part = slice(first, first + SLICE)
-        of_process = work.process[part]
-        if known.only is not None:  # then it can only be that one
-            of_process = np.where(of_process == NOBODY, known.only, of_process)
-        call = known.calls.find(of_process, work.correlation[part])
+        process = work.process[part]
+        if known.only_process is not None:  # then it can only be that one
+            process = np.where(process == NOBODY, known.only_process, process)
+        call = known.calls.find(process, work.correlation[part])
         unlaunched += int((call == NOBODY).sum())
-        found.append(known.around.at(call))
-        gpu.add(found[-1].innermost, call, known.spans, work.start[part], work.length[part])
-        if created is not None and work.node is not None:
-            layer, _ = created.find(of_process, work.node[part])
+        around = known.around.at(call)
+        gpu.add(around.innermost, call, known.spans, work.start[part], work.length[part])
+        if created is not None and len(work.node):
+            layer, _ = created.find(process, work.node[part])
             captured.append(layer != NOBODY)
-            found[-1] = found[-1]._replace(
-                layer=np.where(captured[-1], layer, found[-1].layer).astype(np.int32)
-            )
-    processes = _extremes(work.process)
-    only = next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
+            layer = np.where(layer != NOBODY, layer, around.layer).astype(np.int32)
+            around = around._replace(layer=layer)
+        found.append(around)
     rows = np.concatenate(captured) if captured else None
-    return Launched(
-        _together(found),
-        unlaunched,
-        only,
-        captured=rows if rows is not None and rows.any() else None,
-    )
+    has_captured = rows is not None and bool(rows.any())
+    return Launched(_join_around(found), unlaunched, rows if has_captured else None)
 
 
-def _graphs(
-    work: _Work, launched: Launched, ranges: RangeTable, created: Created | None
-) -> tuple[GraphLaunch, ...]:
-    if created is None or work.node is None or not len(work.node):
-        return ()
-    in_graph = work.node != NOBODY
-    _, is_captured = created.find(work.process, work.node)
-    steps = _step_numbers(ranges)[launched.around.step]
-    return tuple(
-        nsys_ranges.launches(
-            work.process, work.correlation, work.length, steps, in_graph, is_captured
-        )
-    )
+def _join_around(found: Sequence[Around]) -> Around:
+    if not found:
+        return Around(*[np.empty(0, np.int32)] * 3)
+    return found[0] if len(found) == 1 else Around(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _step_numbers(ranges: RangeTable) -> Integers:
-    """Of every range, NOBODY where its name is of no step; and NOBODY at the end."""
-    import numpy as np
-
-    steps = np.array(
-        [NOBODY if label.step is None else label.step for label in ranges.labels], np.int64
-    )
-    return np.append(steps[ranges.name], NOBODY)
+def _join(pieces: Sequence[Integers]) -> Integers:
+    return np.concatenate(pieces) if len(pieces) else np.empty(0, np.int64)
 
 
-def _together(found: Sequence[Around]) -> Around:
-    import numpy as np
-
-    if len(found) == 1:
-        return found[0]
-    return (
-        Around(*map(np.concatenate, zip(*found, strict=True)))
-        if found
-        else Around(*[np.empty(0, np.int32)] * 3)
-    )
-
-
-def _joined(pieces: list[Integers]) -> Integers:
-    import numpy as np
-
-    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-
-
-def _same(pieces: list[Integers]) -> Integers:
+def _join_equal(pieces: Sequence[Integers]) -> Integers:
     """Join the pieces; where all numbers are equal, without memory for each."""
-    import numpy as np
-
-    values = set().union(*map(_extremes, pieces))
+    values = set[int]().union(*map(_find_extremes, pieces))
     if len(values) == 1:
         return np.broadcast_to(np.int64(values.pop()), sum(map(len, pieces)))
-    return _joined(pieces)
+    return _join(pieces)
 
 
-def different(values: Integers) -> set[int]:
-    """The values, each once: quickly where the same stands in many rows after one another."""
-    import numpy as np
-
-    return (
-        set(values[np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)].tolist())
-        if len(values)
-        else set()
-    )
-
-
-def _extremes(values: Integers) -> set[int]:
+def _find_extremes(values: Integers) -> set[int]:
     return {int(values.min()), int(values.max())} if len(values) else set()
 
 
-def kernels(
+def find_different(values: Integers) -> set[int]:
+    """Return the values, each once: quickly where the same stands in many rows after one
+    another."""
+    if not len(values):
+        return set()
+    changes = np.flatnonzero(values[1:] != values[:-1])
+    return set(values[np.append(changes, len(values) - 1)].tolist())
+
+
+def read_kernels(
     path: Path, database: Database, launched: Launched, ranges: RangeTable
 ) -> Iterable[Kernel]:
-    """All kernels in the order of their table."""
-
-    found = launched.around
-    records = Columns(Kernel, partial(_columns, path, launched, ranges))
-    if KERNEL not in database.tables or not len(found.innermost):
+    """Return all kernels in the order of their table."""
+    count = len(launched.around.innermost)
+    if KERNEL not in database.tables or not count:
         return ()
+    records = Columns(Kernel, partial(_read_chunks, path, launched, ranges))
     first, last = database.ends(KERNEL)
-    # rows were deleted, so a row's position does not follow from its id
-    if last - first + 1 != len(found.innermost):
+    names = _read_names(database)
+    # where rows were deleted, a row's position does not follow from its id
+    if last - first + 1 != count or names is None:
         return records
-    name_columns, rest, more = _expressions(database, launched.process, launched.check)
-    around = ("layer", "step", "range_number")
-    columns = [
-        f"kernel.rowid - {first}",
-        *name_columns,
-        *(f"around.{name}" for name in around),
-        *rest,
-        *more.values(),
-    ]
-    rows = f"{AROUND} AS around CROSS JOIN report.{KERNEL} AS kernel NOT INDEXED"
-    select = (
-        f"SELECT {', '.join(columns)} FROM {rows} WHERE kernel.rowid BETWEEN around.first_row AND "
-        "around.last_row"
-    )
-    fields = (*_TO_DURATION, *more)
-    used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
-    layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
-    if launched.captured is not None:
-        layers |= {
-            index + len(ranges.labels): (label.layer, label.direction, "capture")
-            for index, label in used.items()
-        }
-    stretches = partial(_stretches, first, launched, ranges)
-    check = launched.check
-    checked, names = (check.never_negative(), check.names()) if check else ((), None)
+    layers = {}
+    for index in _find_used(ranges.name, launched.around.layer):
+        label = ranges.labels[index]
+        layers[index] = (label.layer, label.direction, "range")
+        if launched.captured is not None:
+            captured = (label.layer, label.direction, "capture")
+            layers[index + len(ranges.labels)] = captured
     return SqlKernels(
-        path, select, fields, stretches, layers, partial(_texts, path), records, checked, names
+        path,
+        KERNEL,
+        first,
+        _find_fields(database, is_checked=False),
+        NAMES[0],
+        names,
+        partial(_find_stretches, first, launched, ranges),
+        layers,
+        records,
     )
 
 
-def _stretches(
+def _read_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
+    """Return number -> (name, short name), as all real exports have them; None where a name has no
+    number, or has more than one short name."""
+    if not database.has(KERNEL, *NAMES):
+        return None
+    query = f"SELECT DISTINCT {', '.join(NAMES)} FROM {KERNEL}"
+    pairs = database.connection.execute(query).fetchall()
+    numbers = {name for name, _ in pairs}
+    if len(numbers) < len(pairs) or not all(
+        type(name) is int and 0 <= name < 1 << 32 for name in numbers
+    ):
+        return None
+    strings = Strings(database)
+    strings.look_up(number for pair in pairs for number in pair)
+    return {name: (strings[name] or NO_NAME, strings[short]) for name, short in pairs}
+
+
+def _find_fields(database: Database, *, is_checked: bool) -> dict[str, str]:
+    """Return field of Kernel -> its SQL, of those that this version's table has. ``is_checked``:
+    values that are no integers are NULL; a store looks for them itself."""
+
+    def sql_of(column: str) -> str:
+        return integer(column) if is_checked else column
+
+    fields = {}
+    for field, column in COLUMNS.items():
+        if database.has(KERNEL, column):
+            sql = sql_of(column)
+            fields[field] = f"nullif({sql}, 0)" if field in OFTEN_ZERO else sql
+    if database.has(KERNEL, "start", "end"):
+        fields["duration_ns"] = f"{sql_of('end')} - {sql_of('start')}"
+    if database.has(KERNEL, "globalPid"):
+        fields["process"] = _PROCESS
+    return fields
+
+
+def _find_stretches(
     first_row: int, launched: Launched, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[int]]]:
-    """Rows that follow one another and have the same around them: a fraction of all rows, as a
-    layer launches several kernels. For SQLite a join with these is five times as fast as a look-up
-    for each row. The number of a layer that the capture of a graph told is larger by the number
-    of names."""
-    import numpy as np
-
-    found, layer, step = launched.around, np.append(ranges.name, NOBODY), _step_numbers(ranges)
-    for first in range(0, len(found.innermost), TOGETHER):
+    """A layer launches several kernels, so these are a fraction of all rows. The number of a layer
+    that the capture of a graph told is larger by the number of names."""
+    around, names, steps = launched.around, np.append(ranges.name, NOBODY), ranges.step_numbers()
+    for first in range(0, len(around.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
-        numbers = layer[found.layer[part]]
+        layers = names[around.layer[part]]
         if launched.captured is not None:
-            numbers = numbers + launched.captured[part] * len(ranges.labels)
-        columns = (numbers, step[found.step[part]], found.innermost[part])
+            layers = layers + launched.captured[part] * len(ranges.labels)
+        columns = (layers, steps[around.step[part]], around.innermost[part])
         differs = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         starts = np.append(0, np.flatnonzero(differs) + 1)
-        ends = np.append(starts[1:], len(columns[0])) - 1
-        yield [
-            *((rows + (first_row + first)).tolist() for rows in (starts, ends)),
-            *(column[starts].tolist() for column in columns),
-        ]
+        ends = np.append(starts[1:], len(layers)) - 1
+        rows = (starts + first_row + first, ends + first_row + first)
+        yield [column.tolist() for column in (*rows, *(column[starts] for column in columns))]
 
 
-def _used(numbers: Integers, which: Indices) -> list[int]:
-    """Every value of ``numbers[which]``, NOBODY left out; sorted."""
-    import numpy as np
-
+def _find_used(numbers: Integers, which: Indices) -> list[int]:
+    """Return every value of ``numbers[which]``, NOBODY left out; sorted."""
     is_used = np.zeros(len(numbers) + 1, bool)
     is_used[which] = True
     return list(map(int, np.unique(numbers[is_used[:-1]])))
 
 
-def _expressions(
-    database: Database, process: int | None = None, check: KernelCheck | None = None
-) -> tuple[list[str], list[str], dict[str, str]]:
-    """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the
-    fields behind these; what is not in this version's table is not among the last. ``process``: the
-    only one, where that is known. Values that are no integers are NULL; in a large report where
-    ``check`` found none they are not looked for."""
-    # a small one costs nothing
-    is_plain = check is not None and check.is_whole and database.size() > LARGEST
-
-    def column(name: str) -> str:
-        is_there = database.has(KERNEL, name)
-        return name if is_plain and is_there else integer(name) if is_there else "NULL"
-
-    names, columns = ([column(name) for name in some] for some in (NAMES, COLUMNS))
-    duration = f"{column('end')} - {column('start')}"
-    of_process = (
-        f"(globalPid >> 24) & {PROCESS_NUMBER}"
-        if process is None
-        else str(process >> 24 & PROCESS_NUMBER)
-    )
-    more = {
-        "process": ("globalPid", of_process),
-        "context": ("contextId", column("contextId")),
-        "correlation": ("correlationId", column("correlationId")),
-        **{field: (name, f"nullif({column(name)}, 0)") for field, name in OFTEN_ZERO.items()},
-    }
-    last = {
-        field: more[field][1]
-        for field in Kernel._fields
-        if field in more and database.has(KERNEL, more[field][0])
-    }
-    return names, [*columns, duration], last
-
-
-def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
-    with opened(path) as database:
-        wanted, strings = list(keys), Strings(database)
-        strings.look_up(wanted)
-        return {key: strings[key] for key in wanted}
-
-
-def _columns(
+def _read_chunks(
     path: Path, launched: Launched, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    found = launched.around
+    around = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
     numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        names, rest, last = _expressions(database, None, launched.check)
-        more = [last.get(field, "NULL") for field in _AFTER_DURATION]
-        cursor = database.connection.execute(
-            f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED"
-        )
-        first = 0
+        known = _find_fields(database, is_checked=True)
+        names = [integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
+        first_field = Kernel._fields.index("device_index")
+        fields = [known.get(field, "NULL") for field in Kernel._fields[first_field:]]
+        query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"
+        cursor, first = database.connection.execute(query), 0
         while rows := cursor.fetchmany(CHUNK):
             part = slice(first, first + len(rows))
             name, short_name, *columns = zip(*rows, strict=True)
-            layer = found.layer[part]
-            how = sources[layer]
+            layer = around.layer[part]
+            source = sources[layer]
             if launched.captured is not None:
-                how[launched.captured[part]] = "capture"
+                source[launched.captured[part]] = "capture"
             yield (
                 range(first, first + len(rows)),
                 # read the names now: a damaged page raises here and not while iterating
@@ -494,9 +376,9 @@ def _columns(
                 list(map(short_names.__getitem__, short_name)),
                 layers[layer].tolist(),
                 directions[layer].tolist(),
-                steps[found.step[part]].tolist(),
-                how.tolist(),
-                numbers[found.innermost[part]].tolist(),
+                steps[around.step[part]].tolist(),
+                source.tolist(),
+                numbers[around.innermost[part]].tolist(),
                 *columns,
             )
             first += len(rows)

@@ -3,13 +3,6 @@
 What belongs to a range: GPU time of ranges is what the calls inside a range launched took on the
 GPU, as ``nsys stats`` projects ranges (nvtx_gpu_proj_sum). A range has an operation when its launch
 call lies inside the range on the range's own thread.
-
-Layers of the kernels that CUDA graphs replayed come from the ranges that were open when their nodes
-were created. With --cuda-graph-trace=node a kernel of a graph names its node, which is a copy:
-cudaGraphInstantiate copies the nodes that the stream capture created. CUDA_GRAPH_NODE_EVENTS has
-both, each with the thread and the time of its creation, and the copy with the node that it was made
-from (``originalGraphNodeId``). So a kernel leads to its copy, from there to the node of the
-capture, and from there to the innermost range around that node's creation on its thread.
 """
 
 from __future__ import annotations
@@ -19,17 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Nest, Spans
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.operators import OperatorRanges
-from perfctl.parsers.nsys.tables import NODES, NVTX, STRINGS
+from perfctl.parsers.nsys.tables import NVTX, STRINGS, check_starts
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range
-from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,11 +31,8 @@ if TYPE_CHECKING:
 
     Objects = npt.NDArray[np.object_]
     Times = tuple[list[int | None], list[int | None]]
-
-CREATION = "creation of its nodes"
-"""``GraphLaunch.capture`` where the report has the creation of a graph's nodes."""
-_GENERATIONS = 16
-"""Copies of copies that are followed."""
+else:
+    from perfctl.parsers.attribution import np
 
 LAST, FIRST = -(2**63), 2**63 - 1
 """Start values of a maximum and a minimum."""
@@ -52,7 +41,7 @@ MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
 PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
-CHUNK = 1024
+CHUNK = 8192
 
 PAYLOADS = (
     "uint64Value",
@@ -89,10 +78,14 @@ class RangeTable:
     def label_of(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY
         finds it."""
-        import numpy as np
-
         values = objects([*(getattr(label, field) for label in self.labels), None])
         return np.asarray(values[np.append(self.name, -1)], object)
+
+    def step_numbers(self) -> Integers:
+        """Return the step of every range, NOBODY where its name is of no step; and NOBODY at
+        the end."""
+        steps = [NOBODY if label.step is None else label.step for label in self.labels]
+        return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
     def unended(self) -> int:
         """Count the ranges that never ended."""
@@ -148,14 +141,16 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    import numpy as np
-
     wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
     columns = _numbers(database)
-    codes: defaultdict[str, int] = defaultdict()
+    codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    texts = database.texts(NVTX, _text(database), where=wanted)
-    name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    name = np.empty(0, np.int64)
+    if NVTX in database.tables:
+        query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {wanted}"
+        with database.undecoded() as connection:  # each name once, below
+            texts = (text for (text,) in connection.execute(query))
+            name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
         raise sqlite3.DatabaseError(
             f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
@@ -166,7 +161,8 @@ def load(database: Database) -> RangeTable:
     )
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
-    names, labels = list(codes), [read_range_name(text) for text in codes]
+    names = [text.decode("utf-8", "replace") for text in codes]
+    labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
     def attribution() -> Attribution:
@@ -211,14 +207,11 @@ def _relabelled(
 def _numbers(database: Database) -> list[Integers]:
     """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread
     where it began."""
-    import numpy as np
-
     found: list[list[Integers]] = []
     names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    few = ("globalTid", "endGlobalTid")
-    for start, end, kind, thread, domain, other in database.numbers(NVTX, *names, few=few):
+    for start, end, kind, thread, domain, other in database.numbers(NVTX, *names):
         wanted = np.isin(kind.values, list(KINDS))
-        start.check_known(NVTX, wanted)
+        check_starts(NVTX, start, wanted)
         chosen = wanted.nonzero()[0]
         threads = thread.or_else(NOBODY)
         ends = np.where(kind.values == MARK, start.values, end.or_else(NEVER))
@@ -266,8 +259,6 @@ def _domains(database: Database) -> dict[tuple[int, int], str]:
 
 def objects(values: Sequence[object]) -> Objects:
     """An object array, for fast selection by index."""
-    import numpy as np
-
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -275,8 +266,6 @@ def objects(values: Sequence[object]) -> Objects:
 
 def blanked(values: Integers, blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
-    import numpy as np
-
     out: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
         out[index] = None
@@ -288,8 +277,6 @@ class GpuTime:
     then ``times``."""
 
     def __init__(self, ranges: RangeTable) -> None:
-        import numpy as np
-
         count = len(ranges.kind)
         self._ranges = ranges
         # the last of each is for operations outside of every range
@@ -313,8 +300,6 @@ class GpuTime:
     def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
         """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside
         the other or they share no moment."""
-        import numpy as np
-
         chosen = np.flatnonzero(on_thread)
         if (self._ranges.kind[chosen] != PUSH_POP).any():
             return False
@@ -329,8 +314,6 @@ class GpuTime:
         return not (siblings & (spans.end[before] > spans.start[after])).any()
 
     def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
-        import numpy as np
-
         chosen = np.flatnonzero(on_thread)
         spans = self._ranges.spans.take(chosen)
         return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
@@ -362,8 +345,6 @@ class GpuTime:
             self._add(numbers[found], start, length)
 
     def _add(self, of_range: npt.NDArray[Any], start: Integers, length: Integers) -> None:
-        import numpy as np
-
         np.add.at(self._sum, of_range, length)
         np.minimum.at(self._first, of_range, start)
         np.maximum.at(self._last, of_range, start + length)
@@ -371,8 +352,6 @@ class GpuTime:
     def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
-        import numpy as np
-
         count = len(self._ranges.kind)
         if not is_known:
             return [None] * count, [None] * count
@@ -386,8 +365,6 @@ class GpuTime:
 
     def _climb(self) -> None:
         """Give each range's operations to the ranges around it, the deepest first."""
-        import numpy as np
-
         _, depth = self._ranges.attribution.tree()
         for level in range(int(depth.max(initial=0)), 0, -1):
             inner = np.flatnonzero(depth == level)
@@ -395,98 +372,3 @@ class GpuTime:
             np.add.at(self._sum, outer, self._sum[inner])
             np.minimum.at(self._first, outer, self._first[inner])
             np.maximum.at(self._last, outer, self._last[inner])
-
-
-class Created(NamedTuple):
-    """Nodes whose creation is in the report."""
-
-    nodes: Calls
-    """By process and id."""
-    layers: Integers
-    """Of each: the range that names the layer in which it, or what it was copied from, was
-    captured; NOBODY for none."""
-    is_captured: Flags
-    """Whether that first creation is in the report."""
-
-    def find(self, process: Integers, node: Integers) -> tuple[Integers, Flags]:
-        """Of kernels with these nodes: the layer's range, NOBODY for none; and whether the capture
-        of the node is known."""
-        import numpy as np
-
-        at = np.where(node == NOBODY, NOBODY, self.nodes.find(process, node))
-        return np.append(self.layers, NOBODY)[at], np.append(self.is_captured, False)[at]
-
-
-def created(database: Database, ranges: RangeTable) -> Created | None:
-    """None where the report has no creation of a node."""
-    import numpy as np
-
-    names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
-    if not database.has(NODES, *names[:3]):
-        return None
-    pieces: list[list[Integers]] = []
-    for start, thread, node, original in database.numbers(NODES, *names):
-        rows = (start.where_known() & thread.where_known() & node.where_known()).nonzero()[0]
-        columns = (start.values, thread.values, node.values, original.or_else(0))
-        pieces.append([column[rows] for column in columns])
-    if not pieces:
-        return None
-    joined = [np.concatenate(column) for column in zip(*pieces, strict=True)]
-    # of several events of a node, the first is its creation
-    order = np.argsort(joined[0], kind="stable")
-    begins, threads, ids, copied = (column[order] for column in joined)
-    processes = threads & PROCESS_BITS
-    nodes = Calls(processes, ids)
-    first = np.arange(len(ids))
-    for _ in range(_GENERATIONS):
-        copies = (first != NOBODY) & (copied[first] != 0)
-        if not copies.any():
-            break
-        above = nodes.find(processes[first[copies]], copied[first[copies]])
-        first[copies] = np.where(above == first[copies], NOBODY, above)
-    else:
-        first[copies] = NOBODY  # a circle
-    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins), phases=False)
-    return Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
-
-
-def launches(
-    process: Integers,
-    correlation: Integers,
-    length: Integers,
-    steps: Integers,
-    in_graph: Flags,
-    is_captured: Flags,
-) -> Iterator[GraphLaunch]:
-    """One record a launch of a graph, in the order of its first kernel. ``length``: negative where
-    it is not known."""
-    import numpy as np
-
-    rows = np.flatnonzero(in_graph)
-    if not len(rows):
-        return
-    keys = np.stack([process[rows], correlation[rows]])
-    _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    known, kernels = is_captured[rows], np.bincount(group)
-    matched = np.bincount(group, known).astype(np.int64)
-    untimed = np.bincount(group, length[rows] < 0) > 0
-    times = np.zeros(len(first), np.int64)
-    of_matched = times.copy()
-    np.add.at(times, group, length[rows])
-    np.add.at(of_matched, group, np.where(known, length[rows], 0))
-    for at in np.argsort(first, kind="stable").tolist():
-        row = rows[first[at]]
-        mine, some = int(kernels[at]), int(matched[at])
-        took, took_matched = (None, None) if untimed[at] else (int(times[at]), int(of_matched[at]))
-        yield GraphLaunch(
-            int(correlation[row]),
-            None if steps[row] == NOBODY else int(steps[row]),
-            mine,
-            took,
-            CREATION if some else None,
-            some,
-            took_matched if some else None,
-            "node" if some else None,
-            some / mine if some else None,
-        )

@@ -12,9 +12,8 @@ import signal
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 from typing import Any, Generic, TypeVar
@@ -39,7 +38,6 @@ _INSTALLED = re.compile(r"version (\d{4}\.\d+\.\d+)")
 _END_BYTES = 2**16
 _BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
 Record = TypeVar("Record")
-Names = Callable[[Iterable[object]], Mapping[object, str | None]]
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -103,16 +101,10 @@ class _Held(Generic[Record]):
 
 def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
     if isinstance(records, SqlKernels):
-        held = _held(records.records, keeper, path)
-        return replace(records, texts=partial(_texts, records.texts, path), records=held)  # type: ignore[arg-type]
+        return replace(records, records=_held(records.records, keeper, path))  # type: ignore[arg-type]
     if isinstance(records, Columns):
         return replace(records, chunks=_Held(records.chunks, keeper, path))
     return _Held(lambda: records, keeper, path)
-
-
-def _texts(texts: Names, path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
-    with _errors_of(path):
-        return texts(keys)
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.nsys import agreement, calls, machine, tables
+from perfctl.parsers.nsys import calls, machine, tables
 from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
@@ -40,10 +40,10 @@ from perfctl.parsers.operator_rows import Operators
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.doubts import newer, not_understood, others, words
 from perfctl.parsers.text.lines import readable
-from perfctl.parsers.text.sqlite import Database, check_whole, connect
+from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer
 from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Diagnostic, Gap, Report, Sample, Summary
+from perfctl.records.report import ApiCall, Copy, Diagnostic, Gap, Report, Sample, Summary
 from perfctl.records.sqlite_header import is_sqlite
 
 ACTIVE = "GR Active"
@@ -88,14 +88,11 @@ READ = {
     "DomainStrings",
 }
 """Tables whose rows are in the report's records, one by one or summed."""
-NUMBERED = (READ | {"EXPORT_META_DATA", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"}) - {
-    STRINGS,
-    "MemcpyOperationStrings",
-}
-"""Tables whose rows nsys numbers from 1 on."""
-NAMING = (
-    STRINGS,
-    "MemcpyOperationStrings",
+CHECKED = {
+    *READ,
+    "EXPORT_META_DATA",
+    "META_DATA_EXPORT",
+    "TARGET_INFO_SYSTEM_ENV",
     "TARGET_INFO_GPU",
     "TARGET_INFO_CUDA_GPU",
     "TARGET_INFO_CUDA_DEVICE",
@@ -103,8 +100,8 @@ NAMING = (
     "ANALYSIS_DETAILS",
     "TARGET_INFO_SESSION_START_TIME",
     "DIAGNOSTIC_EVENT",
-)
-"""Further tables that are read."""
+}
+"""These, and the tables that facts about the machine are in."""
 BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
 BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
 """Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
@@ -118,6 +115,13 @@ MARKERS = {
     "ANALYSIS_DETAILS",
 }
 """StringIds and any one of these make an SQLite file an nsys export."""
+
+_LAUNCH = re.compile(
+    "(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)"
+    r"(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
+)
+_COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
+"""Names of calls that move or set memory; others of the kind move several pieces at once."""
 
 MEMORY_KINDS = {
     "pageable": "pageable",
@@ -249,6 +253,29 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
         yield Gap("range:gpu_ns", "not_collected", reason)
 
 
+def find_lost_work(
+    kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool
+) -> Iterator[Gap]:
+    """Yield a gap where calls launched kernels or, though all kernels are there, started copies
+    that the report does not have."""
+    count = len(kernels.around.innermost) - kernels.unlaunched
+    launches = sum(
+        one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name)
+    )
+    if count and launches > count and not has_graphs:
+        which = f"{launches - count:,} of {launches:,} launch calls"
+        reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
+        yield Gap("kernel", "not_available", reason)
+        return
+    moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
+    if launches == count and 0 < copies < moved and not has_graphs:
+        reason = (
+            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation "
+            "in the report"
+        )
+        yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")
+
+
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     traced, reason = database.filled(RUNTIME), ""
     if database.filled(GRAPH):
@@ -345,19 +372,6 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
     return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
 
 
-NAMED = [
-    (table, column, STRINGS)
-    for table, columns in {
-        KERNEL: ("demangledName", "shortName"),
-        RUNTIME: ("nameId",),
-        tables.NVTX: ("textId",),
-        tables.OSRT: ("nameId",),
-    }.items()
-    for column in columns
-]
-"""Columns with the id of a string."""
-
-
 def unread(database: Database) -> Iterator[Gap]:
     """One Gap for each table with rows that are not read."""
     for table in sorted(database.tables.keys() - READ):
@@ -417,7 +431,7 @@ def parse(path: Path) -> Report:
                 "as the report"
             )
             raise ReportError(path, TOOL, reason, newer)
-        damage = tuple(check(database, NUMBERED, NAMING, always_there(database), NAMED))
+        damage = tuple(check(database, CHECKED, always_there(database)))
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
@@ -429,8 +443,7 @@ def parse(path: Path) -> Report:
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
         copied = sum(len(found.innermost) for found in copies.values())
-        lost = agreement.launched_nothing(kernels, copied, api_calls, database.filled(GRAPH))
-        doubts = agreement.doubts(database, kernels, api_calls)
+        lost = find_lost_work(kernels, copied, api_calls, database.filled(GRAPH))
         return Report(
             tool=TOOL,
             path=path,
@@ -440,14 +453,14 @@ def parse(path: Path) -> Report:
             tool_version=version,
             devices=devices,
             environment={**machine.environment(database), **operators.environment},
-            kernels=nsys_launches.kernels(path, database, kernels, ranges),
+            kernels=nsys_launches.read_kernels(path, database, kernels, ranges),
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
             samples=samples(path, database),
             summaries=summaries(database),
             api_calls=api_calls,
             threads=machine.threads(
-                database, work.threads | nsys_launches.different(ranges.spans.thread)
+                database, work.threads | nsys_launches.find_different(ranges.spans.thread)
             ),
             ops=operators.ops,
             op_calls=calls.waits(path, database, ranges),
@@ -460,7 +473,7 @@ def parse(path: Path) -> Report:
                 *unread(database),
                 *operators.gaps,
             ),
-            diagnostics=(*machine.diagnostics(database), *unknown(database), *doubts),
+            diagnostics=(*machine.diagnostics(database), *unknown(database)),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
         )
@@ -487,37 +500,28 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
         for table in (MEMCPY, MEMSET):
             if table not in database.tables:
                 continue
-            names = ("bytes", "start", "end", "deviceId", "streamId")
-            size, start, end, *place = (database.integers_of(table, name) for name in names)
             target = "dstKind" if table == MEMCPY else "memKind"
-            more = (
-                database.integers_of(table, name)
-                for name in ("srcKind", target, "srcDeviceId", "dstDeviceId")
+            names = ("start", "end", "bytes", "srcKind", target, "srcDeviceId", "dstDeviceId")
+            start, end, *others = (
+                integer(name) if database.has(table, name) else "NULL"
+                for name in (*names, "deviceId", "streamId")
             )
-            columns = [
-                database.column(table, "copyKind", "'memset'"),
-                size,
-                start,
-                f"{end} - {start}",
-                *more,
-                *place,
-            ]
-            rows = database.connection.execute(
-                f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED"
-            )
+            kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
+            columns = ", ".join([kind, start, f"{end} - {start}", *others])
+            rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, found[table].layer.tolist(), strict=True):
-                code, size, start, length, of, to, source, target, device, stream = row
+                code, begin, length, size, of, to, source, destination, device, stream = row
                 yield Copy(
                     words.get(code, str(code)),
                     size,
-                    start,
+                    begin,
                     length,
                     layers[layer],
                     device,
                     stream,
                     kinds.get(of),
                     kinds.get(to),
-                    _peer(device, source, target),
+                    _peer(device, source, destination),
                 )
 
 

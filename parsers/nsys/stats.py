@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from perfctl.parsers.nsys import stats_agreement
 from perfctl.parsers.nsys import stats_rows as rows
 from perfctl.parsers.nsys.stats_columns import (
     API_TRACE,
@@ -21,23 +20,26 @@ from perfctl.parsers.nsys.stats_columns import (
     PROJECTED_TRACE,
     RANGE_TRACE,
     REPORTS,
+    TRACES,
     UNKNOWN,
-    columns_of,
-    figures_of,
+    Column,
+    figure_positions,
+    read_unit,
     unknown_labels,
 )
-from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
+from perfctl.parsers.nsys.stats_rows import Cells, Shape
+from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, has_table, read_events
 from perfctl.parsers.nsys.tables import TOOL
-from perfctl.parsers.text.doubts import contradictions, newer, not_understood, repeated, several
+from perfctl.parsers.text.doubts import newer, not_understood, repeated, several
 from perfctl.parsers.text.lines import ends_of, readable
 from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
+NEWEST = "2025.1"
 _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
 """Sums of calls without a title all have the same columns: only a name that two of them share makes
 them one report."""
-
 _ABOUT = {
     "cuda_gpu_kern_sum": "kernel",
     GPU_TRACE: "kernel",
@@ -60,260 +62,38 @@ _SINGLE = (
     ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
     ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
 )
-
-NEWEST = "2025.1"
 _LINE = re.compile(
     r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ "
     r"\([a-z0-9_:]+\):|\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
     re.MULTILINE,
 )
 _MOST_DEVICES = 1000
-_TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 Record = TypeVar("Record")
-Make = Callable[[rows.Cells, int], Record | None]
-
-
-def _check_once(path: Path, found: Found) -> None:
-    """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
-    another recording."""
-    sums = [(start, _names(start, kept)) for start, kept in found.tables]
-    tables = [(start.line, start.report, names) for start, names in sums]
-    tables += [(start.line, start.report, frozenset[str]()) for start in found.begun]
-    with_table, named = {line for line, *_ in tables}, {line for line, _ in found.trouble.announced}
-    others = [
-        (line, report, frozenset[str]())
-        for line, report in found.trouble.announced
-        if line not in with_table
-    ]
-    recordings = [(line, "", frozenset[str]()) for line in found.trouble.recordings]
-    starts: list[int] = []
-    again: str | None = None
-    recorded: int | None = None
-    seen: dict[str, tuple[int, frozenset[str]]] = {}
-    last = ""
-    """The report named last, while it has no table: nsys may name one twice before its table, in a
-    line and a title."""
-    for line, report, names in sorted(tables + others + recordings, key=lambda one: one[:2]):
-        if not report:
-            recorded = line if recorded is None else recorded
-            continue
-        before, others_names = seen.get(report, (line, names))
-        is_again = (
-            before != line
-            and report != last
-            and (report not in _LIKE_OTHERS or line in named or bool(names & others_names))
-        )
-        if seen and (is_again or recorded is not None):
-            again = again or (report if recorded is None else "")
-            starts.append(line if recorded is None else recorded)
-            seen, others_names = {}, names
-        seen[report] = (line, names | others_names)
-        last = "" if line in with_table else report
-        recorded = None
-    if again:
-        raise repeated(path, TOOL, f"the report {again}", starts[0], starts)
-    if starts:
-        raise several(path, TOOL, starts)
-
-
-def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
-    at = next((index for index, column in enumerate(start.columns) if column.label in NAMES), None)
-    return frozenset() if at is None else frozenset(row[at] for row in rows)
-
-
-def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
-    """Yield one Gap per reason."""
-    missing = set()
-    for note in dict.fromkeys(found.notes):
-        if note.kind in ("skipped", "empty"):
-            missing.add(quantity := _quantity(note))
-            reason = note.text if note.kind == "empty" else f"nsys stats: {note.text}"
-            yield Gap(quantity, "not_collected", reason, note.report)
-        elif note.kind == "error" and note.report:
-            reason = f"nsys stats failed on this report: {note.text[:300]}"
-            yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
-    for quantity, needed, what, report in _SINGLE:
-        if not found.traces.keys() & needed and quantity not in missing:
-            reason = (
-                f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report "
-                "itself"
-            )
-            yield Gap(quantity, "not_available", reason)
-    yield from _unread(found, summaries)
-    if any(start.report == UNKNOWN for start, _ in found.tables):
-        reason = "a table does not name its nsys report, so its figures are kept as summaries"
-        yield Gap("operation", "not_available", reason)
-    for report in dict.fromkeys(
-        start.report for start, _ in found.tables if start.report not in REPORTS
-    ):
-        reason = (
-            f"nsys has no report '{report}' that perfctl knows, so its figures are kept as "
-            "summaries"
-        )
-        yield Gap("operation", "not_available", reason)
-    if broken := found.trouble.rows + found.trouble.log.cut_rows:
-        yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
-    if holes := found.trouble.log.holes():
-        yield Gap("operation", "unreadable", holes)
-    if found.trouble.closed and (unclosed := found.trouble.unclosed):
-        tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
-        reason = (
-            f"{tables} without the blank line that nsys prints below each: rows may be missing "
-            "there"
-        )
-        yield Gap("operation", "unreadable", reason)
-    if len(found.trouble.folders) > 1:
-        folders = len(found.trouble.folders)
-        reason = (
-            f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be "
-            "lost"
-        )
-        yield Gap("operation", "ambiguous", reason)
-    if untitled := found.trouble.untitled:
-        what = "1 table has" if untitled == 1 else f"{untitled} tables have"
-        yield Gap(
-            "operation",
-            "ambiguous",
-            f"{what} no line with a name, as others have: lines before may be lost",
-        )
-    if found.trouble.processed and (
-        alone := [*found.trouble.titled.keys() - found.trouble.processed.keys()]
-    ):
-        names = ", ".join(sorted(alone))
-        reason = (
-            f"no line 'Processing ...' stands before {names}, as before other reports: lines there "
-            "may be lost"
-        )
-        yield Gap("operation", "ambiguous", reason)
-    if lost := stats_agreement.left_out(list(found.trouble.processed)):
-        reason = (
-            f"nsys runs these reports between others that are there: {lost}. They were not asked "
-            "for, or their lines are lost"
-        )
-        yield Gap("operation", "ambiguous", reason)
-    if found.trouble.unended:
-        yield Gap(
-            "operation.name",
-            "ambiguous",
-            "the last line has no line end, so the last name may be cut off",
-        )
-
-
-def _quantity(note: Note) -> str:
-    """Which table of the store stays empty for it."""
-    if note.report:
-        return _ABOUT.get(note.report, f"operation:{note.report}")
-    return next(
-        (quantity for part, quantity in _QUANTITIES.items() if part in note.text), "operation"
-    )
-
-
-def _unread(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
-    """Gaps for figures without a value: rounded to a large unit, as nsys does by default,
-    ambiguous, or clipped."""
-    if found.rounded_sizes:
-        reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
-        yield Gap(
-            "copy.bytes",
-            "not_available",
-            f"sizes with fewer than three digits were left out; {reason}",
-        )
-        yield Gap("kernel.static_shared_bytes", "not_available", reason)
-        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
-    texts = [one.text for one in summaries if one.value is None and one.text]
-    clipped, rounded = (
-        sum(text.endswith("…") for text in texts),
-        sum(not text.strip("0.,") for text in texts),
-    )
-    if rounded:
-        reason = (
-            f"{rounded} figures are printed as 0 in a large unit and may not be 0: use '--format "
-            "csv:mem=B,time=ns'"
-        )
-        yield Gap("summary", "not_available", reason)
-    if found.style is DecimalStyle.UNDECIDED and (ambiguous := len(texts) - clipped - rounded):
-        reason = (
-            f"{ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
-        )
-        yield Gap("summary", "ambiguous", reason)
-    unread = len(texts) - clipped - rounded - sum(text.startswith("0x") for text in texts)
-    if found.style is not DecimalStyle.UNDECIDED and unread > 0:
-        yield Gap("summary", "unreadable", f"{unread} figures are no numbers")
-    if clipped:
-        reason = f"{clipped} figures are clipped to the width of their column: use '--format csv'"
-        yield Gap("summary", "unreadable", reason)
-
-
-def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
-    """Warnings and errors of nsys, warnings about figures that may be wrong, and about what is
-    not known."""
-    for note in dict.fromkeys(found.notes):
-        if note.kind in ("warning", "error"):
-            yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
-    if found.clipped:
-        advice = "use '--format csv' for whole ones"
-        text = (
-            f"{found.clipped} names or figures were clipped by nsys to the width of their column: "
-            f"{advice}"
-        )
-        yield Diagnostic("warning", "perfctl", text)
-    tables = [
-        f"{note.report} ({' '.join(note.text.split())[:60]})"
-        for note in found.notes
-        if note.kind == "unknown"
-    ]
-    yield from not_understood({"tables": tables, "columns": found.unknown})
-    yield from newer("nsys", found.version, NEWEST)
-    yield from contradictions([*found.contradictions, *_steps(found.trouble.steps)])
-
-
-def _steps(steps: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Reports are the last steps of nsys ("[7/8] Executing ..."): none of them is left out, from
-    the first to the last."""
-    every = {count for _, count in steps}
-    lost = {
-        number for count in every for number in range(min(step for step, _ in steps), count + 1)
-    } - {one for one, _ in steps}
-    if len(every) == 1 and lost:
-        yield (
-            f"nsys took {max(every)} steps, of which {', '.join(map(str, sorted(lost)[:8]))} are "
-            "not in the file"
-        )
-
-
-def sniff(path: Path, head: bytes) -> bool:
-    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's
-    output, at the end."""
-    return any(map(_is_stats, ends_of(path, head)))
-
-
-def _is_stats(text: str) -> bool:
-    text = text.replace("\r", "\n").lstrip("\ufeff")
-    return _LINE.search(text) is not None or has_table(text)
+Make = Callable[[Cells, int], Record | None]
 
 
 @dataclass(slots=True)
-class Found:
+class Survey:
     """Results of the first pass over the file."""
 
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
     tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    traces: dict[str, int] = field(default_factory=dict)
+    """Sums and their rows."""
     begun: list[Start] = field(default_factory=list)
+    """Traces."""
+    traces: set[str] = field(default_factory=set)
     api_calls: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
-    devices: dict[int, str] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    """Cells of the column Device."""
+    """Name of a call -> its durations as printed, of an API trace."""
+    notes: dict[Note, None] = field(default_factory=dict)
+    devices: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
+    """Cell of the column Device -> ordinal and name."""
     clipped: int = 0
     """Cells that nsys clipped to the width of their column."""
     rounded_sizes: bool = False
-    """Does the GPU trace state sizes in a larger unit than byte?"""
-    forms: dict[str, None] = field(default_factory=dict)
+    """Whether the GPU trace states sizes in a larger unit than byte."""
+    forms: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
-    contradictions: list[str] = field(default_factory=list)
-    """Of the sums."""
 
     @property
     def version(self) -> str | None:
@@ -326,168 +106,283 @@ class Found:
         return self.evidence.decide() if "console text" in self.forms else DecimalStyle.POINT
 
 
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether nsys stats' lines or table headers are at the beginning or, after a program's
+    output, at the end."""
+    for text in ends_of(path, head):
+        text = text.replace("\r", "\n").lstrip("\ufeff")
+        if _LINE.search(text) is not None or has_table(text):
+            return True
+    return False
+
+
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
-    why there is none."""
+    why there is none, and, naming the lines, when it holds several runs."""
     with readable(path, TOOL):
-        found = _survey(path)
-    if (
-        not found.tables
-        and not found.traces
-        and not any(note.kind in ("skipped", "empty") for note in found.notes)
-    ):
-        errors = (
-            f"nsys stats stopped with an error: {note.text}"
-            for note in found.notes
-            if note.kind == "error"
+        survey = _survey(path)
+    has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
+    if not survey.tables and not survey.traces and not has_reason:
+        errors = (note.text for note in survey.notes if note.kind == "error")
+        error = next(errors, None)
+        reason = f"nsys stats stopped with an error: {error}" if error is not None else None
+        command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
+        raise ReportError(
+            path,
+            TOOL,
+            reason or "it holds no complete table of nsys stats",
+            f"Run '{command}' again, or pass the report itself",
         )
-        reason = next(errors, "it holds no complete table of nsys stats")
-        remedy = (
-            "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
-        )
-        raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
-    operations, summaries = _sums(found)
-    _check_once(path, found)
-    trace = GPU_TRACE if GPU_TRACE in found.traces else KERNEL_TRACE
-    ranges = RANGE_TRACE if RANGE_TRACE in found.traces else PROJECTED_TRACE
+    operations, summaries = _read_sums(survey)
+    _refuse_several(path, survey)
+    devices = {index: name for index, name in reversed(survey.devices.values()) if name}
+
+    def read_trace(reports: Sequence[str], make: Callable[[], Make[Record]]) -> Sequence[Record]:
+        report = next((report for report in reports if report in survey.traces), None)
+        return () if report is None else _Trace(path, report, survey.style, make)  # type: ignore[return-value]
+
     return Report(
         tool=TOOL,
         path=path,
-        form=f"nsys stats, {' and '.join(sorted(found.forms)) or 'no tables'}",
-        tool_version=found.version,
-        devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
-        kernels=_Rows(path, trace, found, lambda: rows.kernel) if trace in found.traces else (),
-        copies=_Rows(path, GPU_TRACE, found, lambda: lambda row, _: rows.copy(row))
-        if GPU_TRACE in found.traces
-        else (),
-        ranges=_Rows(path, ranges, found, lambda: partial(rows.nvtx_range, numbers={}))
-        if ranges in found.traces
-        else (),
+        form=f"nsys stats, {' and '.join(sorted(survey.forms)) or 'no tables'}",
+        tool_version=survey.version,
+        devices=tuple(
+            Device(name, "gpu", index)
+            for index, name in sorted(devices.items())
+            if index is not None
+        ),
+        kernels=read_trace((GPU_TRACE, KERNEL_TRACE), lambda: rows.read_kernel),
+        copies=read_trace((GPU_TRACE,), lambda: rows.read_copy),
+        ranges=read_trace(
+            (RANGE_TRACE, PROJECTED_TRACE), lambda: partial(rows.read_range, numbers={})
+        ),
         operations=operations,
         summaries=tuple(summaries),
-        gaps=tuple(find_gaps(found, summaries)),
-        diagnostics=tuple(find_diagnostics(found)),
+        gaps=tuple(_find_gaps(survey, summaries)),
+        diagnostics=tuple(_find_diagnostics(survey)),
     )
 
 
-def _survey(path: Path) -> Found:
-    """Read the file once: sums are kept, rows of traces are only counted."""
-    found = Found()
+def _survey(path: Path) -> Survey:
+    """Read the file once: sums are kept, rows of traces only looked at."""
+    survey = Survey()
     start: Start | None = None
     kept: list[list[str]] = []
     figures: list[int] = []
-    shape = rows.Shape((), DecimalStyle.POINT)
-    for event in events(path, found.trouble):
+    shape = Shape((), DecimalStyle.POINT)
+    for event in read_events(path, survey.trouble):
         if isinstance(event, Note):
-            found.notes.append(event)
+            survey.notes[event] = None
         elif isinstance(event, Start):
-            start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
-            found.forms[event.form] = None
-            found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
-            if not all(column.label for column in event.columns):
-                found.contradictions.append(f"{event.report}: a column has no header")
-            figures = figures_of(event.columns)
-            if event.report in _TRACES:
-                found.traces.setdefault(event.report, 0)
-                found.begun.append(event)
-                sizes = [
-                    column.unit for column in event.columns if column.label in ("Bytes", "StcSMem")
-                ]
-                found.rounded_sizes |= any(unit is not None and unit.scale > 1 for unit in sizes)
+            start, kept, shape = event, [], Shape(event.columns, DecimalStyle.POINT)
+            survey.forms.add(event.form)
+            survey.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
+            figures = figure_positions(event.columns)
+            if event.report in TRACES:
+                survey.traces.add(event.report)
+                survey.begun.append(event)
+                sizes = Cells([], shape)
+                survey.rounded_sizes |= sizes.is_scaled("Bytes") or sizes.is_scaled("StcSMem")
             else:
-                found.tables.append((event, kept))
+                survey.tables.append((event, kept))
         elif start is not None:
             for index in figures:
-                found.evidence.add(event[index])
-            found.clipped += "".join(event).count("…")
-            if start.report in _TRACES:
-                _count_row(found, shape, start.report, event)
+                survey.evidence.add(event[index])
+            survey.clipped += "".join(event).count("…")
+            if start.report in TRACES:
+                _look_at_trace(survey, start.report, Cells(event, shape))
             else:
                 kept.append(event)
-    return found
+    return survey
 
 
-def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
-    found.traces[report] += 1
-    device = shape.at.get("Device")
-    if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:
-        found.seen.add(row[device])
-        cells = shape.of(row)
-        name, index = rows.device_name(cells), rows.device_index(cells)
-        if name is not None and index is not None:
-            found.devices.setdefault(index, name)
-    if report == API_TRACE and "Name" in shape.at and "Duration" in shape.at:
-        found.api_calls.setdefault(row[shape.at["Name"]], []).append(row[shape.at["Duration"]])
+def _look_at_trace(survey: Survey, report: str, row: Cells) -> None:
+    device = row.text("Device")
+    if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
+        survey.devices[device] = rows.read_device(row)
+    if report == API_TRACE and {"Name", "Duration"} <= row.shape.at.keys():
+        durations = survey.api_calls.setdefault(row.row[row.shape.at["Name"]], [])
+        durations.append(row.row[row.shape.at["Duration"]])
 
 
-def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
-    """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum
-    of them."""
+def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
+    """Return what all sums say; calls of an API trace are added up where there is no sum of them. A
+    row with a negative count or time, which no real one is, is left out and counted."""
     operations: list[Operation] = []
     summaries: list[Summary] = []
-    style, tables = found.style, dict[str, list[rows.Cells]]()
-    for number, (start, kept) in enumerate(found.tables):
-        read = list(map(rows.Shape(start.columns, style).of, kept))
-        is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
-        report = (
-            rows.api_report(start.report, {row.text("Name") for row in read})
-            if is_of_calls
-            else start.report
-        )
-        found.tables[number] = (start._replace(report=report), kept)
-        if not read:
-            found.contradictions.append(
-                f"{report}: a header stands without rows, which nsys never prints"
-            )
-        found.contradictions += stats_agreement.contradictions(report, read)
-        tables.setdefault(report, []).extend(read)
-        for row in read:
-            if rows.is_broken(row):
-                found.trouble.rows += 1
+    for number, (start, kept) in enumerate(survey.tables):
+        shape = Shape(start.columns, survey.style)
+        report = start.report
+        if report == UNKNOWN and {"Total Time", "Name"} <= shape.at.keys():
+            # tables of calls all have the same columns: their names tell
+            names = (row[shape.at["Name"]] for row in kept)
+            of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in names)
+            report = "cuda_api_sum" if of_cuda else "osrt_sum"
+            survey.tables[number] = (start._replace(report=report), kept)
+        for row in (Cells(cells, shape) for cells in kept):
+            if min(row.integer(*rows.COUNTS) or 0, row.integer("Total Time") or 0) < 0:
+                survey.trouble.rows += 1
                 continue
-            if one := rows.operation(report, row):
-                operations.append(one)
-            summaries.extend(rows.summaries(report, row))
-    found.contradictions += [*stats_agreement.of_units(tables), *stats_agreement.of_copies(tables)]
-    if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
-        operations.extend(_api_calls(found))
-    return rows.merged(operations), summaries
+            if operation := rows.read_operation(report, row):
+                operations.append(operation)
+            summaries.extend(rows.read_summaries(report, row))
+    if not any(start.report == "cuda_api_sum" for start, _ in survey.tables):
+        column = Column("Duration", read_unit("ns"))
+        for name, printed in survey.api_calls.items():
+            values = [rows.read_figure(text, column, survey.style) for text in printed]
+            known = [value for value in values if value is not None]
+            total = rows.round_figure(sum(known)) if len(known) == len(values) else None
+            operations.append(
+                Operation(name, API_TRACE, len(values), total, None, None, None, None)
+            )
+    return rows.merge_operations(operations), summaries
 
 
-def _api_calls(found: Found) -> Iterator[Operation]:
-    column = next(iter(columns_of(["Duration (ns)", "Start (ns)", "Name"]) or []))
-    for name, printed in found.api_calls.items():
-        values = [rows.figure(text, column, found.style) for text in printed]
-        known = [value for value in values if value is not None]
-        total = rows.whole(sum(known)) if len(known) == len(values) else None
-        yield Operation(name, API_TRACE, len(values), total, None, None, None, None)
-
-
-class _Rows(Generic[Record]):
+class _Trace(Generic[Record]):
     """Records of one trace, read from the file each time they are iterated."""
 
     def __init__(
-        self, path: Path, report: str, found: Found, begin: Callable[[], Make[Record]]
+        self, path: Path, report: str, style: DecimalStyle, begin: Callable[[], Make[Record]]
     ) -> None:
         """``begin`` gives what makes a record, or None, of a row and of how many records there are
         so far."""
-        self._path, self._report, self._style, self._begin = path, report, found.style, begin
+        self._path, self._report, self._style, self._begin = path, report, style, begin
 
     def __iter__(self) -> Iterator[Record]:
-        shape: rows.Shape | None = None
+        shape: Shape | None = None
         make, number = self._begin(), 0
         with readable(self._path, TOOL, reason="it can no longer be read"):
-            for event in events(self._path, Trouble()):
+            for event in read_events(self._path, Trouble()):
                 if isinstance(event, Start):
-                    shape = (
-                        rows.Shape(event.columns, self._style)
-                        if event.report == self._report
-                        else None
-                    )
-                elif (
-                    shape is not None
-                    and isinstance(event, list)
-                    and (one := make(shape.of(event), number))
-                ):
-                    number += 1
-                    yield one
+                    is_mine = event.report == self._report
+                    shape = Shape(event.columns, self._style) if is_mine else None
+                elif shape is not None and isinstance(event, list):
+                    record = make(Cells(event, shape), number)
+                    if record is not None:
+                        yield record
+                        number += 1
+
+
+def _refuse_several(path: Path, survey: Survey) -> None:
+    """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
+    another recording."""
+    lines: list[tuple[int, str, frozenset[str]]] = []
+    for start, kept in [*survey.tables, *((start, []) for start in survey.begun)]:
+        labels = [column.label for column in start.columns]
+        at = next((index for index, label in enumerate(labels) if label in NAMES), None)
+        names = frozenset[str]() if at is None else frozenset(row[at] for row in kept)
+        lines.append((start.line, start.report, names))
+    with_table, announced = {line for line, *_ in lines}, dict(survey.trouble.announced)
+    lines += [
+        (line, report, frozenset())
+        for line, report in survey.trouble.announced
+        if line not in with_table
+    ]
+    lines += [(line, "", frozenset()) for line in survey.trouble.recordings]
+    starts: list[int] = []
+    again: str | None = None
+    recorded: int | None = None
+    seen: dict[str, tuple[int, frozenset[str]]] = {}
+    last = ""
+    """The report named last, while it has no table: nsys may name one twice before its table, in a
+    line and a title."""
+    for line, report, names in sorted(lines, key=lambda entry: entry[:2]):
+        if not report:
+            recorded = line if recorded is None else recorded
+            continue
+        before, others = seen.get(report, (line, names))
+        shares_names = report not in _LIKE_OTHERS or line in announced or bool(names & others)
+        is_again = before != line and report != last and shares_names
+        if seen and (is_again or recorded is not None):
+            again = again or (report if recorded is None else "")
+            starts.append(line if recorded is None else recorded)
+            seen, others = {}, names
+        seen[report] = (line, names | others)
+        last = "" if line in with_table else report
+        recorded = None
+    if again:
+        raise repeated(path, TOOL, f"the report {again}", starts[0], starts)
+    if starts:
+        raise several(path, TOOL, starts)
+
+
+def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+    """Yield one Gap per reason."""
+    missing = set()
+    for note in survey.notes:
+        if note.kind in ("skipped", "empty"):
+            about = (quantity for part, quantity in _QUANTITIES.items() if part in note.text)
+            quantity = next(about, "operation")
+            if note.report:
+                quantity = _ABOUT.get(note.report, f"operation:{note.report}")
+            missing.add(quantity)
+            reason = note.text if note.kind == "empty" else f"nsys stats: {note.text}"
+            yield Gap(quantity, "not_collected", reason, note.report)
+        elif note.kind == "error" and note.report:
+            reason = f"nsys stats failed on this report: {note.text[:300]}"
+            yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
+    for quantity, needed, what, report in _SINGLE:
+        if not survey.traces & needed and quantity not in missing:
+            remedy = f"add 'nsys stats --report {report}', or pass the report itself"
+            yield Gap(quantity, "not_available", f"sums do not show {what}: {remedy}")
+    yield from _find_unread_figures(survey, summaries)
+    for report in dict.fromkeys(start.report for start, _ in survey.tables):
+        reason = f"nsys has no report '{report}' that perfctl knows"
+        if report == UNKNOWN:
+            reason = "a table does not name its nsys report"
+        if report == UNKNOWN or report not in REPORTS:
+            kept = "so its figures are kept as summaries"
+            yield Gap("operation", "not_available", f"{reason}, {kept}")
+    if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
+        yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
+    if holes := survey.trouble.log.holes():
+        yield Gap("operation", "unreadable", holes)
+    if survey.trouble.unended:
+        reason = "the last line has no line end, so the last name may be cut off"
+        yield Gap("operation.name", "ambiguous", reason)
+
+
+def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+    """Yield gaps for figures without a value: rounded to a large unit, as nsys does by default,
+    ambiguous, or clipped."""
+    if survey.rounded_sizes:
+        reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
+        few = f"sizes with fewer than three digits were left out; {reason}"
+        yield Gap("copy.bytes", "not_available", few)
+        yield Gap("kernel.static_shared_bytes", "not_available", reason)
+        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
+    texts = [summary.text for summary in summaries if summary.value is None and summary.text]
+    clipped = sum(text.endswith("…") for text in texts)
+    rounded = sum(not text.strip("0.,") for text in texts)
+    if rounded:
+        reason = f"{rounded} figures are printed as 0 in a large unit and may not be 0"
+        remedy = "use '--format csv:mem=B,time=ns'"
+        yield Gap("summary", "not_available", f"{reason}: {remedy}")
+    others = len(texts) - clipped - rounded
+    if survey.style is DecimalStyle.UNDECIDED:
+        reason = f"{others} figures may be whole numbers or fractions"
+        if others:
+            yield Gap("summary", "ambiguous", f"{reason}: print them again with LC_ALL=C")
+    elif (unread := others - sum(text.startswith("0x") for text in texts)) > 0:
+        yield Gap("summary", "unreadable", f"{unread} figures are no numbers")
+    if clipped:
+        reason = f"{clipped} figures are clipped to the width of their column: use '--format csv'"
+        yield Gap("summary", "unreadable", reason)
+
+
+def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
+    """Yield warnings and errors of nsys, and warnings about what is clipped or not known."""
+    for note in survey.notes:
+        if note.kind in ("warning", "error"):
+            yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
+    if survey.clipped:
+        clipped = f"{survey.clipped} names or figures were clipped by nsys"
+        advice = "to the width of their column: use '--format csv' for whole ones"
+        yield Diagnostic("warning", "perfctl", f"{clipped} {advice}")
+    tables = [
+        f"{note.report} ({' '.join(note.text.split())[:60]})"
+        for note in survey.notes
+        if note.kind == "unknown"
+    ]
+    yield from not_understood({"tables": tables, "columns": survey.unknown})
+    yield from newer("nsys", survey.version, NEWEST)

@@ -5,13 +5,17 @@ were seen)."""
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.text import sqlite
 from perfctl.parsers.text.sqlite import Database
+from perfctl.parsers.text.sqlite import opened as open_database
+
+if TYPE_CHECKING:
+    from perfctl.parsers.text.sqlite_pages import Column, Flags
 
 TOOL = "nsys"
 KNOWN: dict[str, dict[str, Any]] = json.loads(
@@ -80,7 +84,14 @@ class Strings(dict[object, str | None]):
         return self[key]
 
 
+def check_starts(table: str, start: Column, rows: Flags) -> None:
+    """Raise sqlite3.DatabaseError where one of these rows does not say when it began: the file is
+    damaged, and SQLite did not notice."""
+    if not start.where_known()[rows].all():
+        raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
+
+
 def opened(path: Path) -> AbstractContextManager[Database]:
     """Open the export at ``path`` read-only. Raises ReportError for every SQLite error inside
     the block."""
-    return sqlite.opened(path, TOOL, EXPORT_AGAIN)
+    return open_database(path, TOOL, EXPORT_AGAIN)

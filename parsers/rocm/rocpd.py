@@ -237,9 +237,9 @@ def _table_gaps(part: Part) -> Iterator[Gap]:
         if isinstance(extra, str) and extra and _object(extra) is None:
             reason = "the facts about an agent (extdata) are no JSON object"
             yield Gap("device", "unreadable", reason)
-    numbered, read = ([name + part.suffix for name in names] for names in (_NUMBERED, _READ))
+    tables = [name + part.suffix for name in (*_NUMBERED, *_READ)]
     always = {name + part.suffix: columns for name, columns in _ALWAYS.items()}
-    for gap in check(part.database, numbered, read, always):
+    for gap in check(part.database, tables, always):
         quantity, reason = (text.replace(part.suffix, "") for text in (gap.quantity, gap.reason))
         yield Gap(quantity, gap.state, reason)
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median, stdev
 
 import numpy as np
+import numpy.typing as npt
 
 from perfctl.parsers.attribution import NOBODY, Attribution, Calls, Spans
 from perfctl.parsers.nsys import ranges as nsys_ranges
@@ -40,17 +41,25 @@ Row = tuple[str, ...]
 _STYLES = {nsys_ranges.PUSH_POP: "PushPop", nsys_ranges.START_END: "StartEnd"}
 
 
+def _read(database: Database, table: str, *names: str) -> list[npt.NDArray[np.int64]]:
+    pieces = [[column.values for column in some] for some in database.numbers(table, *names)]
+    return list(map(np.concatenate, zip(*pieces, strict=True))) or [np.empty(0, np.int64)] * len(
+        names
+    )
+
+
 def from_sweep(path: Path) -> list[Row]:
     """Rows by perfctl's sweep, sorted. Kernels without a launch call are left out, as there is no
     thread to name."""
     with opened(path) as database:
         ranges = nsys_ranges.load(database)
-        thread, start, end, correlation = database.integers(
-            RUNTIME, "globalTid", "start", "end", "correlationId"
+        thread, start, end, correlation = _read(
+            database, RUNTIME, "globalTid", "start", "end", "correlationId"
         )
-        process, launched_by, name, duration = database.integers(
-            KERNEL, "globalPid", "correlationId", "demangledName", "end - start"
+        process, launched_by, name, began, ended = _read(
+            database, KERNEL, "globalPid", "correlationId", "demangledName", "start", "end"
         )
+        duration = ended - began
         names = dict(database.rows(STRINGS, "id", "value"))
         attribution = _attribution(database, ranges)
     calls = Spans(thread & nsys_ranges.PROCESS_BITS, thread, start, end)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers import parse
-from perfctl.records.bulk import AROUND, AROUND_COLUMNS, SqlKernels
-from perfctl.records.report import Report
+from perfctl.records.bulk import SqlKernels
+from perfctl.records.report import Kernel, Report
 
 HOST = 1 << 48
 """Host number in the upper bits of globalTid and globalPid, as real exports have it."""
@@ -226,18 +226,29 @@ def read(builder: NsysBuilder, folder: Path) -> Report:
     return parse(builder.write(folder / "report.sqlite"))
 
 
-def rows_for_a_store(kernels: SqlKernels) -> list[tuple[Any, ...]]:
-    """What a store copies by SQL, before it looks numbers up."""
+def copied(kernels: SqlKernels) -> list[Kernel]:
+    """The rows that a store copies by SQL, with its names and layers; they are the records."""
+    fields = list(kernels.fields)
+    columns = [f"kernel.rowid - {kernels.first_row}", kernels.name_column, "stretch.*"]
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("ATTACH ? AS report", (str(kernels.path),))
-        connection.execute(f"CREATE TABLE {AROUND} ({', '.join(AROUND_COLUMNS)})")
-        for columns in kernels.around():
-            rows = zip(*columns, strict=True)
-            connection.executemany(
-                f"INSERT INTO {AROUND} VALUES (?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1))",
-                rows,
-            )
-        return connection.execute(kernels.select).fetchall()
+        connection.execute("CREATE TABLE stretch (first, last, layer, step, range)")
+        for stretches in kernels.stretches():
+            rows = zip(*stretches, strict=True)
+            marks = "?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1)"
+            connection.executemany(f"INSERT INTO stretch VALUES ({marks})", rows)
+        rows = connection.execute(
+            f"SELECT {', '.join([*columns, *kernels.fields.values()])} FROM stretch, "
+            f"report.{kernels.table} AS kernel WHERE kernel.rowid BETWEEN first AND last"
+        ).fetchall()
+    found = []
+    for launch, name, _, _, number, step, range_number, *values in rows:
+        layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
+        places = (layer, direction, step, source, range_number)
+        more = dict(zip(fields, values, strict=True))
+        found.append(Kernel(launch, *kernels.names[name], *places, **more))
+    assert found == list(kernels)
+    return found
 
 
 def gap(report: Report, quantity: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -30,12 +29,13 @@ def write(connection: sqlite3.Connection, report: Report) -> Written:
 
 
 def export(path: Path) -> Path:
-    """A training step, then kernels with what is odd: a missing name, two short names of one,
-    no grid."""
+    """A training step, then kernels with what is odd: a missing name, no grid, two ids of one
+    name."""
     builder = training_step(NsysBuilder())
     builder.string(SECRET)
     builder.kernel(77, demangledName=404)
-    builder.kernel(78, name="gemm(int)", shortName=builder.string("other"))
+    builder.strings["gemm(int) again"] = 500
+    builder.kernel(78, demangledName=500)
     builder.kernel(79, gridX=None, streamId=None, name="conv<'\"\u202e>(int)")
     return builder.write(path)
 
@@ -62,7 +62,7 @@ def test_kernels_copied_by_sql_are_those_written_one_by_one(
         ("conv1", 4, 3),
         ("conv1", 4, 2),
     ]
-    assert [k.short_name for k in kernels[:1] + kernels[6:7]] == ["gemm", "other"]
+    assert [k.name for k in kernels[:1] + kernels[6:7]] == ["gemm(int)", "gemm(int) again"]
     assert families[0] == "gemm"
 
 
@@ -126,40 +126,40 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
     assert writing.execute("SELECT name FROM temp.sqlite_master").fetchall() == []
 
 
-class Stopped:
-    """A connection whose functions hear Ctrl-C when they are called. SQLite keeps no exception of
-    a function."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def create_function(self, name: str, places: int, _: Callable[..., Any]) -> None:
-        def stop(*key: int) -> None:
-            raise KeyboardInterrupt
-
-        self._connection.create_function(name, places, stop)
-
-
-def test_ctrl_c_while_names_are_numbered_stops_and_leaves_the_store_as_it_was(
+def test_a_value_that_the_store_does_not_take_is_null_and_said(
     writing: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    report = parse(export(tmp_path / "r.sqlite"))
-    before = list(writing.iterdump())
-    with pytest.raises(KeyboardInterrupt):
-        write(cast(sqlite3.Connection, Stopped(writing)), report)
-    assert list(writing.iterdump()) == before
-    assert write(writing, report).kernels == 8
+    builder = training_step(NsysBuilder())
+    builder.kernel(90, gridX=-2, registersPerThread="many")
+    run_id = write(writing, parse(builder.write(tmp_path / "r.sqlite"))).run_id
+    kernels, _ = stored(writing, run_id)
+    assert (kernels[5].grid_x, kernels[5].registers, kernels[5].grid_y) == (None, None, 3)
+    query = "SELECT quantity FROM gap WHERE run_id = ? AND state = 'unreadable'"
+    assert ("kernel.grid_x",) in writing.execute(query, (run_id,)).fetchall()
+
+
+def test_two_short_names_of_one_name_are_kept_apart(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    for short in ("gemm", "other"):
+        builder.kernel(1, name="gemm(int)", shortName=builder.string(short))
+    report = parse(builder.write(tmp_path / "r.sqlite"))
+    kernels, _ = stored(writing, write(writing, report).run_id)
+    assert [(k.name, k.short_name) for k in kernels] == [
+        ("gemm(int)", "gemm"),
+        ("gemm(int)", "other"),
+    ]
 
 
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
     report = parse(export_path)
     assert isinstance(report.kernels, SqlKernels)
-    kernels = replace(report.kernels, texts=lambda keys: os.kill(os.getpid(), signal.SIGKILL))
+    facts = RunFacts(report.tool, "ok", "ingested")
     with database.writing(store_path) as connection:
-        write(connection, replace(report, kernels=kernels))
+        # families are asked for when all kernels are there
+        family = lambda name: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+        write_run(connection, SWEEP, facts, report, family=family)
 
 
 def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(

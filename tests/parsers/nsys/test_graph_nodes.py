@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers.nsys.ranges import CREATION
+from perfctl.parsers.nsys.graphs import CREATION
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Report
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, rows_for_a_store
+from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
 
 COLUMNS = "start end nameId eventClass globalTid graphNodeId originalGraphNodeId"
 LAUNCH = 900
@@ -107,8 +107,7 @@ def test_the_store_gets_the_same_layers_by_sql(tmp_path: Path) -> None:
     kernels = read(builder, tmp_path).kernels
     assert isinstance(kernels, SqlKernels)
     expected = [EXPECTED[0], ("fc", "forward", "range"), EXPECTED[2], ("fc", "forward", "range")]
-    assert [kernels.layers[row[3]] for row in rows_for_a_store(kernels)] == expected
-    assert [(one.layer, one.direction, one.layer_source) for one in kernels] == expected
+    assert [(one.layer, one.direction, one.layer_source) for one in copied(kernels)] == expected
 
 
 def test_a_copy_of_a_copy_leads_to_the_capture(tmp_path: Path) -> None:

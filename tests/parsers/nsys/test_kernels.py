@@ -11,30 +11,19 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
-from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
+from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.report import Kernel
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, rows_for_a_store, training_step
+from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+from tests.parsers.nsys_builder import copied as copied_rows
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
 def copied(path: Path) -> list[Kernel]:
-    """The rows that a store takes, their numbers looked up; they are those of the records."""
+    """The rows that a store takes; they are those of the records."""
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)
-    rows = rows_for_a_store(kernels)
-    texts = kernels.texts({key for row in rows for key in row[1:3]})
-    found = []
-    for launch, name, short, number, step, *rest in rows:
-        layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
-        more = dict(zip(kernels.fields, rest, strict=True))
-        found.append(
-            Kernel(
-                launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, **more
-            )
-        )
-    assert found == list(kernels)
-    return found
+    return copied_rows(kernels)
 
 
 def changed(path: Path, statement: str) -> None:
@@ -84,7 +73,7 @@ def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(
     path = builder.write(tmp_path / "r.sqlite")
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)
-    assert [list(columns) for columns in kernels.around()] == [[[1], [1], [-1], [-1], [-1]]]
+    assert [list(columns) for columns in kernels.stretches()] == [[[1], [1], [-1], [-1], [-1]]]
     assert dict(kernels.layers) == {}
     (kernel,) = copied(path)
     assert (
@@ -172,7 +161,8 @@ def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_pa
     builder.kernel(3, demangledName=None, shortName=None)
     nameless = "(name not available: NULL in the report)"
     names = [
-        (kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))
+        (kernel.name, kernel.short_name)
+        for kernel in parse(builder.write(tmp_path / "r.sqlite")).kernels
     ]
     assert names == [("gemm(int)", None), (nameless, "gemm"), (nameless, None)]
 

@@ -15,7 +15,7 @@ from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys.kernels import Around
 from perfctl.parsers.text import sqlite
 from perfctl.records.bulk import SqlKernels
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, rows_for_a_store
+from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
 """(process, thread)"""
@@ -65,8 +65,7 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(
     kernels = parse(path).kernels
     assert [(kernel.range_number, kernel.layer) for kernel in kernels] == expected
     assert isinstance(kernels, SqlKernels)
-    rows = rows_for_a_store(kernels)
-    assert [(row[5], kernels.layers.get(row[3], (None,))[0]) for row in rows] == expected
+    assert [(kernel.range_number, kernel.layer) for kernel in copied(kernels)] == expected
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -76,7 +75,7 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
 ) -> None:
     for module in (attribution, attribution, nsys_kernels):
         monkeypatch.setattr(module, "SLICE", size)
-    monkeypatch.setattr(sqlite, "SLICE_ROWS", size + 1)
+    monkeypatch.setattr(sqlite, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [
         (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels

@@ -106,7 +106,7 @@ def test_what_is_wrong_with_the_export_is_said_of_the_report(
     kernels = found.kernels
     assert isinstance(kernels, SqlKernels)
     kernels.path.write_bytes(b"no database any more" * 1000)
-    for read in (lambda: kernels.texts([1]), lambda: list(kernels), lambda: list(found.copies)):
+    for read in (lambda: list(kernels), lambda: list(found.copies)):
         with pytest.raises(ReportError) as raised:
             read()
         assert raised.value.path == report

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from perfctl.parsers.nsys import stats_rows
-from perfctl.parsers.nsys.stats_columns import Column, columns_of
+from perfctl.parsers.nsys.stats_columns import Column, read_columns
 from perfctl.parsers.nsys.stats_tables import (
-    BoxTable,
-    ColumnTable,
-    CsvTable,
-    TsvTable,
-    box_spans,
-    ruler_spans,
+    Split,
+    Table,
+    find_box,
+    find_ruler,
+    slice_columns,
+    split_boxed,
+    split_nsys_csv,
+    split_ruled,
+    split_tabs,
 )
 from perfctl.parsers.text.numbers import DecimalStyle, Unit
 from perfctl.records.report import Copy, Kernel, Operation, Range
@@ -30,7 +35,7 @@ def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
     for name in cells:
         label, _, unit = name.partition("_in_")
         columns.append(Column(label.replace("__", " "), units.get(unit)))
-    return stats_rows.Shape(columns, style).of(list(cells.values()))
+    return stats_rows.Cells(list(cells.values()), stats_rows.Shape(columns, style))
 
 
 @pytest.mark.parametrize(
@@ -48,25 +53,25 @@ def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
     ],
 )
 def test_a_ruler_gives_the_columns(text: str, spans: tuple[tuple[int, int], ...]) -> None:
-    assert ruler_spans(text) == spans
+    assert find_ruler(text) == spans
 
 
 def test_a_box_gives_the_columns_between_its_corners() -> None:
-    assert box_spans("+--+---+\n") == ((1, 3), (4, 7))
-    assert box_spans("  +-+-+") == ((1, 2), (3, 4))
-    assert [box_spans(text) for text in ("+--+", "+--+--", "--+--+", "+==+==+")] == [()] * 4
+    assert find_box("+--+---+\n") == ((1, 3), (4, 7))
+    assert find_box("  +-+-+") == ((1, 2), (3, 4))
+    assert [find_box(text) for text in ("+--+", "+--+--", "--+--+", "+==+==+")] == [()] * 4
 
 
 SUM = "Time (%),Total Time (ns),Instances,Name"
 
 
 def taken(
-    table: CsvTable | TsvTable | ColumnTable | BoxTable, *lines: str, report: str = "nvtx_sum"
+    split: Split, *lines: str, report: str = "nvtx_sum", form: str = "CSV"
 ) -> tuple[list[list[str]], int]:
     """Rows and number of broken rows; names of ranges may hold line breaks."""
-    known = columns_of(SUM.split(","))
+    known = read_columns(SUM.split(","))
     assert known is not None
-    table.know(known, report)
+    table = Table(known, report, split, form)
     rows = [one for line in lines for one in table.take(line)]
     return [*rows, *table.end()], table.broken
 
@@ -97,37 +102,36 @@ def taken(
 def test_csv_written_by_hand_is_read_by_its_figures(
     lines: list[str], rows: list[list[str]], broken: int
 ) -> None:
-    assert taken(CsvTable(), *lines) == (rows, broken)
+    assert taken(partial(split_nsys_csv, count=4), *lines) == (rows, broken)
 
 
 def test_tabs_part_cells_and_the_last_keeps_its_own() -> None:
-    assert TsvTable.header_cells("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
-    assert TsvTable.header_cells("a\tb\tc") == []
-    assert CsvTable.header_cells(SUM) == SUM.split(",")
-    assert taken(TsvTable(), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n") == (
+    assert split_tabs("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
+    assert taken(partial(split_tabs, count=4), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n") == (
         [["50.0", "7", "1", "a\tb\n50.0\t7"]],
         0,
     )
 
 
 def test_a_column_may_be_wider_than_its_ruler_and_its_end_may_be_cut_off() -> None:
-    header = "Time  Total  Num  Name    "
-    table = ColumnTable(ruler_spans("----  -----  ---  --------"), header)
-    assert table.header() == ["Time", "Total", "Num", "Name"]
+    spans = find_ruler("----  -----  ---  --------")
+    assert slice_columns("Time  Total  Num  Name    ", spans) == ["Time", "Total", "Num", "Name"]
+    split = partial(split_ruled, spans=spans, has_texts=False, is_padded=True)
     lines = ["50.0      7    1  first   \n", "50.0 1234567 1 second\n", "50.0      7    1  thi"]
     rows = [["50.0", "7", "1", "first"], ["50.0", "1234567", "1", "second"]]
-    assert taken(table, *lines, report="cuda_gpu_kern_sum") == (rows, 1)
+    assert taken(split, *lines, report="cuda_gpu_kern_sum", form="console text") == (rows, 1)
 
 
 def test_a_row_that_does_not_stand_under_its_ruler_is_split_at_its_blanks() -> None:
-    table = ColumnTable(ruler_spans(" ----  -----  ---  ------"), " Time  Total  Num  Name  ")
+    spans = find_ruler(" ----  -----  ---  ------")
+    split = partial(split_ruled, spans=spans, has_texts=False, is_padded=True)
     shifted = "50.0      77    1  sgemm \n"  # "0.0" would stand under the first ruler
-    assert taken(table, shifted, report="cuda_gpu_kern_sum") == ([["50.0", "77", "1", "sgemm"]], 0)
+    found = taken(split, shifted, report="cuda_gpu_kern_sum", form="console text")
+    assert found == ([["50.0", "77", "1", "sgemm"]], 0)
 
 
 def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
     ruler = "+------+---+---+------+"
-    table = BoxTable(box_spans(ruler), ruler)
     lines = [
         ruler,
         "| 50.0 | 7 | 1 | name |",
@@ -135,10 +139,14 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
         "| 50.0 | x | 1 | name |",
         ruler,
     ]
-    assert taken(table, *(text + "\n" for text in lines), report="cuda_gpu_kern_sum") == (
-        [["50.0", "7", "1", "name"]],
-        2,
+    split = partial(split_boxed, spans=find_box(ruler))
+    found = taken(
+        split,
+        *(text + "\n" for text in lines),
+        report="cuda_gpu_kern_sum",
+        form="console text",
     )
+    assert found == ([["50.0", "7", "1", "name"]], 2)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +171,7 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
 def test_a_figure_is_brought_to_base_units_or_not_known(
     text: str, unit: Unit | None, style: DecimalStyle, expected: float | None
 ) -> None:
-    assert stats_rows.figure(text, Column("Total Time", unit), style) == expected
+    assert stats_rows.read_figure(text, Column("Total Time", unit), style) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,7 +187,7 @@ def test_a_figure_is_brought_to_base_units_or_not_known(
     ],
 )
 def test_a_whole_number_fits_64_bits(value: float | None, expected: int | None) -> None:
-    assert stats_rows.whole(value) == expected
+    assert stats_rows.round_figure(value) == expected
 
 
 def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
@@ -191,16 +199,22 @@ def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
         "100": 100_000_000,
         "0.001": None,
     }
-    assert {text: row(Bytes_in_MB=text).size("Bytes") for text in sizes} == sizes
-    assert row(Bytes_in_byte="4").size("Bytes") == 4
-    assert (row(Bytes_in_MB="4").exact("Bytes"), row(Bytes_in_byte="4").exact("Bytes")) == (None, 4)
+
+    def size(**cells: str) -> int | None:
+        moved = stats_rows.read_copy(row(Name="[CUDA memset]", **cells), 0)
+        assert moved is not None
+        return moved.bytes
+
+    assert {text: size(Bytes_in_MB=text) for text in sizes} == sizes
+    assert size(Bytes_in_byte="4") == 4
 
 
 def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
     assert row(GridXYZ="1024    2    1").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (1024, 2, 1)
     assert row(GridXYZ=f"1 2 {'9' * 11}").triple("GridXYZ") == (1, 2, 10**11 - 1)
-    assert row(GridXYZ=f"1 2 {'9' * 12}").triple("GridXYZ") == (None, None, None)
-    assert row(GridXYZ="1 2").triple("GridXYZ") == (None, None, None)
+    columns = ("GrdX", "GrdY", "GrdZ")
+    assert row(GridXYZ=f"1 2 {'9' * 12}").triple("GridXYZ", *columns) == (None, None, None)
+    assert row(GridXYZ="1 2").triple("GridXYZ", *columns) == (None, None, None)
     assert row(GrdX="4", GrdY="3", GrdZ="").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (
         4,
         3,
@@ -210,16 +224,16 @@ def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
 
 def test_a_sum_is_spent_where_its_report_says() -> None:
     cells = row(Total__Time_in_ms="1.5", Instances="3", Name="k")
-    assert stats_rows.operation("cuda_gpu_kern_sum", cells) == Operation(
+    assert stats_rows.read_operation("cuda_gpu_kern_sum", cells) == Operation(
         "k", "cuda_gpu_kern_sum", 3, None, None, 1_500_000, None, None
     )
-    assert stats_rows.operation("osrt_sum", cells) == Operation(
+    assert stats_rows.read_operation("osrt_sum", cells) == Operation(
         "k", "osrt_sum", 3, 1_500_000, None, None, None, None
     )
-    assert stats_rows.operation("cuda_kern_exec_sum", cells) is None
-    assert stats_rows.operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
+    assert stats_rows.read_operation("cuda_kern_exec_sum", cells) is None
+    assert stats_rows.read_operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
     for category, times in (("CUDA_API", (5, None)), ("CUDA_KERNEL", (None, 5))):
-        found = stats_rows.operation(
+        found = stats_rows.read_operation(
             "cuda_api_gpu_sum",
             row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x"),
         )
@@ -240,16 +254,16 @@ def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
         one("b", 1, None, None),
         one("a", 1, None, 1, "d"),
     ]
-    assert stats_rows.merged(rows) == [
+    assert stats_rows.merge_operations(rows) == [
         one("a", 5, None, 34),
         one("b", 1, 5, None),
         one("b", 1, None, None),
         one("a", 1, None, 1, "d"),
     ]
-    assert stats_rows.merged([one("f…", 1, 1, None)] * 2) == [one("f…", 1, 1, None)] * 2
-    assert stats_rows.merged([one("a", LARGEST, 1, None), one("a", 1, LARGEST, None)]) == [
-        one("a", LARGEST, None, None)
-    ]
+    assert stats_rows.merge_operations([one("f…", 1, 1, None)] * 2) == [one("f…", 1, 1, None)] * 2
+    assert stats_rows.merge_operations(
+        [one("a", LARGEST, 1, None), one("a", 1, LARGEST, None)]
+    ) == [one("a", LARGEST, None, None)]
 
 
 def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
@@ -264,7 +278,7 @@ def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
     )
     about = "r:k (grid 2 1 1) (Style PushPop)"
     assert [
-        (one.name, one.value, one.unit, one.text) for one in stats_rows.summaries("r", cells)
+        (one.name, one.value, one.unit, one.text) for one in stats_rows.read_summaries("r", cells)
     ] == [
         (f"{about}:Total Time", None, "ns", "0.000"),
         (f"{about}:Instances", 3, None, None),
@@ -284,10 +298,10 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
     }
     shared = {"StcSMem_in_MB": "0.123", "DymSMem_in_byte": "16"}
     launched = row(Name="gemm", **place, **grid, **shared)
-    assert stats_rows.kernel(launched, 9) == Kernel(
+    assert stats_rows.read_kernel(launched, 9) == Kernel(
         9, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
     )
-    assert stats_rows.copy(launched) is None
+    assert stats_rows.read_copy(launched, 0) is None
     kinds = {
         "memcpy HtoD": "HtoD",
         "memcpy Device-to-Host": "DtoH",
@@ -296,32 +310,27 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
     }
     for name, kind in kinds.items():
         moved = row(Name=f"[CUDA {name}]", Bytes_in_MB="1.25", GrdX="", **place)
-        assert stats_rows.kernel(moved, 0) is None
-        assert stats_rows.copy(moved) == Copy(kind, 1_250_000, 7, 5, None, 1, 14)
+        assert stats_rows.read_kernel(moved, 0) is None
+        assert stats_rows.read_copy(moved, 0) == Copy(kind, 1_250_000, 7, 5, None, 1, 14)
 
 
 def test_a_device_is_read_from_its_text_or_its_number() -> None:
-    assert (
-        stats_rows.device_index(row(Device="Tesla T4 (3)")),
-        stats_rows.device_name(row(Device="Tesla T4 (3)")),
-    ) == (3, "Tesla T4")
-    assert (
-        stats_rows.device_index(row(Device="x", DevId="2")),
-        stats_rows.device_name(row(Device="x")),
-    ) == (2, None)
-    assert stats_rows.device_index(row(Device=f"T4 ({'1' * 8})")) == 11_111_111
-    assert stats_rows.device_index(row(Device=f"T4 ({'1' * 9})")) is None
+    read = stats_rows.read_device
+    assert read(row(Device="Tesla T4 (3)")) == (3, "Tesla T4")
+    assert read(row(Device="x", DevId="2")) == (2, None)
+    assert read(row(Device=f"T4 ({'1' * 8})")) == (11_111_111, "T4")
+    assert read(row(Device=f"T4 ({'1' * 9})")) == (None, None)
 
 
 def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     numbers: dict[str, int] = {}
     common = {"TID": "7", "Lvl": "0"}
-    first = stats_rows.nvtx_range(
+    first = stats_rows.read_range(
         row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common),
         0,
         numbers,
     )
-    second = stats_rows.nvtx_range(
+    second = stats_rows.read_range(
         row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common),
         1,
         numbers,
@@ -331,11 +340,4 @@ def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     )
     assert second == Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None)
     assert numbers == {"11": 0, "12": 1}
-    assert stats_rows.nvtx_range(row(Start_in_ns="", Name="x"), 2, numbers) is None
-
-
-def test_calls_of_cuda_are_told_from_system_calls() -> None:
-    assert stats_rows.api_report("unnamed report", {"read", "cudaLaunchKernel"}) == "cuda_api_sum"
-    assert stats_rows.api_report("unnamed report", {"cuLaunchKernel"}) == "cuda_api_sum"
-    assert stats_rows.api_report("unnamed report", {"read", "cut", "myCudaThing"}) == "osrt_sum"
-    assert stats_rows.api_report("nvtx_sum", {"cudaFree"}) == "nvtx_sum"
+    assert stats_rows.read_range(row(Start_in_ns="", Name="x"), 2, numbers) is None

@@ -157,7 +157,6 @@ def test_any_array_of_objects_comes_back_whole(
     rows = stats_tables.JsonRows()
     text = json.dumps(objects, indent=indent) + "\n"
     found = [row for line in text.splitlines(keepends=True) for row in rows.take(line)]
-    rows.end()
     wanted = [
         {key: "" if value is None else str(value) for key, value in one.items()} for one in objects
     ]

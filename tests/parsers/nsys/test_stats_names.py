@@ -6,11 +6,11 @@ import pytest
 
 from perfctl.parsers.nsys.stats_columns import (
     Column,
-    columns_of,
-    guess,
-    new_name,
-    of_title,
-    unit_of,
+    guess_report,
+    read_columns,
+    read_title,
+    read_unit,
+    rename_report,
 )
 from perfctl.parsers.text.numbers import Unit
 
@@ -34,47 +34,50 @@ NS, MS = Unit("ns", 1), Unit("ns", 10**6)
 def test_titles_name_a_report_and_the_unit_of_its_figures(
     title: str, expected: tuple[str, str] | None
 ) -> None:
-    assert of_title(title) == expected
+    assert read_title(title) == expected
 
 
 def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title() -> None:
-    assert columns_of(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
+    assert read_columns(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
         Column("Time", None),
         Column("Total Time", MS),
         Column("Avg", MS),
         Column("Name", None),
     ]
-    assert columns_of(["Total", "Operations", "Operation"], "KiB") == [
+    assert read_columns(["Total", "Operations", "Operation"], "KiB") == [
         Column("Total", Unit("byte", 1024)),
         Column("Operations", None),
         Column("Operation", None),
     ]
-    assert columns_of(["Total Time", "Name"]) is None, "two known columns are no table"
-    assert columns_of(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
-    assert columns_of(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
-    assert columns_of(["Name", "Range", "PID"]) is None, "no figure"
-    assert columns_of(["Metric Name", "Minimum", "Maximum", "Average"]) is None, "a summary of ncu"
+    assert read_columns(["Total Time", "Name"]) is None, "two known columns are no table"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
+    assert read_columns(["Name", "Range", "PID"]) is None, "no figure"
+    assert read_columns(["Metric Name", "Minimum", "Maximum", "Average"]) is None, (
+        "a summary of ncu"
+    )
 
 
 def test_reports_and_units_of_all_spellings_are_known() -> None:
-    assert new_name("/opt/x/reports/gpukernsum.py") == "cuda_gpu_kern_sum"
-    assert (new_name("cuda_api_sum:base"), new_name("own")) == ("cuda_api_sum", "own")
-    assert [unit_of(text) for text in ("nsec", "MBi", "MiB", "KBps")] == [
+    assert rename_report("/opt/x/reports/gpukernsum.py") == "cuda_gpu_kern_sum"
+    assert (rename_report("cuda_api_sum:base"), rename_report("own")) == ("cuda_api_sum", "own")
+    assert [read_unit(text) for text in ("nsec", "MBi", "MiB", "KBps")] == [
         NS,
         Unit("byte", 2**20),
         Unit("byte", 2**20),
         Unit("byte/s", 1000),
     ]
-    known = columns_of(["Total Time (ns)", "Instances", "Name"])
+    known = read_columns(["Total Time (ns)", "Instances", "Name"])
     assert known is not None
     assert [
-        guess(known, name) for name in ("a_gpukernsum.csv", "gputrace.csv", "nvtx_sum.csv", "x.csv")
+        guess_report(known, name)
+        for name in ("a_gpukernsum.csv", "gputrace.csv", "nvtx_sum.csv", "x.csv")
     ] == [
         "cuda_gpu_kern_sum",
         "cuda_gpu_trace",
         "nvtx_sum",
         "cuda_gpu_kern_sum",
     ]
-    odd = columns_of(["Max (ns)", "Calls", "Style"])
+    odd = read_columns(["Max (ns)", "Calls", "Style"])
     assert odd is not None
-    assert guess(odd, "x.csv") == "unnamed report"
+    assert guess_report(odd, "x.csv") == "unnamed report"

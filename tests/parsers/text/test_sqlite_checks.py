@@ -40,7 +40,7 @@ def said(path: Path, *statements: str) -> list[str]:
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
             gap.reason
-            for gap in check(sqlite.Database(connection, path), ("child", "parent"), always=always)
+            for gap in check(sqlite.Database(connection, path), ("child", "parent"), always)
         ]
 
 
@@ -52,22 +52,6 @@ def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
     ("statement", "expected"),
     [
         (
-            "DELETE FROM child WHERE id IN (17, 18, 19, 30)",
-            "36 rows are there, and their numbers go from 1 to 40: missing are 17 to 19, 30",
-        ),
-        (
-            "DELETE FROM child WHERE id > 35",
-            "rows up to number 40 were written, and the last one there is 35",
-        ),
-        (
-            "DELETE FROM child WHERE id < 3",
-            "38 rows are there, and their numbers go from 3 to 40: missing are 1 to 2",
-        ),
-        (
-            "UPDATE child SET id = id + 4611686018427387904 WHERE id = 4",
-            "40 rows are there, and their numbers go from 1 to 4,611,",
-        ),
-        (
             "UPDATE child SET size = 'many' WHERE id < 4",
             "child.size: 3 of 40 values are not of the type BIGINT",
         ),
@@ -78,10 +62,6 @@ def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
         (
             "UPDATE parent SET name = x'ff41' WHERE id = 1",
             "parent.name: 1 of 3 values are not of the type TEXT",
-        ),
-        (
-            "UPDATE child SET parent_id = 9 WHERE id IN (1, 2)",
-            "child: 2 references to rows of parent that are not there",
         ),
         ("ALTER TABLE child DROP COLUMN size", "child has no column size"),
         ("DROP TABLE child", "the database has no table child"),
@@ -95,30 +75,6 @@ def test_each_damage_is_named_with_its_table_and_number_of_rows(
     statement: str, expected: str, tmp_path: Path
 ) -> None:
     assert any(expected in reason for reason in said(tmp_path / "d.sqlite", statement))
-
-
-def test_null_where_the_table_does_not_allow_it_is_named(tmp_path: Path) -> None:
-    """Nobody can write that but a damaged page, or an editor of the schema."""
-    allowed = (
-        "UPDATE sqlite_master SET sql = replace(sql, 'TEXT NOT NULL', 'TEXT') WHERE name = 'parent'"
-    )
-    forbidden = (
-        "UPDATE sqlite_master SET sql = replace(sql, 'name TEXT', 'name TEXT NOT NULL') WHERE name "
-        "= 'parent'"
-    )
-    path = tmp_path / "d.sqlite"
-    said(path)
-    for statements in (
-        ["PRAGMA writable_schema = ON", allowed],
-        ["UPDATE parent SET name = NULL WHERE id = 2"],
-        ["PRAGMA writable_schema = ON", forbidden],
-    ):
-        with closing(sqlite3.connect(path)) as db, db:
-            for statement in statements:
-                db.execute(statement)
-    with closing(sqlite.connect(path)) as connection:
-        found = [gap.reason for gap in check(sqlite.Database(connection, path), ("parent",))]
-    assert found == ["parent.name: 1 of 3 values are NULL, which the table does not allow"]
 
 
 def test_a_view_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
@@ -149,25 +105,8 @@ def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
             assert kernel
 
 
-def test_the_path_of_a_large_database_is_checked_by_its_row_numbers_only(
+def test_values_of_a_large_database_are_not_looked_at_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perfctl.parsers.text.sqlite_checks.LARGEST", 1)
     assert said(tmp_path / "types.sqlite", "UPDATE child SET size = 'many'") == []
-    assert len(said(tmp_path / "holes.sqlite", "DELETE FROM child WHERE id = 5")) == 1
-
-
-def test_an_event_that_is_there_twice_is_named_and_equal_names_are_not(tmp_path: Path) -> None:
-    events = "CREATE TABLE child2 (start INTEGER, name TEXT)"
-    again = (
-        "INSERT INTO child (parent_id, share, size) SELECT parent_id, share, size FROM child WHERE "
-        "id = 3"
-    )
-    assert said(tmp_path / "no-event.sqlite", events, again) == []
-    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(f"INSERT INTO {table} SELECT * FROM {table} WHERE rowid = 2")
-    assert f"{table}: 1 of 6 rows repeat another one, and are counted again" in {
-        gap.reason for gap in parse(path).gaps
-    }

@@ -83,7 +83,7 @@ def from_pages(path: Path, wanted: list[int]) -> int:
         (root,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 't'"
         ).fetchone()
-    return sum(len(some[0].values) for some in sqlite_pages.columns(path, root, wanted))
+    return sum(len(some[0].values) for some in sqlite_pages.read_columns(path, root, wanted))
 
 
 def by_sqlite(path: Path, names: str) -> list[tuple[int | None, ...]]:
