@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.wall import child
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone
 
 
@@ -44,8 +44,8 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
     trace: Path, heard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        child, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a child from being forked
+        pool, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a worker from being forked
     done = perfctl.ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: there is no such file. Check the path"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)

@@ -14,12 +14,12 @@ from perfctl.orchestrator.actions import setup
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.export import export, trace
-from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.ingest import scan_file
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images.definition import Definition
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import scan_file
-from perfctl.orchestrator.actions.ingest.scan_file import FileScan, sha256
+from perfctl.orchestrator.ingest import scan_file
+from perfctl.orchestrator.ingest.scan_file import FileScan, sha256
 from tests.parsers import nsys_secrets
 
 Perfctl = Callable[..., Any]

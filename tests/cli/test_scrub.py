@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest.scan_file import scrubbed_name
+from perfctl.orchestrator.ingest.scan_file import scrubbed_name
 from tests.parsers.rocm.rocpd_builder import made
 
 VALUE = "correct-horse-battery"

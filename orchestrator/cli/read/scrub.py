@@ -48,7 +48,7 @@ def scrub(
 
     The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
     """
-    from perfctl.orchestrator.actions.ingest.scan_file import scrub as run
+    from perfctl.orchestrator.ingest.scan_file import scrub as run
     from perfctl.parsers import sniff
 
     done = run(file, out, force=force)

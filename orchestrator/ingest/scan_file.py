@@ -5,7 +5,7 @@ For a large file both are worked out while it is parsed, where there is a second
 releases Python's lock, so a thread does it. The search for secrets does not, so a process of its
 own does it::
 
-    python -P -m perfctl.orchestrator.actions.ingest.scan_file FILE
+    python -P -m perfctl.orchestrator.ingest.scan_file FILE
 
 which prints the names it finds as a JSON list. It ends when its stdin does: whoever started it has
 ended then. In a database only a few tables are searched, which takes no time.
@@ -25,14 +25,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.files import replacing
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import replacing
 from perfctl.parsers.secret_scan import is_database, names_in
 
 if TYPE_CHECKING:
     from perfctl.parsers.scrub import Scrubbed
 
-WORKER = "perfctl.orchestrator.actions.ingest.scan_file"
+WORKER = "perfctl.orchestrator.ingest.scan_file"
 """The module that is run as a process; its ``__name__`` there is another."""
 LARGE = 1 << 25
 """Bytes above which the search for secrets gets a process of its own, which takes some 0.1 s
