@@ -4,6 +4,8 @@ name fields."""
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.ingest.derive import derive_store
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,25 @@ def test_two_calls_within_a_second_are_two_sweeps(
     perfctl.ingest(trace.parent.parent / "b32" / trace.name, store)
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT count(DISTINCT sweep_id) FROM run").fetchone() == (2,)
+
+
+def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: Path) -> None:
+    store = tmp_path / "perfctl.db"
+    folder = tmp_path / "made"
+    script = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
+    subprocess.run([sys.executable, script, "1", "1", "2", "30", folder], check=True)
+    perfctl.ingest(folder, store)
+    tables = (
+        "SELECT kernel_id, instruction, value, rule FROM derived_count ORDER BY 1, 2",
+        "SELECT name, family FROM kernel_name ORDER BY id",
+        "SELECT launch, source FROM kernel ORDER BY run_id, launch",
+    )
+    with closing(sqlite3.connect(store)) as connection:
+        before = [connection.execute(table).fetchall() for table in tables]
+        connection.execute("UPDATE kernel_name SET family = 'none'")
+        connection.execute("DELETE FROM derived_value")
+        connection.execute("DELETE FROM derived_rule")
+        connection.commit()
+    assert derive_store(store) == 1
+    with closing(sqlite3.connect(store)) as connection:
+        assert [connection.execute(table).fetchall() for table in tables] == before
