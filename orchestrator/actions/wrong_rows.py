@@ -8,8 +8,9 @@ itself once a command has failed on them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
@@ -34,151 +35,120 @@ _NAMES = {name: table for name, (table, _) in TABLES.items()} | {
 _CHECKED = {"kernel": "kernel_launch", "counter": "metric_value"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A field of a record, and which values perfctl would have written to it."""
+
+    name: str
+    kinds: frozenset[type[Any]]
+    """Texts and numbers that it may be; none where it holds something else."""
+    is_optional: bool
+    between: tuple[float, float] | None
+
+    def has_types(self, values: Sequence[Any]) -> bool:
+        """Return whether values have types that can be its own, NULL or any number for a number."""
+        if not self.kinds:
+            return True
+        types = set(map(type, values)) - {NoneType}
+        if self.kinds == {str}:
+            return types <= {str}
+        is_finite = float not in types or all(map(isfinite, filter(None, values)))
+        return is_finite and types <= self.kinds | {int, float}
+
+    def accepts(self, value: object) -> bool:
+        """Return whether the value can be its own."""
+        if not self.kinds:
+            return True
+        if value is None:
+            return self.is_optional
+        if isinstance(value, str):
+            return str in self.kinds
+        if not isinstance(value, (int, float)) or not self.kinds & {int, float}:
+            return False
+        if not isfinite(value) or (isinstance(value, float) and float not in self.kinds):
+            return False
+        return self.between is None or self.between[0] <= value <= self.between[1]
+
+
 def wrong_rows(run: Run) -> str | None:
-    """What is wrong with the run's rows, and what to do, ready to follow its name; None where
-    nothing is found."""
-    return _said(_wrong(run))
+    """Return what is wrong with the run's rows, and what to do, ready to follow its name; None
+    where nothing is found."""
+    return _describe(
+        (f"{table}.{column.name}", value)
+        for table, rows in _tables(run)
+        for row in rows
+        for column in _columns(type(row), table)
+        if not column.accepts(value := getattr(row, column.name))
+    )
 
 
 def wrong_types(run: Run) -> str | None:
-    """The same, but only for texts and bytes where numbers have to be, bytes where texts have to
-    be, and infinite numbers.
+    """Return the same, but only for texts and bytes where numbers have to be, bytes where texts
+    have to be, and infinite numbers.
 
     A text is no count, yet it can be shown as one, or taken for an unknown one, without any command
     failing on it.
     """
-    tables: list[Sequence[Any]] = [
-        [run],
-        run.layer_calls,
-        *(getattr(run.report, name) for name in _NAMES),
-    ]
-    return None if all(map(_types_fit, tables)) else wrong_rows(run)
+    for table, rows in _tables(run):
+        if not rows:
+            continue
+        columns = _columns(type(rows[0]), table)
+        tuples = rows if isinstance(rows[0], tuple) else map(_values_of(columns), rows)
+        values = zip(*tuples, strict=True)
+        if not all(column.has_types(own) for column, own in zip(columns, values, strict=True)):
+            return wrong_rows(run)
+    return None
 
 
 def wrong_columns(row: Mapping[str, Any]) -> str | None:
-    """The same of one row of the table run, by column."""
-    judges = [(name, is_right) for name, is_right in _judges(Run, "run") if name in row]
-    return _said((f"run.{name}", row[name]) for name, is_right in judges if not is_right(row[name]))
+    """Return the same of one row of the table run, by column."""
+    columns = [column for column in _columns(Run, "run") if column.name in row]
+    return _describe(
+        (f"run.{column.name}", row[column.name])
+        for column in columns
+        if not column.accepts(row[column.name])
+    )
 
 
-def _said(wrong: Iterable[tuple[str, object]]) -> str | None:
-    found: dict[str, tuple[object, int]] = {}
-    for column, value in wrong:
-        first, count = found.get(column, (value, 0))
-        found[column] = first, count + 1
-    if not found:
-        return None
-    said = [
-        f"{column} is {_shown(value)}{f' in {n:,} rows' if n > 1 else ''}"
-        for column, (value, n) in found.items()
-    ]
-    more = f" and {len(said) - _MOST} more columns" if len(said) > _MOST else ""
-    return f"its rows in the store cannot be read: {', '.join(said[:_MOST])}{more}. {REMEDY}"
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "NULL"
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
-
-
-def _wrong(run: Run) -> Iterator[tuple[str, object]]:
-    """(table.column, value), for each value that is wrong."""
-    yield from _of_table("run", [run])
-    report = run.report
-    yield from _of_table("layer_call", run.layer_calls)
+def _tables(run: Run) -> Iterator[tuple[str, Sequence[Any]]]:
+    yield "run", [run]
+    yield "layer_call", run.layer_calls
     for name, table in _NAMES.items():
-        yield from _of_table(table, getattr(report, name))
-
-
-def _of_table(table: str, rows: Iterable[Any]) -> Iterator[tuple[str, object]]:
-    kind: type[Any] | None = None
-    judges: tuple[tuple[str, Callable[[object], bool]], ...] = ()
-    for row in rows:
-        if type(row) is not kind:
-            kind = type(row)
-            judges = _judges(kind, _CHECKED.get(table, table))
-        for name, is_right in judges:
-            value = getattr(row, name)
-            if not is_right(value):
-                yield f"{table}.{name}", value
-
-
-def _types_fit(rows: Sequence[Any]) -> bool:
-    """Whether each column has values of its own types alone, apart from NULL; a list has rows of
-    one type."""
-    if not rows:
-        return True
-    record: Any = type(rows[0])
-    kinds = _kinds(record)
-    columns = (
-        zip(*rows, strict=True)
-        if isinstance(rows[0], tuple)
-        else zip(*map(_values(kinds), rows), strict=True)
-    )
-    return all(
-        _column_fits(column, found)
-        for column, found in zip(columns, kinds.values(), strict=True)
-        if found
-    )
-
-
-def _values(names: Iterable[str]) -> Callable[[object], tuple[Any, ...]]:
-    return lambda row: tuple(getattr(row, name) for name in names)
-
-
-def _column_fits(column: Sequence[Any], kinds: frozenset[type[Any]]) -> bool:
-    there = set(map(type, column)) - {NoneType}
-    if kinds == {str}:
-        return there <= {str}
-    is_finite = float not in there or all(map(isfinite, filter(None, column)))
-    return is_finite and there <= kinds | {int, float}
+        yield table, getattr(run.report, name)
 
 
 @cache
-def _kinds(record: Any) -> dict[str, frozenset[type[Any]]]:
-    """Field -> types of its texts and numbers; none of a field that holds something else."""
-    names = (
-        [one.name for one in fields(record)]
-        if is_dataclass(record)
-        else list(getattr(record, "_fields", ()))
-    )
+def _columns(record: Any, table: str) -> tuple[_Column, ...]:
     hints = get_type_hints(record)
-    found = {}
+    names = [one.name for one in fields(record)] if is_dataclass(record) else record._fields
+    between = POSSIBLE.get(_CHECKED.get(table, table), {})
+    columns = []
     for name in names:
-        kinds = frozenset(
-            get_args(hints[name]) if isinstance(hints[name], UnionType) else {hints[name]}
-        )
-        found[name] = kinds - {NoneType} if kinds <= {int, float, str, NoneType} else frozenset()
-    return found
+        kinds = set(get_args(hints[name]) if isinstance(hints[name], UnionType) else [hints[name]])
+        own = frozenset(kinds - {NoneType}) if kinds <= {int, float, str, NoneType} else frozenset()
+        columns.append(_Column(name, own, NoneType in kinds, between.get(name)))
+    return tuple(columns)
 
 
-def _judges(record: Any, table: str) -> tuple[tuple[str, Callable[[object], bool]], ...]:
-    """(field, whether a value can be its own), of fields that hold a text or a number."""
-    hints, between = get_type_hints(record), POSSIBLE.get(table, {})
-    return tuple(
-        (
-            name,
-            _judge(kinds, is_optional=NoneType in get_args(hints[name]), between=between.get(name)),
-        )
-        for name, kinds in _kinds(record).items()
-        if kinds
-    )
+def _values_of(columns: Sequence[_Column]) -> Callable[[object], tuple[Any, ...]]:
+    return lambda row: tuple(getattr(row, column.name) for column in columns)
 
 
-def _judge(
-    kinds: frozenset[type[Any]], *, is_optional: bool, between: tuple[float, float] | None
-) -> Callable[[object], bool]:
-    def is_right(value: object) -> bool:
-        if value is None:
-            return is_optional
-        if isinstance(value, str):
-            return str in kinds
-        if not isinstance(value, (int, float)) or not kinds & {int, float}:
-            return False
-        if not isfinite(value) or (isinstance(value, float) and float not in kinds):
-            return False
-        return between is None or between[0] <= value <= between[1]
-
-    return is_right
+def _describe(wrong: Iterable[tuple[str, object]]) -> str | None:
+    """Return the line about (table.column, value), with the first value of each column."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for column, value in wrong:
+        text = "NULL" if value is None else repr(value)
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]}... ({len(text):,} characters)"
+        first.setdefault(column, text)
+        counts[column] += 1
+    if not first:
+        return None
+    parts = [
+        f"{column} is {text}" + (f" in {counts[column]:,} rows" if counts[column] > 1 else "")
+        for column, text in first.items()
+    ]
+    more = f" and {len(parts) - _MOST} more columns" if len(parts) > _MOST else ""
+    return f"its rows in the store cannot be read: {', '.join(parts[:_MOST])}{more}. {REMEDY}"

@@ -33,7 +33,7 @@ _SINGLE = 8
 """Runs of one file that have a line each."""
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.ingest.ingest import Ingested
+    from perfctl.orchestrator.actions.ingest import Ingested
     from perfctl.orchestrator.store.write import Written
 
 
