@@ -75,8 +75,9 @@ _NAMED = 8
 """Names of secrets that a warning lists."""
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
 """Quantities of gaps that are whole tables, what is looked for most first."""
-_SECONDS, _BYTES_A_SECOND = 600, 1_000_000
-"""A worker that takes longer than this for a file hangs; the slowest format takes a quarter."""
+_SECONDS, _BYTES_A_SECOND = 3600, 500_000
+"""A worker that takes longer for a file than an hour, and this, hangs; the slowest format reads
+eight times as much."""
 
 
 def read_names(
