@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare, history
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
-    from perfctl.orchestrator.actions.ingest.hints import UserHints
-    from perfctl.orchestrator.actions.ingest.ingest import ingest
+    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.mfu import mfu
     from perfctl.orchestrator.actions.plot import charts
     from perfctl.orchestrator.actions.predict.generation import predict_generation
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.errors import PerfctlError
+    from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.parsers import ReportError, parse, sniff
 
 __all__ = [
@@ -74,13 +74,13 @@ __all__ = [
 _ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
-    "UserHints": f"{_ACTIONS}.ingest.hints",
+    "UserHints": "perfctl.orchestrator.ingest.context",
     "charts": f"{_ACTIONS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",
     "gate": f"{_ACTIONS}.gate.gate",
     "history": f"{_ACTIONS}.compare",
-    "ingest": f"{_ACTIONS}.ingest.ingest",
+    "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_ACTIONS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",

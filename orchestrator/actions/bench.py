@@ -8,7 +8,6 @@ import os
 import platform
 import random
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -18,17 +17,13 @@ from math import inf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.bench_file import Bench, Values
-from perfctl.orchestrator.actions.files import check_free, replacing
-from perfctl.orchestrator.actions.ingest.in_child import outcomes
-from perfctl.orchestrator.actions.ingest.run import take_run
-from perfctl.orchestrator.actions.messages import Messages
+from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wall import memory
-from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.analyse.predict.bench import (
     FLOPS,
     MEMORY,
@@ -39,12 +34,17 @@ from perfctl.orchestrator.analyse.predict.bench import (
 )
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.ingest.context import Settings, Task
+from perfctl.orchestrator.ingest.events import Failed
+from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
@@ -390,14 +390,14 @@ def gather(
     ``memory_limit``: as in ``ingest``.
     """
 
-    def taken(connection: sqlite3.Connection, folder: Path, messages: Messages) -> Written:
+    tasks = []
+    for folder in (place.parent for place in sorted(runs.rglob("run.json"))):
         facts = SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
-        return take_run(connection, folder, facts, store=store, again=False, features=features_of)
-
-    folders = [place.parent for place in sorted(runs.rglob("run.json"))]
+        tasks.append(Task(Source(folder, folder), facts, features=features_of))
     with storing(store, "points"):
-        found = outcomes(folders, taken, store, memory.bytes_of(memory_limit), name=str)
-    return tuple(one.why for one in found if one.why is not None)
+        settings = Settings(store, limit=memory.bytes_of(memory_limit))
+        outcomes = [outcome for _, outcome in take_runs(tasks, settings)]
+    return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
 
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:

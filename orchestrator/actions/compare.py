@@ -5,22 +5,20 @@ what else changed there.
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.stored_runs import analysed, loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wall import memory
-from perfctl.orchestrator.actions.wall.runs import analysed, loaded
-from perfctl.orchestrator.actions.wall.unexpected import lost, whole
-from perfctl.orchestrator.actions.wall.wrong_rows import wrong_rows
+from perfctl.orchestrator.actions.wrong_rows import wrong_rows
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
@@ -166,39 +164,34 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
-    from perfctl.orchestrator.actions.ingest.batches import batch_in_name
-    from perfctl.orchestrator.actions.ingest.hints import UserHints
-    from perfctl.orchestrator.actions.ingest.in_child import outcomes
-    from perfctl.orchestrator.actions.ingest.ingest import Take
-    from perfctl.orchestrator.actions.ingest.run import take_run
-    from perfctl.orchestrator.actions.ingest.scan_file import sha256
-    from perfctl.orchestrator.actions.ingest.sources import Named, Source, sources
-    from perfctl.orchestrator.launch.sweep.folders import read_run_record
+    from perfctl.orchestrator.ingest.context import NameFacts, Settings, Task
+    from perfctl.orchestrator.ingest.events import Failed, Note
+    from perfctl.orchestrator.ingest.find import Source, list_reports
+    from perfctl.orchestrator.ingest.ingest import take
+    from perfctl.orchestrator.ingest.names import batch_in_name
     from perfctl.orchestrator.store.write import SweepFacts
 
-    files = sources(path) if path.is_dir() else [path]
+    files = list_reports(path) if path.is_dir() else [path]
     if not files:
         raise UsageError(
             f"{path}: there is no report in this folder", "Give the report file itself"
         )
-    facts = SweepFacts(path.name, "ingest", None, None)
+    sweep = SweepFacts(path.name, "ingest", None, None)
+    tasks = [Task(Source(file, file), sweep, NameFacts(batch_in_name(file))) for file in files]
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
-
-        def taken(connection: sqlite3.Connection, file: Path, messages: Messages) -> None:
-            if file.is_dir() and read_run_record(file) is not None:
-                take_run(connection, file, facts, store=store, again=True)
-                return
-            take = Take(connection, facts, UserHints(), store, again=True, messages=messages)
-            list(
-                take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file)))
-            )
-
-        for outcome in outcomes(files, taken, store, limit, name=str, messages=messages):
-            if outcome.why is not None and len(files) == 1:
-                raise PerfctlError(outcome.why)
-            if outcome.why is not None:
-                lost(f"skipped: {outcome.why}" if outcome.is_expected else outcome.why)
+        settings = Settings(store, again=True, limit=limit)
+        for _, events in take(tasks, settings):
+            for event in events:
+                match event:
+                    case Note(text):
+                        messages.note(text)
+                    case Failed(text) if len(files) == 1:
+                        raise PerfctlError(text)
+                    case Failed(text, is_expected):
+                        lost(f"skipped: {text}" if is_expected else text)
+        if not store.exists():
+            return []
         with database.reading(store) as connection:
             return loaded(connection, read.run_ids(connection))
 

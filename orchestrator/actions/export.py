@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.stored_runs import only_run, shown
 from perfctl.orchestrator.actions.tables import DEFAULT, parts_of_ledger
-from perfctl.orchestrator.actions.wall.runs import only_run, shown
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.store import database, query, read
 from perfctl.version import __version__
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
+from perfctl.orchestrator.actions.stored_runs import analysed, each_study, outlines
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.actions.wall.runs import analysed, each_study, outlines
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.prepared import studies
 from perfctl.orchestrator.analyse.usage.served import PHASES
@@ -50,10 +50,9 @@ def ledger(
 
     ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``:
     prefill, decode or mixed, which a run must have; ``peaks``: published or measured; ``plain``:
-    JSON can hold what ``made`` gives, so that several processes may make it, and tuples in it may
-    come as lists. Analyses have no short kernel names. Raises StoreError without a store,
-    PerfctlError where no run has layers on paper, UsageError where no row is left: before anything
-    is given.
+    what ``made`` gives can be pickled, so that several processes may make it. Analyses have no
+    short kernel names. Raises StoreError without a store, PerfctlError where no run has layers on
+    paper, UsageError where no row is left: before anything is given.
     """
     if phase is not None:
         yield from _of_phase(store, phase, peaks, messages, made)

@@ -1,9 +1,8 @@
-"""How an action says what is going on while it works. And who hears how an ingest goes."""
+"""How an action says what is going on while it works."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 
@@ -33,30 +32,3 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(what: str, done: int, total: int) -> None:
     """Tells nobody."""
-
-
-class IngestListener(Messages, Protocol):
-    """Hears how the reading goes."""
-
-    def found(self, total: int) -> None:
-        """So many files and folders will be read."""
-
-    def begin(self, path: Path, what: str = "reading") -> None:
-        """``what`` happens to ``path`` from now on."""
-
-    def end(self) -> None:
-        """The current file is done."""
-
-    def failed(self, text: str) -> None:
-        """One report could not be read, and why."""
-
-
-class _SilentIngest(Silent):
-    def found(self, total: int) -> None: ...
-    def begin(self, path: Path, what: str = "reading") -> None: ...
-    def end(self) -> None: ...
-    def failed(self, text: str) -> None: ...
-
-
-SILENT_INGEST: IngestListener = _SilentIngest()
-"""Hears nothing."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import (
@@ -22,9 +21,10 @@ from perfctl.orchestrator.actions.speedup import (
     named_arms,
     roofs_of,
 )
+from perfctl.orchestrator.actions.stored_runs import analysed
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.actions.wall.runs import analysed
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:

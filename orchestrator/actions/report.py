@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+from perfctl.orchestrator.actions.stored_runs import analysed, loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wall.runs import analysed, loaded
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
 
-from perfctl.orchestrator.actions.files import replacing
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import replacing
 from perfctl.parsers import ReportError, refuse_special
 from perfctl.records.sqlite_header import is_sqlite
 from perfctl.redact import REMOVED, SECRET, kept_of, may_hold_secret

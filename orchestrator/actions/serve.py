@@ -9,8 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.wall.unexpected import whole
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.faults import whole
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import page

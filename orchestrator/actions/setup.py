@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.actions.files import check_free, write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
 from perfctl.orchestrator.launch.machine import doctor as environment

@@ -186,7 +186,7 @@ def write_speedup(
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``; what was written,
     charts first."""
-    from perfctl.orchestrator.actions.files import write_text
+    from perfctl.orchestrator.files import write_text
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_speedup
 

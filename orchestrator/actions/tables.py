@@ -35,7 +35,7 @@ def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
 
 
 def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
-    from perfctl.orchestrator.actions.wall.runs import loaded
+    from perfctl.orchestrator.actions.stored_runs import loaded
     from perfctl.orchestrator.store import database, read
     from perfctl.parsers import no_collection
 
@@ -47,7 +47,7 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
-    from perfctl.orchestrator.actions.wall.runs import analysed, analysed_each
+    from perfctl.orchestrator.actions.stored_runs import analysed, analysed_each
     from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     found = analysed(list(runs), lambda some: list(studies(some)))
@@ -58,7 +58,7 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
 def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
     """The same rows of these runs of a store, or of the newest of each kind, put aside study
     by study."""
-    from perfctl.orchestrator.actions.wall.runs import each_study, outlines
+    from perfctl.orchestrator.actions.stored_runs import each_study, outlines
     from perfctl.orchestrator.report.files.tables import ledger_lines
     from perfctl.orchestrator.store import database, read
 

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 import perfctl.workloads
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.files import user_folder
+from perfctl.orchestrator.files import user_folder
 from perfctl.records import codec, paper
 
 COMPUTING = {

@@ -342,11 +342,11 @@ def _run(arguments: Sequence[str]) -> int:
             # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
             console.error("stopped")
             return 130
-        from perfctl.orchestrator.actions.wall.unexpected import said_of, short_of_memory
+        from perfctl.orchestrator.faults import said_of, short_of_memory
 
         name = f"perfctl {next(iter(arguments), '')}".strip()
         console.error(
-            short_of_memory(name, None) if isinstance(error, MemoryError) else said_of(name, error)
+            short_of_memory(name) if isinstance(error, MemoryError) else said_of(name, error)
         )
         return 1
 

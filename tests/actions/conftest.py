@@ -9,6 +9,15 @@ from pathlib import Path
 import pytest
 
 import perfctl
+from perfctl.orchestrator.ingest.events import (
+    Ended,
+    Event,
+    Failed,
+    Found,
+    Note,
+    Started,
+    Warned,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,23 +47,18 @@ class Heard:
         self.total = 0
         self.lines: list[str] = []
 
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-    def warning(self, text: str) -> None:
-        self.lines.append(text)
-
-    def found(self, total: int) -> None:
-        self.total = total
-
-    def begin(self, path: Path, what: str = "reading") -> None:
-        self.lines.append(f"{what} {path.name}")
-
-    def end(self) -> None:
-        self.lines.append("end")
-
-    def failed(self, text: str) -> None:
-        self.lines.append(f"failed: {text}")
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Found(total):
+                self.total = total
+            case Started(path, what):
+                self.lines.append(f"{what} {path.name}")
+            case Ended():
+                self.lines.append("end")
+            case Failed(text):
+                self.lines.append(f"failed: {text}")
+            case Note(text) | Warned(text):
+                self.lines.append(text)
 
 
 @pytest.fixture

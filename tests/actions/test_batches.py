@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.ingest.batches import batch_in_name, batches_in_names, listed
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.names import batch_in_name, batches_in_names, list_batches
 
 CSV = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
@@ -98,9 +98,11 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> N
 
 def test_each_file_is_listed_and_many_are_counted() -> None:
     few = {Path(f"r_b{size}.csv"): size for size in (16, 32)}
-    assert listed(few) == [f"batch size {size}, from the name: r_b{size}.csv" for size in (16, 32)]
+    assert list_batches(few) == [
+        f"batch size {size}, from the name: r_b{size}.csv" for size in (16, 32)
+    ]
     many = {Path(f"r{number}_b{8 << number % 2}.csv"): 8 << number % 2 for number in range(20)}
-    lines = listed(many)
+    lines = list_batches(many)
     assert (len(lines), lines[-1]) == (13, "and 8 more files, batch size (files): 8 (4), 16 (4)")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.ledger import ledger
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings

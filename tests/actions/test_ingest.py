@@ -4,6 +4,8 @@ name fields."""
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.wall import child
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.ingest.derive import derive_store
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +47,8 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
     trace: Path, heard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        child, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a child from being forked
+        pool, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a worker from being forked
     done = perfctl.ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: there is no such file. Check the path"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)
@@ -65,3 +68,25 @@ def test_two_calls_within_a_second_are_two_sweeps(
     perfctl.ingest(trace.parent.parent / "b32" / trace.name, store)
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT count(DISTINCT sweep_id) FROM run").fetchone() == (2,)
+
+
+def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: Path) -> None:
+    store = tmp_path / "perfctl.db"
+    folder = tmp_path / "made"
+    script = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
+    subprocess.run([sys.executable, script, "1", "1", "2", "30", folder], check=True)
+    perfctl.ingest(folder, store)
+    tables = (
+        "SELECT kernel_id, instruction, value, rule FROM derived_count ORDER BY 1, 2",
+        "SELECT name, family FROM kernel_name ORDER BY id",
+        "SELECT launch, source FROM kernel ORDER BY run_id, launch",
+    )
+    with closing(sqlite3.connect(store)) as connection:
+        before = [connection.execute(table).fetchall() for table in tables]
+        connection.execute("UPDATE kernel_name SET family = 'none'")
+        connection.execute("DELETE FROM derived_value")
+        connection.execute("DELETE FROM derived_rule")
+        connection.commit()
+    assert derive_store(store) == 1
+    with closing(sqlite3.connect(store)) as connection:
+        assert [connection.execute(table).fetchall() for table in tables] == before

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.ingest import sources
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
+from perfctl.orchestrator.ingest import archives
 from tests.actions.test_batches import CSV
 
 SUM = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n100.0,{0},2,{0}.0,cudaFree\n"
@@ -150,7 +150,7 @@ def test_an_archive_writes_nothing_elsewhere_and_a_bomb_or_a_damaged_one_is_refu
     cut.write_bytes(
         tar(tmp_path / "whole.tar.gz", {"a.csv": CSV.format(range(9999))}).read_bytes()[:-40]
     )
-    monkeypatch.setattr(sources, "_SMALL", 1000)
+    monkeypatch.setattr(archives, "_SMALL", 1000)
     bomb = tar(tmp_path / "bomb.tgz", {"zeros.csv": "0" * 1_000_000})
     done = perfctl.ingest([cut, bomb], tmp_path / "s.db")
     assert done.taken == ()

@@ -15,11 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.ingest import parallel
-from perfctl.orchestrator.actions.ingest.hints import UserHints
-from perfctl.orchestrator.actions.ingest.sources import Named, Source
-from perfctl.orchestrator.store import database, shape
-from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, count_jobs
+from perfctl.orchestrator.store import shape
 from tests.cli.test_ingest import NCU, told
 
 Perfctl = Callable[..., Any]
@@ -106,20 +104,20 @@ def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_
 ) -> None:
     (tmp_path / "r.csv").write_text("x")
     (tmp_path / "large.csv").touch()
-    os.truncate(tmp_path / "large.csv", parallel.WORTH_BYTES)
+    os.truncate(tmp_path / "large.csv", WORTH_BYTES)
     (tmp_path / "b1").mkdir()
     (tmp_path / "b1" / "report.sqlite").write_bytes(bytes(100_000))
     small, large, folder = (
         Source(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1")
     )
     cores = len(os.sched_getaffinity(0))
-    assert parallel.number_of_jobs(None, [small] * 1000) == 1
-    assert parallel.number_of_jobs(None, [folder] * (parallel.WORTH_BYTES // 100_000)) == 1
-    assert parallel.number_of_jobs(None, [folder] * (parallel.WORTH_BYTES // 100_000 + 1)) == cores
-    assert parallel.number_of_jobs(None, [large, small]) == 1
-    assert parallel.number_of_jobs(None, [large] * 2) == min(2, cores)
-    assert parallel.number_of_jobs(8, [small]) == 1
-    assert parallel.number_of_jobs(8, [small] * 9) == 8
+    assert count_jobs(None, [small] * 1000) == 1
+    assert count_jobs(None, [folder] * (WORTH_BYTES // 100_000)) == 1
+    assert count_jobs(None, [folder] * (WORTH_BYTES // 100_000 + 1)) == cores
+    assert count_jobs(None, [large, small]) == 1
+    assert count_jobs(None, [large] * 2) == min(2, cores)
+    assert count_jobs(8, [small]) == 1
+    assert count_jobs(8, [small] * 9) == 8
 
 
 def children(pid: int) -> Iterator[int]:
@@ -132,23 +130,12 @@ def children(pid: int) -> Iterator[int]:
 
 
 def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
-    """An ingest whose two readers wait for ever, and their process ids."""
+    """An ingest whose two workers are stopped in the middle, and their process ids."""
     for name in ("a.csv", "b.csv"):
-        os.mkfifo(tmp_path / name)
-    words = (
-        sys.executable,
-        "-m",
-        "perfctl",
-        "ingest",
-        "a.csv",
-        "b.csv",
-        "--jobs",
-        "2",
-        "--batch",
-        "1",
-    )
+        (tmp_path / name).write_text(NCU.format(count=1) * 20_000)
+    words = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2")
     program = subprocess.Popen(
-        words,
+        (*words, "--batch", "1"),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -157,9 +144,12 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     found: list[int] = []
     until = time.monotonic() + 120
     while time.monotonic() < until and len(found) < 2:
-        time.sleep(0.05)
+        time.sleep(0.02)
         found = list(children(program.pid))
     assert len(found) == 2
+    time.sleep(0.5)  # until they have said with whom they end
+    for worker in found:
+        os.kill(worker, signal.SIGSTOP)
     return program, found
 
 
@@ -172,60 +162,24 @@ def are_gone(processes: list[int]) -> bool:
     return False
 
 
-def test_ctrl_c_ends_the_readers_and_leaves_nothing_temporary(tmp_path: Path) -> None:
-    program, readers = begun(tmp_path)
+def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path: Path) -> None:
+    program, workers = begun(tmp_path)
     program.send_signal(signal.SIGINT)
     assert program.wait(60) == 130
-    assert are_gone(readers)
+    assert are_gone(workers)
     assert not list(tmp_path.glob(".perfctl*"))
 
 
-def test_readers_end_with_the_process_that_started_them_and_take_their_files_along(
+def test_workers_end_with_the_process_that_started_them_and_the_next_ingest_removes_their_files(
     tmp_path: Path,
 ) -> None:
-    program, readers = begun(tmp_path)
+    program, workers = begun(tmp_path)
     program.kill()
     program.wait()
-    assert are_gone(readers)
-    assert not list(tmp_path.glob(".perfctl*"))
-
-
-def test_reports_whose_reader_was_killed_are_named_with_the_reason() -> None:
-    (event,) = parallel._lost(Source(Path("a.csv"), Path("a.csv")), -9).events
-    assert event == (
-        "fail",
-        (
-            "a.csv: the process that read it was ended by signal 9, which is what the system does "
-            "when memory runs out. Read it with fewer --jobs"
-        ),
-    )
-
-
-def test_a_reader_that_nobody_listens_to_ends_without_a_traceback(tmp_path: Path) -> None:
-    """Whoever asked was killed: the pipe of the answers can break before the one of the
-    tasks ends."""
-    store, folder, report = tmp_path / "perfctl.db", tmp_path / "readers", tmp_path / "b1.csv"
-    folder.mkdir()
-    report.write_text(NCU.format(count=1))
-    with database.writing(store):
-        pass
-    shutil.copy(store, folder / "empty.db")
-    sweep = SweepFacts("ingest", "ingest", None, None)
-    setting = parallel.Setting(store, sweep, UserHints(), again=False, empty=folder / "empty.db")
-    task = parallel.Task([(Source(report, report), Named())], folder / "own.db")
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        (sys.executable, "-P", "-m", parallel.READER),
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdin and process.stdout and process.stderr
-        process.stdout.close()
-        process.stdin.write(f"{parallel.setting_line(setting)}\n{parallel.task_line(task)}\n")
-        process.stdin.flush()
-        assert process.wait(60) == -signal.SIGKILL
-        assert process.stderr.read() == ""
-    assert not folder.exists(), "what it made goes with it"
+    assert are_gone(workers)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(NCU.format(count=1))
+    again = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2")
+    done = subprocess.run((*again, "--batch", "1"), cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "b.csv", "perfctl.db"}

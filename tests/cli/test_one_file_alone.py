@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.wall import child, memory
+from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
 from tests.actions.wall_inputs import absurd_times, good, long_string, no_shapes
 from tests.cli.conftest import Said
@@ -30,8 +30,8 @@ REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
 def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        child, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a child from being forked
+        pool, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a worker from being forked
 
 
 def logged(said: Said) -> str:
@@ -120,29 +120,6 @@ def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes() -> None:
     for wrong in ("much", "-1", "1M", "2Q", ""):
         with pytest.raises(UsageError, match="`memory_limit`"):
             memory.bytes_of(wrong)
-
-
-def test_a_child_ends_with_the_block_and_says_how_it_ended() -> None:
-    def two(send: child.Send) -> None:
-        send("one")
-        send("two")
-
-    def for_ever(send: child.Send) -> None:
-        send(str(os.getpid()))
-        signal.pause()
-
-    with child.forked(two, 1 << 30) as lines:
-        assert list(lines) == ["one\n", "two\n"]
-    with (
-        pytest.raises(child.Ended) as ended,
-        child.forked(lambda send: os._exit(9), 1 << 30) as lines,
-    ):
-        list(lines)
-    assert ended.value.status == 9
-    with child.forked(for_ever, 1 << 30) as lines:
-        number = int(next(lines))
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
 
 
 @pytest.mark.parametrize("damage", [absurd_times, no_shapes])

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.ingest.run import with_samples
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import sweep_request
+from perfctl.orchestrator.ingest.complete import complete
+from perfctl.orchestrator.ingest.context import Context, OwnRun
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Report
@@ -33,9 +34,8 @@ def test_an_interval_that_is_none_is_refused(perfctl: Callable[..., Any]) -> Non
 def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
     report = Report("torch", tmp_path, "synthetic")
     path = tmp_path / "samples.csv"
-    assert with_samples(report, path) == report
     path.write_text("# perfctl samples 1\nnothing\n")
-    found = with_samples(report, path)
+    found = complete(report, Context(path, run=OwnRun(samples=path)))
     assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import sources
+from perfctl.orchestrator.ingest import archives
 from perfctl.parsers import ReportError, parse
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 from tests.parsers.rocm.rocpd_builder import GUID, made
@@ -97,7 +97,7 @@ def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_pat
     target = tmp_path / "unpacked"
     target.mkdir()
     with pytest.raises(ReportError, match="cannot be unpacked"):
-        sources.unpack(path, target, sources.Room(path.stat().st_size))
+        archives.unpack(path, target, archives.Room(path.stat().st_size))
 
 
 @pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
@@ -109,9 +109,9 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
     path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
     with pytest.raises(ReportError, match=r"archive|gzip"):
         parse(path)
-    if sources.is_archive(path):
+    if archives.is_archive(path):
         with pytest.raises(ReportError, match="cannot be unpacked"):
-            sources.unpack(path, tmp_path, sources.Room(path.stat().st_size))
+            archives.unpack(path, tmp_path, archives.Room(path.stat().st_size))
 
 
 def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path:
             target = tmp_path / f"{at}-{value}"
             target.mkdir()
             try:
-                sources.unpack(path, target, sources.Room(path.stat().st_size))
+                archives.unpack(path, target, archives.Room(path.stat().st_size))
             except ReportError:
                 refused += 1
     assert refused > 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.wall import child
+from perfctl.orchestrator import pool
 from tests.cli.conftest import perfctl, recorded, replayed
 
 __all__ = ["perfctl", "recorded", "replayed"]
@@ -19,8 +19,8 @@ Break = Callable[[str, Callable[[], object]], None]
 def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        child, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a child from being forked
+        pool, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a worker from being forked
 
 
 @pytest.fixture

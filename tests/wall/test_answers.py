@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
-from perfctl.orchestrator.actions.wall.items import answer
 from perfctl.orchestrator.errors import PerfctlError, RunFailed
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
@@ -35,7 +35,7 @@ def unforeseen() -> None:
 
 
 def test_the_answer_comes_from_another_process() -> None:
-    process, said = answer("a step", lambda: [os.getpid(), {"layers": ["conv1", None]}], LIMIT)
+    process, said = pool.call("a step", lambda: [os.getpid(), {"layers": ["conv1", None]}], LIMIT)
     assert process != os.getpid()
     assert said == {"layers": ["conv1", None]}
 
@@ -50,7 +50,7 @@ def test_the_answer_comes_from_another_process() -> None:
 )
 def test_work_that_fails_is_one_line(work: Callable[[], Any], says: str) -> None:
     with pytest.raises(PerfctlError) as error:
-        answer("a step", work, LIMIT)
+        pool.call("a step", work, LIMIT)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import sources
+from perfctl.orchestrator.ingest import archives
 from perfctl.orchestrator.store import clean_text
 from tests.cli.test_ingest import NCU
 
@@ -40,8 +40,8 @@ REPORT = NCU.format(count=3).encode()
 def test_an_archive_of_very_many_files_is_refused(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_MOST_FILES", 10)
-    monkeypatch.setattr(sources.Room.__init__, "__defaults__", (10,))
+    monkeypatch.setattr(archives, "_MOST_FILES", 10)
+    monkeypatch.setattr(archives.Room.__init__, "__defaults__", (10,))
     Path("ten.zip").write_bytes(zipped({f"r_b{n}.csv": REPORT for n in range(1, 11)}))
     Path("eleven.zip").write_bytes(zipped({f"s_b{n}.csv": REPORT for n in range(1, 12)}))
     assert perfctl("ingest", "ten.zip").code == 0
@@ -53,7 +53,7 @@ def test_an_archive_of_very_many_files_is_refused(
 def test_archives_inside_an_archive_share_its_room(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_SMALL", 1 << 20)
+    monkeypatch.setattr(archives, "_SMALL", 1 << 20)
     inside = zipped({"a.csv": bytes(700_000)})
     Path("one.zip").write_bytes(zipped({"1.zip": inside, "r_b1.csv": REPORT}))
     Path("two.zip").write_bytes(zipped({"1.zip": inside, "2.zip": inside, "r_b1.csv": REPORT}))
@@ -65,7 +65,7 @@ def test_archives_inside_an_archive_share_its_room(
 def test_what_no_report_hides_behind_counts_as_unpacked(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_SMALL", 1 << 20)
+    monkeypatch.setattr(archives, "_SMALL", 1 << 20)
     tarred(Path("hidden.tar.gz"), (".hidden", bytes(4 << 20)), ("r_b1.csv", REPORT))
     assert "it unpacks to more than 200 times its size" in perfctl("ingest", "hidden.tar.gz").err
 
@@ -74,9 +74,9 @@ def test_a_header_that_would_fill_the_memory_is_no_archive(tmp_path: Path) -> No
     path = tmp_path / "header.tar"
     with tarfile.open(path, "w") as archive:
         member = tarfile.TarInfo("././@PaxHeader")
-        member.type, member.size = tarfile.XHDTYPE, sources._LONGEST_HEADER + 1
+        member.type, member.size = tarfile.XHDTYPE, archives._LONGEST_HEADER + 1
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    assert not sources.is_archive(path)
+    assert not archives.is_archive(path)
 
 
 def test_names_that_no_file_can_have_are_left_out_and_said(perfctl: Perfctl) -> None:

@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions import bench
-from perfctl.orchestrator.actions.ingest import parallel
-from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from tests.actions.wall_inputs import good, long_string
 from tests.wall.conftest import Break
 
@@ -133,42 +131,6 @@ def test_the_limit_of_every_command_is_an_environment_variable(
     said = perfctl("ingest", "long_b1.json")
     assert said.code == 2
     assert "PERFCTL_MEMORY_LIMIT: 'much' is not a size" in said.err
-
-
-class Readers(parallel._Readers):
-    """Readers that end with every task in which there is a bad report."""
-
-    def _start(self) -> Any:
-        return object()
-
-    def _ask(self, process: object, task: parallel.Task) -> list[parallel.Read] | None:
-        names = [source.path.name for source, _ in task.reports]
-        return (
-            None
-            if "bad" in " ".join(names)
-            else [parallel.Read([("note", name)]) for name in names]
-        )
-
-    def _end(self, process: object) -> int:
-        return -11
-
-
-def test_of_reports_that_a_reader_took_with_it_only_the_one_that_ends_another_is_lost(
-    tmp_path: Path,
-) -> None:
-    names = ("a", "bad", "c", "d")
-    reports = [(Source(Path(name), Path(name)), Named()) for name in names]
-    setting: Any = None
-    readers = Readers([parallel.Task(reports, tmp_path / "0.db")], 1, setting)
-    readers.start()
-    ((answer, _),) = readers.answers()
-    readers.stop()
-    assert [read.events[0] for read in answer if read.events[0][0] == "note"] == [
-        ("note", one) for one in "acd"
-    ]
-    assert answer[1].events == [
-        ("fail", "bad: the process that read it was ended by signal 11. Read it with fewer --jobs")
-    ]
 
 
 def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.gate.baseline import (
     FILE,
     Baseline,
@@ -23,6 +22,7 @@ from perfctl.orchestrator.actions.gate.baseline import (
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.analyse.gate.records import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import write_text
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate_request import Request
@@ -212,10 +212,10 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
 def _of_runs(
     given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None
 ) -> Measured:
+    from perfctl.orchestrator import memory
     from perfctl.orchestrator.actions.compare import side
+    from perfctl.orchestrator.actions.stored_runs import analysed
     from perfctl.orchestrator.actions.tables import DEFAULT
-    from perfctl.orchestrator.actions.wall import memory
-    from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.gate.quantities import of_runs
 
     named = str(given["runs"])

@@ -277,8 +277,8 @@ def findings(
 ) -> Answer:
     """What the page of the store says first: sentences that its figures prove, largest gaps first,
     then warnings."""
+    from perfctl.orchestrator.actions.stored_runs import analysed
     from perfctl.orchestrator.actions.tables import newest_runs
-    from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.ledger.prepared import heading, studies
     from perfctl.orchestrator.report import findings as views
@@ -591,13 +591,13 @@ def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answ
 
 def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
     """One run, and its study by itself."""
-    from perfctl.orchestrator.actions.wall import runs as wall
+    from perfctl.orchestrator.actions import stored_runs
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.ledger.prepared import studies
 
     with database.reading(store) as connection:
-        found = wall.only_run(connection, run)
-    return found, wall.shown(found, lambda: analyse(studies([found])[0]))
+        found = stored_runs.only_run(connection, run)
+    return found, stored_runs.shown(found, lambda: analyse(studies([found])[0]))
 
 
 def _source(run: Run) -> dict[str, Any]:

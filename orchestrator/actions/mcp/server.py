@@ -203,7 +203,7 @@ class Worker:
 def _serve(store: Path, line: Connection) -> None:
     """What the process does, until nobody asks any more."""
     from perfctl.orchestrator.actions.mcp.tools import call, one_line
-    from perfctl.orchestrator.actions.wall.unexpected import said_of, short_of_memory
+    from perfctl.orchestrator.faults import said_of, short_of_memory
 
     while True:
         try:
@@ -215,7 +215,7 @@ def _serve(store: Path, line: Connection) -> None:
         except PerfctlError as error:
             said = {"error": str(error)}
         except MemoryError:
-            said = {"error": short_of_memory(asked["tool"], None)}
+            said = {"error": short_of_memory(asked["tool"])}
         except Exception as error:
             said = {"error": one_line(said_of(f"perfctl mcp {asked['tool']}", error))}
         try:

@@ -19,7 +19,6 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.actions.files import check_free, replacing, user_folder
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import (
@@ -46,6 +45,7 @@ from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network, amounts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, operations_of_plan
 from perfctl.orchestrator.analyse.prices import Price, unsure_for
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.files import check_free, replacing, user_folder
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import (
     Known,

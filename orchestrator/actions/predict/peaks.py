@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import write_text
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.hardware.peaks import Peaks

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
 
-from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.analyse.hardware.machines import Board, meant, nearest
 from perfctl.orchestrator.analyse.prices import (
     Price,
@@ -19,6 +18,7 @@ from perfctl.orchestrator.analyse.prices import (
     read_prices,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import user_folder, write_text
 
 VARIABLE = "PERFCTL_PRICES"
 """Environment variable with the path of the user's own table."""

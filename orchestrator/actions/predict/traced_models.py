@@ -37,7 +37,6 @@ from perfctl.orchestrator.actions.estimate import (
     without_driver_warning,
 )
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.analyse.memory import by_batch
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
@@ -46,6 +45,7 @@ from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amount, Amounts, 
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.calculator import Model
 from perfctl.workloads.models.source import ModelError
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.messages import SILENT, SILENT_INGEST, Messages
+from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
@@ -21,15 +21,15 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.messages import IngestListener
     from perfctl.orchestrator.analyse.comparison import Network
+    from perfctl.orchestrator.ingest.events import Hear
     from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
 
 PROFILERS = ("torch", "nsys")
 """What can time the layers."""
-Reading = Callable[[], AbstractContextManager["IngestListener | None"]]
+Reading = Callable[[], AbstractContextManager["Hear | None"]]
 """Gives what hears of reports while they are read."""
 _NAMED = 20
 """Layers that an error lists."""
@@ -331,8 +331,9 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new
     one of all reports."""
-    from perfctl.orchestrator.actions.ingest import ingest as ingests
-    from perfctl.orchestrator.actions.ingest.hints import UserHints
+    from perfctl.orchestrator.actions.ingest import ingest
+    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.ingest.events import hear_nothing
 
     place = asked.recorded
     assert place is not None
@@ -347,11 +348,11 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     runs = place / asked.folder.runs.name if (place / asked.folder.runs.name).is_dir() else place
     hints = UserHints(workload=asked.workload, precision=asked.precision)
     with reading() as listener:
-        done = ingests.ingest(
+        done = ingest(
             [runs],
             asked.folder.store,
             hints=hints,
-            listener=listener or SILENT_INGEST,
+            listener=listener or hear_nothing,
             command_line=asked.command_line,
         )
     if done.failed and not done.taken:

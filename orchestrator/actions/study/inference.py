@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.ingest.events import Event, Failed, Found, Note, Warned
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
@@ -285,7 +287,7 @@ def _recorded(
 ) -> InferenceResult:
     """The page of a store, or of the reports and run folders at a path, which go into the
     study's store."""
-    from perfctl.orchestrator.actions.ingest.ingest import ingest
+    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 
     assert asked.recorded is not None
@@ -301,7 +303,7 @@ def _recorded(
         claim(folder, "inference", {"recorded": place.resolve()})
         store = folder.store
         with none_if_empty(folder):
-            done = ingest(place, store, listener=_Hears(messages), command_line=command_line)
+            done = ingest(place, store, listener=partial(_say, messages), command_line=command_line)
             if done.failed and not done.taken:
                 done.check()
         failed = done.failed
@@ -333,23 +335,12 @@ def _is_store(path: Path) -> bool:
         return application_id(file.read(HEADER_BYTES)) == APPLICATION_ID
 
 
-@dataclass(frozen=True, slots=True)
-class _Hears:
-    """What ingest says, as messages; its progress is not shown."""
-
-    messages: Messages
-
-    def note(self, text: str) -> None:
-        self.messages.note(text)
-
-    def warning(self, text: str) -> None:
-        self.messages.warning(text)
-
-    def failed(self, text: str) -> None:
-        self.messages.warning(text)
-
-    def found(self, total: int) -> None:
-        self.messages.note(f"reading {total} reports")
-
-    def begin(self, path: Path, what: str = "reading") -> None: ...
-    def end(self) -> None: ...
+def _say(messages: Messages, event: Event) -> None:
+    """Say what an ingest says; its progress is not shown."""
+    match event:
+        case Found(total):
+            messages.note(f"reading {total} reports")
+        case Note(text):
+            messages.note(text)
+        case Warned(text) | Failed(text):
+            messages.warning(text)

@@ -19,12 +19,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.ingest import array
-from perfctl.orchestrator.actions.ingest.in_child import outcomes
-from perfctl.orchestrator.actions.ingest.run import take_run
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.ingest import array
+from perfctl.orchestrator.ingest.context import Settings
+from perfctl.orchestrator.ingest.context import Task as IngestTask
+from perfctl.orchestrator.ingest.events import Failed
+from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster import status as cluster_status
 from perfctl.orchestrator.launch.cluster.plan import (
@@ -42,7 +45,7 @@ from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name, read_json, read_run_record
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.store import clean_text, database
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.version import __version__
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
@@ -184,32 +187,37 @@ def _take_runs(
     """Take runs into the store, in a child; a failed run to put in the place of each that cannot
     be read."""
     records = {run: read_run_record(run) or {} for run in runs}
-
-    def taken(connection: sqlite3.Connection, run: Path, messages: Messages) -> Written | None:
-        facts, record = _task_facts(run.parent), records[run]
-        if record.get("status") != "ok" and _is_stored(connection, _KNOWN, facts, record):
-            return None
-        return take_run(connection, run, facts, store=store, again=False)
-
+    tasks = []
+    with database.writing(store) as connection:
+        for run, record in records.items():
+            facts = _task_facts(run.parent)
+            if record.get("status") == "ok" or not _is_stored(connection, _KNOWN, facts, record):
+                tasks.append(IngestTask(Source(run, run), facts))
+    outcomes = {
+        task.source.path: outcome
+        for task, outcome in take_runs(tasks, Settings(store, limit=limit))
+    }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
-    for outcome in outcomes(runs, taken, store, limit, name=str):
-        record = records[outcome.item]
+    for run, record in records.items():
         label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
         if record.get("status") != "ok":
             done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
-        if outcome.why is None:
-            is_new = outcome.written is not None and outcome.written.new
+        outcome = outcomes.get(run)
+        if not isinstance(outcome, Failed):
+            is_new = outcome is not None and outcome.written.new
             done.new += is_new
             done.known += not is_new
             continue
-        done.wrong.append(f"{label}: {outcome.why}")
-        profiler, origin = (
-            str(record.get("profiler") or "unknown"),
-            str(record.get("origin") or "measured"),
+        done.wrong.append(f"{label}: {outcome.text}")
+        failed = RunFacts(
+            profiler=str(record.get("profiler") or "unknown"),
+            status="failed",
+            origin=str(record.get("origin") or "measured"),
+            workload=record.get("workload"),
+            batch_size=record.get("batch_size"),
+            reason=outcome.text,
         )
-        workload, batch = record.get("workload"), record.get("batch_size")
-        failed = RunFacts(profiler, "failed", origin, workload, batch, reason=outcome.why)
-        stand_ins.append((_task_facts(outcome.item.parent), failed))
+        stand_ins.append((_task_facts(run.parent), failed))
     return stand_ins
 
 

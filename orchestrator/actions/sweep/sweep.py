@@ -8,7 +8,6 @@ repeat another.
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,14 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from perfctl import parsers
+from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request, workload_errors
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wall import memory
-from perfctl.orchestrator.actions.wall.items import answer
-from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.actions.wall.unexpected import lost
 from perfctl.orchestrator.analyse.kernels.repeats import FirstPass, first_pass, read_first_pass
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import (
@@ -37,6 +34,7 @@ from perfctl.orchestrator.errors import (
     ToolMissing,
     UsageError,
 )
+from perfctl.orchestrator.faults import lost
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
@@ -59,6 +57,7 @@ from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.context import Features
     from perfctl.records.run import Run
 
 WORKLOAD = "torchvision_infer"
@@ -99,12 +98,12 @@ def plain_step(
                 f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why"
             )
         try:
-            kernels, found = answer(
+            kernels, found = pool.call(
                 "the plain step", partial(_read, result.folder), memory.bytes_of(None)
             )
         except PerfctlError as error:
             raise RunFailed(f"what the plain step left cannot be read: {error}") from error
-        return PlainStep(tuple(Kernel(*kernel) for kernel in kernels), read_first_pass(found))
+        return PlainStep(tuple(kernels), read_first_pass(found))
 
 
 def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
@@ -325,22 +324,29 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
 
 def take_folder(
-    folder: Path, facts: SweepFacts, limit: int, *, store: Path, **options: Any
+    folder: Path,
+    facts: SweepFacts,
+    limit: int,
+    *,
+    store: Path,
+    again: bool,
+    features: Features | None = None,
 ) -> Written | None:
-    """Take a run that has ended into the store, in a child with ``limit`` bytes of memory;
-    ``options`` are ``take_run``'s.
+    """Take a run that has ended into the store, in a worker with ``limit`` bytes of memory;
+    ``features`` works out what is stored about its estimate.
 
     None where its folder cannot be read: that is said, and costs this run alone.
     """
-    from perfctl.orchestrator.actions.ingest.in_child import outcomes
-    from perfctl.orchestrator.actions.ingest.run import take_run
+    from perfctl.orchestrator.ingest.context import Settings, Task
+    from perfctl.orchestrator.ingest.events import Failed
+    from perfctl.orchestrator.ingest.find import Source
+    from perfctl.orchestrator.ingest.ingest import take_runs
 
-    def taken(connection: sqlite3.Connection, folder: Path, messages: Messages) -> Written:
-        return take_run(connection, folder, facts, store=store, **options)
-
-    (outcome,) = outcomes([folder], taken, store, limit, name=str)
-    if outcome.why is not None:
-        lost(outcome.why)
+    task = Task(Source(folder, folder), facts, features=features)
+    ((_, outcome),) = take_runs([task], Settings(store, again=again, limit=limit))
+    if isinstance(outcome, Failed):
+        lost(outcome.text)
+        return None
     return outcome.written
 
 

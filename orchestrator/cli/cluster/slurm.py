@@ -341,7 +341,8 @@ def ingest_command() -> Callable[..., None]:
         store: Path | None,
         **given: Any,
     ) -> None:
-        from perfctl.orchestrator.actions.ingest import array
+        from perfctl.orchestrator.ingest import array
+        from perfctl.orchestrator.ingest.context import UserHints
         from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
         said = {
@@ -358,11 +359,10 @@ def ingest_command() -> Callable[..., None]:
             store or DEFAULT,
             with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home())),
             console.command_line(),
-            console,
+            console.warning,
             tasks=tasks,
             options=words,
-            batch=batch,
-            pattern=batch_pattern,
+            hints=UserHints(batch_size=batch, batch_pattern=batch_pattern),
         )
         plan = made.plan
         console.result(

@@ -114,7 +114,7 @@ def _show(
     found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool
 ) -> None:
     """The page, the summary and the tables, each where it was asked for."""
-    from perfctl.orchestrator.actions.files import write_text
+    from perfctl.orchestrator.files import write_text
     from perfctl.orchestrator.report.compare import output
 
     if out is not None:
@@ -198,7 +198,7 @@ def history(
         raise UsageError(f"--by: '{by}' is not known", "Say time or commit")
     found = action(store or [DEFAULT], by_commit=by == "commit", gate=gate_of(gate))
     if out is not None:
-        from perfctl.orchestrator.actions.files import write_text
+        from perfctl.orchestrator.files import write_text
         from perfctl.orchestrator.report.page import page
 
         write_text(out, page.render_history(found))

@@ -131,7 +131,7 @@ def _show(
     github: bool,
     as_json: bool,
 ) -> None:
-    from perfctl.orchestrator.actions.files import write_text
+    from perfctl.orchestrator.files import write_text
     from perfctl.orchestrator.report import gate as texts
 
     if junit is not None:

@@ -16,14 +16,24 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.progress import ReadProgress, reading
+from perfctl.orchestrator.cli.progress import reading
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.events import (
+    Ended,
+    Event,
+    Failed,
+    Found,
+    Hear,
+    Note,
+    Started,
+    Warned,
+)
 
 _SINGLE = 8
 """Runs of one file that have a line each."""
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.ingest import Ingested
+    from perfctl.orchestrator.actions.ingest import Ingested
     from perfctl.orchestrator.store.write import Written
 
 
@@ -110,6 +120,12 @@ def ingest(
     again: Annotated[
         bool, typer.Option("--again", help="Take in again what the store has already.")
     ] = False,
+    derive: Annotated[
+        bool,
+        typer.Option(
+            "--derive", help="Derive counts and kernel families of the runs in the store anew."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
@@ -126,9 +142,15 @@ def ingest(
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of
     # a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from perfctl.orchestrator.actions.ingest import ingest as actions
-    from perfctl.orchestrator.actions.ingest.hints import UserHints
+    from perfctl.orchestrator.actions.ingest import ingest as take_in
+    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.ingest.derive import derive_store
 
+    if derive:
+        runs = derive_store(store or DEFAULT)
+        console.note(f"derived the counts and kernel families of {runs:,} runs anew")
+        if not paths and files_from is None:
+            return
     paths = [*(paths or ()), *(_listed(files_from) if files_from is not None else ())]
     if not paths:
         raise UsageError(
@@ -151,7 +173,7 @@ def ingest(
     )
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with listening_to_reports() as listener:
-        done = actions.ingest(
+        done = take_in(
             paths,
             store or DEFAULT,
             hints=hints,
@@ -189,22 +211,26 @@ def _ask(path: Path, sizes: Sequence[int]) -> int:
 
 
 @contextmanager
-def listening_to_reports() -> Iterator[ReadListener]:
-    """Shows on stderr how the reading goes in the block."""
+def listening_to_reports() -> Iterator[Hear]:
+    """Show on stderr how the reading goes in the block; what hears it."""
     with reading() as progress:
-        yield ReadListener(progress)
 
+        def show(event: Event) -> None:
+            match event:
+                case Found(total):
+                    progress.total = total
+                case Started(path, what):
+                    progress.begin(path, what)
+                case Ended():
+                    progress.end()
+                case Note(text):
+                    console.note(text)
+                case Warned(text):
+                    console.warning(text)
+                case Failed(text):
+                    console.error(text)
 
-class ReadListener:
-    """What the reading says, on stderr."""
-
-    def __init__(self, progress: ReadProgress) -> None:
-        self.begin, self.end = progress.begin, progress.end
-        self.note, self.warning, self.failed = console.note, console.warning, console.error
-        self._progress = progress
-
-    def found(self, total: int) -> None:
-        self._progress.total = total
+        yield show
 
 
 def _print(done: Ingested, as_json: bool) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the runs in the store: what ran where and when, how it ended, how many kernels
     are stored."""
-    from perfctl.orchestrator.actions.wall.unexpected import whole
-    from perfctl.orchestrator.actions.wall.wrong_rows import wrong_columns
+    from perfctl.orchestrator.actions.wrong_rows import wrong_columns
+    from perfctl.orchestrator.faults import whole
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -53,7 +53,7 @@ def show(
 ) -> None:
     """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add
     as 2."""
-    from perfctl.orchestrator.actions.wall import runs as wall
+    from perfctl.orchestrator.actions import stored_runs
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
     from perfctl.orchestrator.store import database, read
@@ -62,7 +62,7 @@ def show(
     if source and form:
         raise UsageError("--format and --source together", "Leave one out; --source has --json")
     with database.reading(store or DEFAULT) as connection:
-        found = wall.only_run(connection, run)
+        found = stored_runs.only_run(connection, run)
         lines = read.source_lines(connection, run) if source else []
     if source and not lines:
         why = next(
@@ -80,12 +80,12 @@ def show(
         console.show(terminal.source_lines(lines))
         return
     if as_json:
-        console.as_json(wall.shown(found, lambda: export.run_json(found)), "show")
+        console.as_json(stored_runs.shown(found, lambda: export.run_json(found)), "show")
         return
     if form:
-        console.document(form, wall.shown(found, lambda: terminal.run_document(found)))
+        console.document(form, stored_runs.shown(found, lambda: terminal.run_document(found)))
         return
-    for part in wall.shown(found, lambda: terminal.run_details(found)):
+    for part in stored_runs.shown(found, lambda: terminal.run_details(found)):
         console.show(part)
 
 
@@ -113,7 +113,7 @@ def ledger(
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they
     differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions import ledger as actions
-    from perfctl.orchestrator.actions.wall import runs as wall
+    from perfctl.orchestrator.actions import stored_runs
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.studies import ranks
 
@@ -137,7 +137,7 @@ def ledger(
             ):
                 ranked |= dict.fromkeys(of_ranks)
                 lists.add(texts)
-            jobs = wall.analysed(_runs(store, ranked), ranks.for_json) if ranked else []
+            jobs = stored_runs.analysed(_runs(store, ranked), ranks.for_json) if ranked else []
             lists.add({"jobs": list(map(console.json_text, jobs))})
         return
     if form:
@@ -161,7 +161,9 @@ def ledger(
     for text, of_ranks in asked(plain=True, made=made):
         ranked |= dict.fromkeys(of_ranks)
         console.printed(text)
-    for part in wall.analysed(_runs(store, ranked), terminal.ranks) if whole and ranked else ():
+    for part in (
+        stored_runs.analysed(_runs(store, ranked), terminal.ranks) if whole and ranked else ()
+    ):
         console.show(part)
 
 
@@ -185,7 +187,7 @@ def _of_ranks(some: list[Analysis]) -> list[int]:
 
 
 def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
-    from perfctl.orchestrator.actions.wall.runs import loaded
+    from perfctl.orchestrator.actions.stored_runs import loaded
     from perfctl.orchestrator.store import database
     from perfctl.parsers import no_collection
 

@@ -1,11 +1,12 @@
 """Does perfctl keep its promises when real processes are killed and disturbed?  ``make faults``
 
-    python scripts/stress/faults/run.py [--only NAME] [--seed N] [--moments N]
+    python scripts/stress/faults/run.py [--only NAME] [--seed N] [--moments N] [--kills N]
 
 Each fault is tried in its own scratch folder. The table shows how often, whether the promise held,
 and what happened; the exit code is 1 when one did not hold. Faults that need something this machine
 lacks (nsys, ncu, root for a small disk) are skipped and listed. Set TMPDIR to a large disk: big
-inputs have 10 GB, one at a time, and are removed.
+inputs have 10 GB, one at a time, and are removed. ``--kills 120`` kills what writes to a store 120
+times at random moments, shared between the commands, and tries nothing else.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import stores
 import tools
 from scene import Broken, Fault, Scene, Skipped
 
+WRITERS = ("stop-ingest", "stop-jobs", "stop-gather", "stop-migration")
+"""Faults that kill what writes to a store, where there are such."""
 FAMILIES = (signals, tools, programs, disk, stores, places, big)
 
 
@@ -39,6 +42,9 @@ def main() -> int:
         for fault in family.FAULTS
         if asked.only in f"{family.__name__}.{fault.name}"
     ]
+    if asked.kills is not None:
+        faults = [fault for fault in faults if fault.name in WRITERS]
+        asked.moments = -(-asked.kills // len(faults))
     if asked.list:
         print("\n".join(f"{fault.name}: {fault.what}" for fault in faults))
         return 0
@@ -57,6 +63,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument(
         "--moments", type=int, default=50, help="random moments of each command that is stopped"
+    )
+    parser.add_argument(
+        "--kills", type=int, metavar="N", help="only kill what writes to a store, N times in all"
     )
     parser.add_argument(
         "--keep", action="store_true", help="leave the folders of faults that did not hold"

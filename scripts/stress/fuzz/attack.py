@@ -39,9 +39,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from random import Random
@@ -125,7 +126,7 @@ def warm(folder: Path) -> Path:
         if not module.name.endswith("rep_worker"):  # a program of its own
             importlib.import_module(module.name)
     for name in (
-        "perfctl.orchestrator.actions.ingest.ingest",
+        "perfctl.orchestrator.ingest.ingest",
         "numpy",
         "encodings.utf_16_le",
         "encodings.utf_8_sig",
@@ -179,10 +180,10 @@ def _as_child(report: Path, folder: Path, answer: Path) -> None:
 
 
 def _ingested(report: Path, folder: Path) -> Outcome:
-    from perfctl.orchestrator.actions.ingest.ingest import ingest
+    from perfctl.orchestrator.actions.ingest import ingest
 
     words: list[str] = []
-    heard = Heard(words, str(report), report.name)
+    heard = partial(keep_words, words, (str(report), report.name))
     store = folder / "s.db"
     found = ingest(report, store, listener=heard, jobs=1)
     unexpected = [text for text in found.failed if "reference" in text]
@@ -288,21 +289,15 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-class Heard:
-    """Keeps what a listener hears, without the report's name."""
+def keep_words(words: list[str], names: Sequence[str], event: object) -> None:
+    """Keep what an event of an ingest says, without the report's name."""
+    from perfctl.orchestrator.ingest.events import Failed, Note, Warned
 
-    def __init__(self, words: list[str], *names: str) -> None:
-        self._words, self._names = words, names
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def hear(*said: Any) -> None:
-            if name in ("note", "warning", "warn", "failed"):
-                text = " ".join(map(str, said))
-                for known in self._names:
-                    text = text.replace(known, "REPORT")
-                self._words.append(text)
-
-        return hear
+    if isinstance(event, (Failed, Note, Warned)):
+        text = event.text
+        for known in names:
+            text = text.replace(known, "REPORT")
+        words.append(text)
 
 
 @dataclass(slots=True)

@@ -191,16 +191,16 @@ class Stores:
 
 def of_archive(path: Path) -> Snapshot:
     """Unpack it as ingest does, and read what was in it."""
-    from perfctl.orchestrator.actions.ingest import sources
+    from perfctl.orchestrator.ingest import archives, find
     from perfctl.parsers import ReportError
 
-    sources.unpacked_bytes(path)
-    if not sources.is_archive(path):
+    find.unpacked_bytes(path)
+    if not archives.is_archive(path):
         raise ReportError(path, "archive", "no archive", "")
     with tempfile.TemporaryDirectory() as folder:
-        sources.unpack(path, Path(folder), sources.Room(path.stat().st_size))
+        archives.unpack(path, Path(folder), archives.Room(path.stat().st_size))
         found = [one for one in sorted(Path(folder).rglob("*")) if one.is_file()]
-        sources.sha256_unpacked(found[0]) if found else None
+        find.sha256_unpacked(found[0]) if found else None
         if any(one.is_symlink() for one in Path(folder).rglob("*")):
             raise AssertionError("a link was unpacked")
         return {"files": [snapshot_of(one)[0] for one in found]}, frozenset()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.mcp import tools
 from perfctl.orchestrator.errors import PerfctlError
 from tests.parsers.kineto_trace import annotation, event, kernel

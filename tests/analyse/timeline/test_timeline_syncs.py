@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
 from perfctl.orchestrator.analyse.verdicts.timeline.records import RunVerdict
 from perfctl.orchestrator.store import database, read

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions import files
+from perfctl.orchestrator import files
 from perfctl.orchestrator.actions.scrub import scrub
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices

@@ -68,8 +68,6 @@ def test_ops_of_dlprof_are_numbered_by_their_type(tmp_path: Path) -> None:
     assert "ops of the type CONV2D with the numbers 2 is missing" in warnings(parsers.parse(path))
 
 
-
-
 def test_a_launch_that_lacks_what_all_others_state_is_counted(tmp_path: Path) -> None:
     launches = [trace.kernel("gemm", 10 * at, 5, at, block=[64, 1, 1]) for at in range(20)]
     assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.parsers import ReportError
 from perfctl.records.report import Copy, Counter
 

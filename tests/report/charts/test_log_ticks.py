@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from perfctl.orchestrator.actions.bench import bench_points, observations
-from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.plot import ChartSource, charts, drawings
 from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
 from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn

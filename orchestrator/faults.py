@@ -21,8 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from perfctl.orchestrator.actions.files import user_folder
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
+from perfctl.orchestrator.files import user_folder
 from perfctl.records.errors import ReportError
 from perfctl.redact import mask, mask_words
 from perfctl.version import __version__
@@ -73,7 +74,7 @@ def alone(
     name: object,
     failed: Callable[[str], None] = lost,
     *,
-    limit: str | None = None,
+    limit: int = 0,
     is_of_store: Callable[[], bool] = lambda: False,
     passing: tuple[type[Exception], ...] = (),
     explained: Callable[[], str | None] = not_known,
@@ -82,10 +83,10 @@ def alone(
     which names ``name``.
 
     What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and
-    SQLite's errors that are of the store pass through. ``limit``: how much memory there was, for
-    the line that says that it was not enough. ``is_of_store`` finds out whether SQLite's complaint
-    of a damaged file is about the store. ``passing``: what else the caller expects. ``explained``
-    finds out what is wrong with the item itself; what is needs no reference number.
+    SQLite's errors that are of the store pass through. ``limit``: bytes of memory that there were,
+    for the line that says that it was not enough. ``is_of_store`` finds out whether SQLite's
+    complaint of a damaged file is about the store. ``passing``: what else the caller expects.
+    ``explained`` finds out what is wrong with the item itself; what is needs no reference number.
     """
     try:
         yield
@@ -115,16 +116,16 @@ def alone(
             failed(f"{name}: {why}" if (why := explained()) else said_of(name, error))
 
 
-def short_of_memory(name: object, limit: str | None) -> str:
-    """The line about a file that needs more memory than there is."""
-    if limit is None:
+def short_of_memory(name: object, limit: int = 0) -> str:
+    """Return the line about a file that needs more memory than there is."""
+    if not limit:
         return (
             f"{name}: there is not enough memory to read it. Close other programs, or read it on a "
             "larger machine"
         )
     return (
-        f"{name}: reading it takes more than {limit} of memory. If the file is as it should be, "
-        "raise `memory_limit`"
+        f"{name}: reading it takes more than {memory.shown(limit)} of memory. If the file is as it "
+        "should be, raise `memory_limit`"
     )
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from perfctl.orchestrator.actions.wall.child import is_possible
-from perfctl.orchestrator.actions.wall.items import spread
-from perfctl.orchestrator.actions.wall.unexpected import BadRows, alone, whole
-from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows, wrong_types
+from perfctl.orchestrator import pool
+from perfctl.orchestrator.actions.wrong_rows import REMEDY, wrong_rows, wrong_types
 from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
-from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError
+from perfctl.orchestrator.faults import BadRows, alone, whole
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run
@@ -26,9 +25,8 @@ MANY = 50
 MOST = 4
 """Processes, each of which holds a study."""
 
-_Told = Sequence[Any]
-"""What was made of a group of runs, or None; and the message and remedy where nothing was left
-of it."""
+_Outcome = tuple[Any, PartlyDone | None]
+"""What was made of a group of runs, or None; and the error where nothing was left of it."""
 
 
 def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
@@ -69,8 +67,8 @@ def each_study(
     holds no more than one.
 
     ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode,
-    and with those in between. ``plain``: JSON can hold what ``work`` makes, so that several
-    processes share the studies of many runs; tuples may come as lists. Raises what :func:`loaded`
+    and with those in between. ``plain``: what ``work`` makes can be pickled, so that several
+    processes share the studies of many runs. Raises what :func:`loaded`
     and :func:`analysed_each` raise.
     """
     found = analysed(known, lambda some: list(studies(some))) if known else []
@@ -81,18 +79,28 @@ def each_study(
     ]
 
     @contextmanager
-    def opened() -> Iterator[Callable[[list[int]], _Told]]:
+    def opened() -> Iterator[Callable[[list[int], object], _Outcome]]:
         with database.reading(store) as connection, no_collection():
-            yield lambda ids: _told(loaded(connection, ids), work)
+            yield lambda ids, _: _try(loaded(connection, ids), work)
 
-    processes = (
-        min(len(os.sched_getaffinity(0)), MOST, len(groups)) if plain and len(known) >= MANY else 1
-    )
-    if processes > 1 and is_possible(store):
-        yield from _left(spread(groups, opened, processes))
+    processes = min(len(os.sched_getaffinity(0)), MOST, len(groups))
+    if plain and len(known) >= MANY and processes > 1 and pool.can_fork(store):
+        yield from _drop_empty(_run_in_workers(groups, opened, processes))
         return
     with opened() as make:
-        yield from _left(map(make, groups))
+        yield from _drop_empty(make(ids, None) for ids in groups)
+
+
+def _run_in_workers(
+    groups: Sequence[list[int]], opened: pool.Opened[list[int]], processes: int
+) -> Iterator[_Outcome]:
+    with closing(pool.run(groups, opened, processes=processes)) as running:
+        for _, events in running:
+            (last,) = events
+            if isinstance(last, pool.Lost):
+                remedy = "Try again; where memory ran out, while less else is running"
+                raise PerfctlError(f"the work stopped before its end: {last.why}", remedy)
+            yield last.result
 
 
 def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
@@ -194,22 +202,23 @@ def analysed_each(
 ) -> Iterator[R]:
     """The same for one group of runs after the other; one of which nothing is left is passed over,
     if there are others."""
-    yield from _left(_told(runs, work) for runs in groups)
+    yield from _drop_empty(_try(runs, work) for runs in groups)
 
 
-def _told(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Told:
+def _try(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Outcome:
     try:
         return (analysed(runs, work) if runs else None), None
     except PartlyDone as error:
-        return None, (error.message, error.remedy)
+        return None, error
 
 
-def _left(told: Iterable[_Told]) -> Iterator[Any]:
-    nothing, some = None, False
-    for made, said in told:
-        nothing = said or nothing
+def _drop_empty(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
+    """Yield what was made of groups; raise the last error where nothing was made of any."""
+    failed, some = None, False
+    for made, error in outcomes:
+        failed = error or failed
         if made is not None:
             some = True
             yield made
-    if nothing is not None and not some:
-        raise PartlyDone(*nothing)
+    if failed is not None and not some:
+        raise failed

@@ -12,19 +12,17 @@ import os
 import shlex
 import sqlite3
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from perfctl.orchestrator.actions.ingest.batches import batches_in_names
-from perfctl.orchestrator.actions.ingest.run import relative
-from perfctl.orchestrator.actions.ingest.sources import collect, expanded
-from perfctl.orchestrator.actions.messages import Messages
-from perfctl.orchestrator.actions.wall import memory
-from perfctl.orchestrator.actions.wall.unexpected import alone
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import StoreError, UsageError
+from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints, relative_path
+from perfctl.orchestrator.ingest.find import find_sources
+from perfctl.orchestrator.ingest.ingest import read_names
 from perfctl.orchestrator.launch.cluster import script, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
@@ -52,35 +50,27 @@ def render(
     store: Path,
     site: Site,
     command: str,
-    messages: Messages,
+    warn: Callable[[str], None],
     *,
     tasks: int | None = None,
     options: Sequence[str] = (),
-    batch: int | None = None,
-    pattern: str | None = None,
+    hints: UserHints = NO_HINTS,
 ) -> Rendered:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
 
-    ``options`` are words for each ``perfctl ingest``. Raises UsageError where no report is found,
-    where a name may say several batch sizes, and for an option of ``site`` that an ingest
-    cannot have.
+    ``options`` are words for each ``perfctl ingest``, ``hints`` what they say. Raises UsageError
+    where no report is found, where a name may say several batch sizes, and for an option of
+    ``site`` that an ingest cannot have.
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` are for arrays of profilers", "Leave them out")
-    with ExitStack() as stack:
-        found = collect(
-            [one for path in paths for one in expanded(path)], stack, memory.bytes_of(None)
-        )
+    with find_sources(paths, memory.bytes_of(None)) as found:
         for entry in found.entries:
             if isinstance(entry, str):
-                messages.warning(entry)
-        names = [source.shown for source in found.sources()]
-        if batch is None:
-            batches_in_names(
-                [source.shown for source in found.sources() if not source.path.is_dir()],
-                pattern,
-                None,
-            )
+                warn(entry)
+        sources = found.sources()
+        read_names(sources, hints, None)
+    names = [source.shown for source in sources]
     files = list(dict.fromkeys(_packed(name).absolute() for name in names))
     if not files:
         raise UsageError(
@@ -210,7 +200,7 @@ def merge_parts(
                     run,
                     sweep,
                     beside=True,
-                    artifact=lambda name: relative(folder / name, store),
+                    artifact=lambda name: relative_path(folder / name, store),
                 )
                 new, known = new + is_new, known + (not is_new)
     return new, known, wrong

@@ -1,0 +1,103 @@
+"""Derive what follows from the rows of a stored run: executed instructions of launches that no
+counter measured, and the algorithm families of kernels.
+
+Few reports have derived counts, so the analysis is loaded where a report does: it takes as long as
+all else that an ingest loads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.kernels.names import family, recognise
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import write_derived
+from perfctl.records.report import DerivedCount
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.derived.records import Derived
+    from perfctl.records.run import Run
+
+_HAS_NONE = """
+SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = :run)
+   AND EXISTS (SELECT 1 FROM op_shape WHERE run_id = :run)
+   AND NOT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run)
+"""
+
+
+def derive(connection: sqlite3.Connection, run_id: int) -> None:
+    """Derive the counts of a run that has kernels and shapes, in place of those that it has."""
+    (run,) = read.load(connection, [run_id])
+    write_derived(connection, run_id, derive_counts(run))
+
+
+def derive_missing(connection: sqlite3.Connection, run_id: int) -> None:
+    """Derive the counts of a run whose ingest ended before it could."""
+    if connection.execute(_HAS_NONE, {"run": run_id}).fetchone()[0]:
+        derive(connection, run_id)
+
+
+def derive_store(store: Path) -> int:
+    """Derive counts and families of every run of a store anew; how many runs there are. Raises
+    StoreError."""
+    with database.writing(store) as connection:
+        runs = read.run_ids(connection)
+        names = connection.execute("SELECT DISTINCT name FROM kernel_name").fetchall()
+        with database.transaction(connection):
+            connection.executemany(
+                "UPDATE kernel_name SET family = ? WHERE name = ?",
+                [(family(name), name) for (name,) in names],
+            )
+        for run_id in runs:
+            derive(connection, run_id)
+    return len(runs)
+
+
+def derive_counts(run: Run) -> Iterator[DerivedCount]:
+    """Yield the derived counts of a run; of a run with counters, those that complete a launch."""
+    from perfctl.orchestrator.analyse.counters.sums import instructions
+    from perfctl.orchestrator.analyse.derived.rules import verified
+    from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
+
+    if run.report is None or not run.report.ops or not run.report.kernels:
+        return
+    batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
+    counted = batch.counted.values if batch.counted else {}
+    derived = batch.completed if counted else batch.derived.derived if batch.derived else {}
+    names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    """Instruction, value, rule and its error, once for all launches that are alike: they share one
+    ``Derived``."""
+    for launch, one in derived.items():
+        alike = names[launch], id(one)
+        if alike not in counts:
+            error = verified().get(one.family)
+            rule = (one.rule, error.within if error else None)
+            counts[alike] = [(*count, *rule) for count in _executed(names[launch], one)]
+        known = instructions(counted[launch]) if launch in counted else ()
+        for row in counts[alike]:
+            if row[0].lower() not in known:
+                yield DerivedCount(launch, *row)
+
+
+def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
+    """Yield (instruction, how many): FADD, FMUL and FFMA of threads; HMMA of warps, where the name
+    says how large one is."""
+    from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
+    from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
+
+    for instruction, value in (
+        ("FADD", derived.fadd),
+        ("FMUL", derived.fmul),
+        ("FFMA", derived.ffma),
+    ):
+        if value is not None:
+            yield instruction, value
+    if derived.tensor is None:
+        return
+    algorithm = recognise(name)
+    each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
+    yield ("HMMA", derived.tensor / each) if each else (TENSOR_FLOP, derived.tensor)

@@ -1,0 +1,280 @@
+"""Find what there is to read: report files and run folders, in folders and in archives."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+
+from perfctl import parsers
+from perfctl.orchestrator import pool
+from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.ingest.archives import Room, is_archive, may_be_archive, unpack
+from perfctl.orchestrator.launch.sweep.folders import read_run_record
+from perfctl.parsers import ReportError
+from perfctl.parsers.text.json import GZIP_MAGIC
+from perfctl.records.served_names import DETAILS
+
+_PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
+"""Ends of names that nothing but a profiler gives."""
+_REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
+"""Ends of names that reports have among others."""
+_DEEPEST = 3
+"""Archives inside archives that are unpacked."""
+_SHOWN = 5
+"""Names that a note lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One report file, DLProf folder or run folder."""
+
+    path: Path
+    shown: Path
+    """What it is called: its path as given; of an archive's member, that of the archive and the
+    member's inside it."""
+    kind: tuple[parsers.Version, str] | None = None
+    """What ``parsers.known_kind`` said of it, so that no other process has to find out."""
+
+    def said(self, text: str) -> str:
+        """Return a message about ``path`` that names what the user knows."""
+        return text if self.path == self.shown else text.replace(str(self.path), str(self.shown))
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the paths that were given hold."""
+
+    entries: list[Source | str] = field(default_factory=list)
+    """In order; a text says what is wrong with a path that holds nothing, or whose name says that
+    it is a report."""
+    notes: list[str] = field(default_factory=list)
+
+    def sources(self) -> list[Source]:
+        """Return what there is to read."""
+        return [entry for entry in self.entries if isinstance(entry, Source)]
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether it is the folder of one of perfctl's own runs."""
+    return path.is_dir() and read_run_record(path) is not None
+
+
+def list_reports(path: Path) -> list[Path]:
+    """Return run folders, DLProf folders and report files at ``path``, sorted."""
+    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
+
+
+@contextmanager
+def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
+    """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
+    unpacked for as long as the block lasts.
+
+    Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
+    PerfctlError where it fails.
+    """
+    paths = [path for one in given for path in _expand(one)]
+    with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
+        find = partial(_find, paths, Path(folder))
+        if any(path.is_dir() or may_be_archive(path) for path in paths):
+            name = f"{', '.join(map(str, paths))}: looking for reports failed"
+            yield pool.call(name, find, limit)
+        else:
+            yield find()
+
+
+def _expand(path: Path) -> list[Path]:
+    """Return the paths that a pattern stands for; anything else as it is."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    return sorted(match for match in matches if not match.name.startswith(".")) or [path]
+
+
+def _find(given: Sequence[Path], temporary: Path) -> Findings:
+    search = _Search(temporary=temporary)
+    for path in given:
+        source = Source(path, path)
+        if path.is_dir():
+            search.add_folder(source, 0, None)
+        elif is_archive(path):
+            search.add_archive(source, 0, None)
+        else:
+            search.entries.append(source)
+    if len(given) > 1:  # files that are one report together
+        first = set(parsers.leaders(source.path for source in search.sources()))
+        search.entries = [
+            entry for entry in search.entries if isinstance(entry, str) or entry.path in first
+        ]
+    search.leave_out_copies()
+    return Findings([_add_kind(entry) for entry in search.entries], search.notes)
+
+
+def _add_kind(entry: Source | str) -> Source | str:
+    if isinstance(entry, str):
+        return entry
+    with suppress(OSError):
+        return replace(entry, kind=parsers.known_kind(entry.path))
+    return entry
+
+
+@dataclass(slots=True)
+class _Search(Findings):
+    """What was found so far. ``depth``: archives around a folder; ``room``: of the outermost."""
+
+    temporary: Path = Path()
+    """Where archives are unpacked."""
+
+    def add_folder(self, folder: Source, depth: int, room: Room | None) -> None:
+        """Add the reports and archives in a folder, and what is wrong with other files there."""
+        reports = list_reports(folder.path)
+        if reports == [folder.path]:
+            self.entries.append(folder)
+            return
+        taken = set(reports)
+        others = [
+            file
+            for file in sorted(folder.path.rglob("*"))
+            if file.is_file()
+            and not file.name.startswith(".")
+            and file not in taken
+            and taken.isdisjoint(file.parents)
+        ]
+        archives = {file for file in others if depth < _DEEPEST and is_archive(file)}
+        places = {path.parent for path in reports}
+        captures = {path for place in places for path in parsers.captures(place)} & taken
+        if captures:
+            files = "1 trace says" if len(captures) == 1 else f"{len(captures)} traces say"
+            self.notes.append(
+                f"{folder.shown}: {files} what the graphs of the others were captured from, and no "
+                f"run of that is stored: {_list_names(captures)}. Name such a file itself to store "
+                "it"
+            )
+        for path in sorted((taken - captures) | archives):
+            source = Source(path, folder.shown / path.relative_to(folder.path))
+            if path in archives:
+                self.add_archive(source, depth + 1, room)
+            else:
+                self.entries.append(source)
+        archives |= {path.with_name(DETAILS) for path in captures}
+        left = [file for file in others if file not in archives]
+        faults = {file: _find_fault(file) for file in left if parsers.leader(file) not in taken}
+        broken = [folder.said(fault) for fault in faults.values() if fault is not None]
+        self.entries += broken
+        if not reports and not archives and not broken:
+            what = "archive" if depth else "folder"
+            why = f"no report was found in this {what}. Name the report file itself"
+            self.entries.append(f"{folder.shown}: {why}")
+        if skipped := [file for file, fault in faults.items() if fault is None]:
+            files = (
+                "1 file that is not a report"
+                if len(skipped) == 1
+                else f"{len(skipped)} files that are not reports"
+            )
+            self.notes.append(f"{folder.shown}: skipped {files}: {_list_names(skipped)}")
+
+    def add_archive(self, archive: Source, depth: int, room: Room | None) -> None:
+        """Unpack an archive, and add what it holds."""
+        with alone(archive.shown, self.entries.append):
+            folder = Path(tempfile.mkdtemp(dir=self.temporary))
+            room = room or Room(archive.path.stat().st_size)
+            try:
+                left_out = unpack(archive.path, folder, room)
+            except (ReportError, OSError) as error:
+                self.entries.append(archive.said(str(error)))
+                return
+            if left_out:
+                files = "1 file has a name" if left_out == 1 else f"{left_out} files have names"
+                self.notes.append(f"{archive.shown}: {files} that no file can have: left out")
+            if own := [path for path in list_reports(folder) if is_run_folder(path)]:
+                remedy = "Unpack it and pass the folder, so that the store can refer to them"
+                self.entries.append(
+                    f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
+                )
+                return
+            self.add_folder(Source(folder, archive.shown), depth + 1, room)
+
+    def leave_out_copies(self) -> None:
+        """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file
+        stays, the archive's copy goes."""
+        of_size: dict[int, list[Source]] = defaultdict(list)
+        files = [source for source in self.sources() if source.path.is_file()]
+        members = [source for source in files if source.path != source.shown]
+        for source in files if members else ():
+            if source.path == source.shown:
+                of_size[unpacked_bytes(source.path)].append(source)
+        archives: Counter[Path] = Counter()
+        digest_of = cache(sha256_unpacked)
+        for source in members:
+            alike = of_size[unpacked_bytes(source.path)]
+            parser = parsers.sniff(source.path) if alike else None
+            is_whole = parser is not None and not parser.joins_files
+            if is_whole and digest_of(source.path) in {digest_of(one.path) for one in alike}:
+                self.entries.remove(source)
+                archives[next(path for path in source.shown.parents if path.is_file())] += 1
+            else:
+                alike.append(source)
+        for archive, number in archives.items():
+            reports = "1 report is" if number == 1 else f"{number} reports are"
+            self.notes.append(
+                f"{archive}: {reports} in other files too, with the same content, and taken once"
+            )
+
+
+def _list_names(paths: Sequence[Path] | set[Path]) -> str:
+    names = [" ".join(path.name.splitlines()) for path in sorted(paths)]
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _find_fault(path: Path) -> str | None:
+    """Return what is wrong with a file that no parser knows although its name says that it is, or
+    was, a report."""
+    faults: list[str] = []
+    try:
+        with alone(path, faults.append, passing=(OSError,)):
+            if path.name.endswith(_PROFILERS) or (
+                path.name.endswith(_REPORTS) and parsers.is_stump(path)
+            ):
+                parsers.parse(path)
+    except (ReportError, OSError) as error:
+        return str(error)
+    return faults[0] if faults else None
+
+
+def unpacked_bytes(path: Path) -> int:
+    """Return the size of a file's content, of a gzipped one as it says (modulo 4 GiB); -1 where it
+    cannot be read."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != GZIP_MAGIC:
+                return path.stat().st_size
+            file.seek(-4, os.SEEK_END)
+            return int.from_bytes(file.read(4), "little")
+    except OSError:
+        return -1
+
+
+def sha256_unpacked(path: Path) -> str:
+    """Return the SHA-256 of a file's content; a gzipped one's is unpacked as far as its
+    ``unpacked_bytes``. A damaged one's is its own."""
+    digest = hashlib.sha256()
+    left = unpacked_bytes(path)
+    with path.open("rb") as file:
+        is_zipped = file.read(2) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if is_zipped else path.open("rb") as content:
+            while left > 0 and (data := content.read(min(left, 1 << 20))):
+                digest.update(data)
+                left -= len(data)
+    except (OSError, EOFError, zlib.error):
+        digest.update(str(path).encode())
+    return digest.hexdigest()

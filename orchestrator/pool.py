@@ -1,0 +1,373 @@
+"""Worker processes that read reports and analyse runs, each with a limit on memory and on time.
+
+A worker that dies (out of memory, a crash of a library, a signal) or hangs costs the item that it
+had; another worker goes on with the next. Workers end with this process, however that ends.
+
+A worker is forked where that is safe: it has everything loaded that this process has, and costs a
+few milliseconds. Beside threads of others, or where the store is open (SQLite does not stand being
+forked with it), a new interpreter is started instead; the work must then be picklable::
+
+    python -P -m perfctl.orchestrator.pool SOCKET PARENT
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+from perfctl.orchestrator import memory
+from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.faults import alone
+from perfctl.records.errors import ReportError
+
+T = TypeVar("T")
+R = TypeVar("R")
+Tell = Callable[[object], None]
+"""Sends an event from a worker to this process."""
+Opened = Callable[[], AbstractContextManager[Callable[[T, Tell], Any]]]
+"""Opens in a worker what all its items need, and gives the function that works on one of them."""
+
+AHEAD = 8
+"""Items per worker that may be done before it is their turn."""
+_PR_SET_PDEATHSIG = 1
+_OWN_THREADS = ("perfctl", "rich.")
+"""Beginnings of the modules whose threads hold nothing that a worker needs: they draw progress."""
+_ENDING_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event of an item: what the work returned."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The last event of an item that took its worker with it."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """The last event of a worker: what ends the whole work."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonWarning:
+    """A warning of a worker, to be given again by this process."""
+
+    warning: Warning
+
+
+def run(
+    items: Sequence[T],
+    opened: Opened[T],
+    *,
+    processes: int = 1,
+    limit: int = 0,
+    seconds: Callable[[T], float] = lambda item: inf,
+    store: Path | None = None,
+) -> Generator[tuple[T, Iterator[Any]]]:
+    """Yield each item with its events, in order: those that the work told as they come, then Done
+    or Lost.
+
+    ``limit``: bytes of memory that a worker may take, 0 for no limit; ``seconds``: how long it may
+    take for an item; ``store``: a database that workers open themselves. Raises what the work
+    raises. No worker is left behind the last item, nor where the caller stops before.
+    """
+    pool = _Pool(items, opened, processes, limit, seconds, store)
+    try:
+        for number, item in enumerate(items):
+            events = pool.events(number)
+            yield item, events
+            for _ in events:  # what the caller left of them
+                pass
+        for worker in pool.workers:
+            worker.finish()
+    finally:
+        for worker in pool.workers:
+            worker.end(kill=True)
+
+
+def call(name: object, work: Callable[[], R], limit: int) -> R:
+    """Return what ``work`` returns in a worker with ``limit`` bytes of memory.
+
+    Raises PerfctlError with one line about ``name`` where it fails, and what ``work`` raises of
+    that kind.
+    """
+    last: Any = None
+    for _, events in run([None], partial(_open_call, name, work, limit), limit=limit):
+        *_, last = events
+    if isinstance(last, Lost):
+        raise PerfctlError(f"{name}: {last.why}")
+    answer: R = last.result
+    return answer
+
+
+@contextmanager
+def _open_call(
+    name: object, work: Callable[[], Any], limit: int
+) -> Iterator[Callable[[None, Tell], Any]]:
+    def refuse(why: str) -> NoReturn:
+        raise PerfctlError(why)
+
+    def answer(item: None, tell: Tell) -> Any:
+        try:
+            with alone(name, refuse, limit=limit, passing=(OSError,)):
+                return work()
+        except (ReportError, OSError) as error:
+            raise PerfctlError(str(error)) from error
+
+    yield answer
+
+
+def can_fork(store: Path | None = None) -> bool:
+    """Return whether a worker may be forked here: from a process without threads of others, which
+    does not have ``store`` open."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if any(not _is_own(thread) for thread in threading.enumerate()):
+        return False
+    return store is None or str(store.resolve()) not in _open_files()
+
+
+def _is_own(thread: threading.Thread) -> bool:
+    work = getattr(thread, "_target", None)
+    home = str(getattr(work, "__module__", None) or type(thread).__module__)
+    return thread is threading.main_thread() or home.startswith(_OWN_THREADS)
+
+
+def _open_files() -> Iterator[str]:
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208  as text
+        with suppress(OSError):
+            yield os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+
+
+class _Pool(Generic[T]):
+    """The workers, and what was heard of each item."""
+
+    def __init__(
+        self,
+        items: Sequence[T],
+        opened: Opened[T],
+        processes: int,
+        limit: int,
+        seconds: Callable[[T], float],
+        store: Path | None,
+    ) -> None:
+        self.workers: list[_Worker] = []
+        self._items, self._processes, self._seconds = items, processes, seconds
+        self._start = partial(_Worker, opened, limit, store)
+        self._next = 0
+        """The item that the next idle worker gets."""
+        self._heard: dict[int, deque[object]] = defaultdict(deque)
+
+    def events(self, number: int) -> Iterator[object]:
+        """Yield the events of an item until its last."""
+        while True:
+            while not self._heard[number]:
+                self._hand_out(number + AHEAD * self._processes)
+                self._hear()
+            event = self._heard[number].popleft()
+            match event:
+                case _Raised(error):
+                    raise error
+                case _PythonWarning(warning):
+                    warnings.warn(warning, stacklevel=4)
+                case _:
+                    yield event
+            if isinstance(event, (Done, Lost)):
+                del self._heard[number]
+                return
+
+    def _hand_out(self, until: int) -> None:
+        """Give each idle worker an item; start workers where there are too few."""
+        while self._next < min(until, len(self._items)):
+            worker = next((one for one in self.workers if one.item is None), None)
+            try:
+                if worker is None and len(self.workers) == self._processes:
+                    return
+                if worker is None:
+                    worker = self._start()
+                    self.workers.append(worker)
+                worker.connection.send((self._items[self._next],))
+            except OSError:
+                if worker is not None:  # it died while it had nothing to do
+                    self._remove(worker, kill=True)
+                    continue
+                if self.workers:
+                    return
+                self._heard[self._next].append(Lost("no process could be started to read it"))
+                self._next += 1
+                return
+            worker.item = self._next
+            worker.deadline = time.monotonic() + self._seconds(self._items[self._next])
+            self._next += 1
+
+    def _hear(self) -> None:
+        """Take the next event of each worker that has one; of a worker that is gone, its last."""
+        busy = [worker for worker in self.workers if worker.item is not None]
+        left = min((worker.deadline for worker in busy), default=0) - time.monotonic()
+        ready = wait([worker.connection for worker in busy], None if left == inf else max(left, 0))
+        for worker in busy:
+            assert worker.item is not None
+            event: object
+            if worker.connection in ready:
+                try:
+                    event = worker.connection.recv()
+                except (EOFError, OSError):
+                    event = Lost(_why(self._remove(worker, kill=False)))
+            elif worker.deadline < time.monotonic():
+                self._remove(worker, kill=True)
+                seconds = self._seconds(self._items[worker.item])
+                event = Lost(f"the process that read it had not ended after {seconds:,.0f} s")
+            else:
+                continue
+            self._heard[worker.item].append(event)
+            if isinstance(event, (Done, Lost, _Raised)):
+                worker.item = None
+
+    def _remove(self, worker: _Worker, *, kill: bool) -> int:
+        self.workers.remove(worker)
+        return worker.end(kill=kill)
+
+
+def _why(status: int) -> str:
+    if status >= 0:
+        return f"the process that read it ended with exit code {status}"
+    is_kill = status == -signal.SIGKILL
+    more = ", which is what the system does when memory runs out" if is_kill else ""
+    return f"the process that read it was ended by signal {-status}{more}"
+
+
+class _Worker:
+    """One process, in a session of its own: Ctrl-C reaches this process only, which ends it."""
+
+    def __init__(self, opened: Opened[Any], limit: int, store: Path | None) -> None:
+        self.item: int | None = None
+        """The item that it has; None while it is idle."""
+        self.deadline = inf
+        self.connection, its_end = Pipe()
+        parent = os.getpid()
+        with its_end:
+            if can_fork(store):
+                with warnings.catch_warnings():
+                    # Python 3.12 and later, about threads: see can_fork
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    self._pid = os.fork()
+                if self._pid == 0:
+                    self.connection.close()
+                    _be_worker(its_end, parent, opened, limit)
+                return
+            os.set_inheritable(its_end.fileno(), True)
+            words = ("-P", "-m", "perfctl.orchestrator.pool", str(its_end.fileno()), str(parent))
+            command = (sys.executable, *words)
+            self._pid = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
+        self.connection.send((opened, limit))
+
+    def finish(self) -> None:
+        """Let it close what it has open, and wait for its end."""
+        with suppress(OSError):
+            self.connection.send(None)
+        self.end(kill=False)
+
+    def end(self, *, kill: bool) -> int:
+        """Wait for its end, and end what it has started (nsys, where it reads an .nsys-rep); its
+        exit code, or the signal's number below 0."""
+        if self._pid == 0:
+            return 0
+        if kill:
+            self._kill()
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        except ChildProcessError:  # this process ignores SIGCHLD
+            status = 0
+        self._kill()
+        self.connection.close()
+        self._pid = 0
+        return status
+
+    def _kill(self) -> None:
+        for send in (os.killpg, os.kill):  # a new process has no group of its own yet
+            with suppress(ProcessLookupError):
+                send(self._pid, signal.SIGKILL)
+
+
+def _be_worker(
+    connection: Connection, parent: int, opened: Opened[Any] | None, limit: int
+) -> NoReturn:
+    """Everything that a worker does; ``opened`` is None in a new interpreter, which is sent it."""
+    code = 70
+    try:
+        if opened is not None:
+            os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(code)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # handlers of the parent and its libraries are for it alone: in here they may wait for ever
+        for number in _ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(2, 1)  # what a library prints is no result
+        gc.freeze()  # walking what the parent has would copy its memory page by page
+        if opened is None:
+            opened, limit = connection.recv()
+        memory.keep_below(limit)
+        _work(connection, opened)
+        code = 0
+    except MemoryError:
+        code = 71
+    except BaseException:  # nobody is left to hear of it; the parent says that the worker ended
+        sys.excepthook(*sys.exc_info()) if os.environ.get("PERFCTL_DEBUG") else None
+    finally:
+        os._exit(code)
+    raise AssertionError
+
+
+def _work(connection: Connection, opened: Opened[Any]) -> None:
+    tell: Tell = connection.send
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+        tell(_PythonWarning(message if isinstance(message, Warning) else UserWarning(message)))
+
+    warnings.showwarning = warn
+    try:
+        with opened() as work:
+            while (asked := connection.recv()) is not None:
+                (item,) = asked
+                tell(Done(work(item, tell)))
+    except Exception as error:
+        tell(_Raised(error))
+
+
+if __name__ == "__main__":
+    from perfctl.orchestrator.pool import _be_worker as be_worker
+
+    be_worker(Connection(int(sys.argv[1])), int(sys.argv[2]), None, 0)

@@ -1,0 +1,230 @@
+"""Worker processes that share items: order, events, errors and warnings; what a worker that dies
+costs; and a store whose studies are shared so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator import pool
+from perfctl.orchestrator.actions import stored_runs
+from perfctl.orchestrator.actions.tables import parts_of_ledger
+from perfctl.orchestrator.errors import Lost, UsageError
+from tests.cli.conftest import Said
+
+ITEMS = list(range(7))
+Work = Callable[[int, pool.Tell], Any]
+
+
+@contextmanager
+def opened(work: Work) -> Iterator[Work]:
+    yield work
+
+
+def run(work: Work, processes: int = 2, **options: Any) -> list[list[Any]]:
+    """The events of each item."""
+    running = pool.run(ITEMS, partial(opened, work), processes=processes, **options)
+    return [list(events) for _, events in running]
+
+
+def twice(item: int, tell: pool.Tell) -> tuple[int, int]:
+    tell(f"item {item}")
+    return 2 * item, os.getpid()
+
+
+def die_at_3(how: Callable[[], Any]) -> Work:
+    def work(item: int, tell: pool.Tell) -> int:
+        if item == 3:
+            tell("before")
+            how()
+        return item
+
+    return work
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes: int) -> None:
+    found = run(twice, processes)
+    assert [told for told, _ in found] == [f"item {item}" for item in ITEMS]
+    assert [done.result[0] for _, done in found] == [2 * item for item in ITEMS]
+    pids = {done.result[1] for _, done in found}
+    assert len(pids) == processes
+    assert os.getpid() not in pids
+
+
+def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_is_own", lambda thread: False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    assert not pool.can_fork()
+    running = pool.run([4], partial(opened, divmod_of_10), processes=1, limit=1 << 30)
+    assert [list(events) for _, events in running] == [[pool.Done((2, 2))]]
+
+
+def test_a_store_that_is_open_here_is_not_forked_with(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (c)")
+        assert not pool.can_fork(path)
+        assert pool.can_fork(tmp_path / "other.db")
+    assert pool.can_fork(path)
+
+
+def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked() -> None:
+    def work() -> None:
+        stop.wait()
+
+    work.__module__ = "perfctl.cli"
+    stop = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert pool._is_own(thread)
+    stop.set()
+    thread.join()
+
+
+def test_a_warning_of_a_worker_is_warned_of_here() -> None:
+    def work(item: int, tell: pool.Tell) -> int:
+        if item == 3:
+            warnings.warn(Lost("run 3 is left out"), stacklevel=1)
+        return item
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert run(work) == [[pool.Done(item)] for item in ITEMS]
+    assert [(one.category, str(one.message)) for one in caught] == [(Lost, "run 3 is left out")]
+
+
+def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_remedy() -> None:
+    def work(item: int, tell: pool.Tell) -> int:
+        if item == 4:
+            raise UsageError("no such layer", "There are others")
+        return item
+
+    found = []
+    with pytest.raises(UsageError) as raised:
+        for item, events in pool.run(ITEMS, partial(opened, work), processes=2):
+            found.append((item, list(events)))
+    assert found == [(item, [pool.Done(item)]) for item in ITEMS[:4]]
+    assert (raised.value.message, raised.value.remedy) == ("no such layer", "There are others")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by signal 9, which is what"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "was ended by signal 11"),
+        (lambda: os._exit(9), "ended with exit code 9"),
+        (lambda: time.sleep(600), "had not ended after 1 s"),
+    ],
+    ids=["killed", "crash", "exit", "hangs"],
+)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_worker_that_dies_costs_its_item_only(
+    how: Callable[[], Any], why: str, processes: int
+) -> None:
+    found = run(die_at_3(how), processes, seconds=lambda item: 1.0)
+    others = [events for item, events in enumerate(found) if item != 3]
+    assert others == [[pool.Done(item)] for item in ITEMS if item != 3]
+    told, lost = found[3]
+    assert told == "before"
+    assert why in lost.why
+
+
+def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_that_worker() -> (
+    None
+):
+    def work(item: int, tell: pool.Tell) -> int:
+        return len(bytearray((item == 0) << 28))
+
+    with pytest.raises(MemoryError):
+        run(work, limit=64 << 20)
+
+
+def test_who_stops_listening_leaves_no_worker() -> None:
+    def work(item: int, tell: pool.Tell) -> int:
+        tell(os.getpid())
+        if item:
+            time.sleep(600)
+        return item
+
+    running = pool.run(ITEMS, partial(opened, work), processes=2)
+    pids = {next(next(running)[1]), next(next(running)[1])}
+    running.close()
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def divmod_of_10(item: int, tell: pool.Tell) -> tuple[int, int]:
+    return divmod(10, item)
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes also for a store of few runs, and on a machine with one core."""
+    monkeypatch.setattr(stored_runs, "MANY", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+
+@pytest.fixture
+def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
+    """Three studies of two runs each, synthetic."""
+    bench = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
+    subprocess.run(
+        [sys.executable, str(bench), "3", "2", "2", "30", str(tmp_path / "made")], check=True
+    )
+    assert perfctl("ingest", tmp_path / "made").code == 0
+    return tmp_path / "perfctl.db"
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--json",), ("--batches", "16"), ("--layer", "nothing"), ("--format", "md")]
+)
+def test_a_ledger_made_by_two_processes_is_the_same(
+    words: tuple[str, ...],
+    store: Path,
+    perfctl: Callable[..., Said],
+    request: pytest.FixtureRequest,
+) -> None:
+    alone = perfctl("ledger", *words)
+    request.getfixturevalue("shared")
+    assert perfctl("ledger", *words) == alone
+    assert alone.out or alone.code
+
+
+def test_the_rows_of_an_export_are_made_in_children(
+    store: Path, shared: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfctl.orchestrator.actions import tables
+
+    monkeypatch.setattr(tables, "_rows", lambda some: [{"pid": os.getpid()}])
+    texts = [text for part, _ in parts_of_ledger(store, None) for text in part]
+    assert len(texts) == 3, "one a study"
+    assert len(set(texts)) == 2, "of two processes"
+    assert f'{{"pid": {os.getpid()}}}' not in texts
+
+
+def test_a_damaged_run_is_left_out_by_a_child_and_the_exit_code_says_so(
+    store: Path, shared: None, perfctl: Callable[..., Said]
+) -> None:
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("UPDATE layer_call SET macs = 'many' WHERE run_id = 1")
+        connection.commit()
+    said = perfctl("ledger")
+    assert said.code == 4
+    assert said.err.count("run 1:") == 1
+    assert said.out
