@@ -127,7 +127,7 @@ def main() -> None:
     ).start()
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints is no answer
-    with database.reading(setting.store, as_it_is=True) as store:
+    with database.reading(setting.store) as store:
         while True:
             answer = answer_line(read(tasks.get(), setting, store))
             try:
