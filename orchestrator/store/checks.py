@@ -113,7 +113,7 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
     "compiled_kernel": _counts(*CompiledKernel._fields[CompiledKernel._fields.index("calls") :]),
     "kernel_part": {"share": _SHARE, **_counts("origins")},
     "served_step": _counts(*ServedStep._fields[3:]),
-    "graph_launch": _counts("kernels", "kernel_ns", "matched", "matched_ns"),
+    "graph_launch": _counts("kernels", "kernel_ns", "matched"),
     "derived_value": _counts("value"),
     "source_counter": _counts("address", "inst_executed", "thread_inst_executed", "samples"),
 }

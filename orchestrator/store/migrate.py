@@ -24,7 +24,7 @@ OLD_VERSION = 4
 """``PRAGMA user_version`` of stores that perfctl 1.0 wrote."""
 ADDED = ("parameter", "expectation", "counter_sample")
 """Tables that 1.0 did not have."""
-DROPPED: dict[str, set[str]] = {}
+DROPPED = {"range": {"payload"}, "graph_launch": {"matched_ns"}}
 """Table -> columns of 1.0 that nothing read."""
 _PLAIN_TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
 """Types of added columns that a STRICT table takes; any other becomes ANY."""

@@ -233,7 +233,8 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
         f"device.name AS device_name, {counts}, {counters} AS counters "
-        "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+        "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
+        "ORDER BY run.id",
     )
     served = _served(connection)
     return [{**row, "serving": served.get(row["id"])} for row in rows]

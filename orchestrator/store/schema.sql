@@ -97,8 +97,7 @@ CREATE TABLE range (              -- one NVTX range, record_function span or ste
     step INTEGER,                 -- measured step around it; -; NULL: outside of steps
     phase TEXT,                   -- data, forward, backward, optimizer, inference; -; NULL: outside of phases
     gpu_ns INTEGER,               -- of the kernels, copies and memsets launched inside it, added up (duration_ns is time on the host); ns; NULL: not known
-    gpu_span_ns INTEGER,          -- from the start of the first of these to the end of the last; ns; NULL: none were launched inside it, or not known
-    payload TEXT                  -- value that the program gave with it; -; NULL: none given, or not read
+    gpu_span_ns INTEGER           -- from the start of the first of these to the end of the last; ns; NULL: none were launched inside it, or not known
 ) STRICT;
 CREATE INDEX range_by_run ON range(run_id);
 CREATE TABLE kernel_name (        -- one kernel of a run, however often it was launched; read it through kernel
@@ -506,7 +505,6 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     kernel_ns INTEGER,            -- of these together; ns; NULL: not known
     capture TEXT,                 -- name of the capture they were matched with; -; NULL: with none
     matched INTEGER NOT NULL,     -- kernels whose launch was found in that capture; count; NULL: never
-    matched_ns INTEGER,           -- of these together; ns; NULL: not known
     how TEXT,                     -- what they were matched by, node, name, order, or eager (by sequence with a run without graphs, a guess); -; NULL: not matched
     confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture or guessed; 0..1; NULL: not matched
 ) STRICT;

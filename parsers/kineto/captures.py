@@ -357,10 +357,8 @@ def _explain_one(
     if graph is None or found is None:
         return bare
     how, pairs = _pairs(mine, graph)
-    matched = []
     for at, call in pairs:
         kernel, span = mine[at], graph.spans[call]
-        matched.append(kernel)
         context = found.captures.context(span)
         spans_of[found.key].add(span)
         if context is not None and context.layer is not None:
@@ -371,7 +369,6 @@ def _explain_one(
     return bare._replace(
         capture=found.found.name,
         matched=len(pairs),
-        matched_ns=time_of(matched),
         how=how if pairs else None,
         confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
     )

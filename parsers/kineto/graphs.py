@@ -319,7 +319,6 @@ def explain_by_eager(
             launch = launch._replace(
                 capture=f"{name}, without graphs",
                 matched=len(found),
-                matched_ns=time_of([one for one, _ in found]),
                 how=EAGER,
                 confidence=confidence,
             )
@@ -486,7 +485,6 @@ def _with_annotations(found: Explained, events: Events) -> Explained:
     if not events.annotated:
         return found
     kernels, named = list(found.kernels), Counter[int]()
-    times = Counter[int]()
     for at, (text, is_backward) in events.annotated.items():
         kernel = kernels[at]
         if kernel.layer is None and kernel.correlation in events.graphs:
@@ -497,13 +495,11 @@ def _with_annotations(found: Explained, events: Events) -> Explained:
             )
             kernels[at] = kernel._replace(layer=layer, direction=direction, layer_source="capture")
             named[kernel.correlation] += 1
-            times[kernel.correlation] += int(kernel.duration_ns or 0)
     launches = [
         launch._replace(
             capture=ANNOTATIONS,
             matched=(mine := named[launch.correlation]),
             how="node",
-            matched_ns=None if launch.kernel_ns is None else times[launch.correlation],
             confidence=mine / launch.kernels,
         )
         if launch.capture is None and named[launch.correlation]

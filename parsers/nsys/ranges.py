@@ -54,17 +54,6 @@ PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
 CHUNK = 1024
 
-PAYLOADS = (
-    "uint64Value",
-    "int64Value",
-    "doubleValue",
-    "uint32Value",
-    "int32Value",
-    "floatValue",
-    "jsonText",
-)
-"""Columns of a range's payload, of which a range has at most one."""
-
 
 @dataclass(frozen=True, slots=True)
 class RangeTable:
@@ -81,8 +70,6 @@ class RangeTable:
     attribution: Attribution
     on_one_thread: Flags
     """Start/end ranges that ended on the thread where they began."""
-    payloads: dict[int, str]
-    """Number of a range -> its payload."""
     operators: OperatorRanges | None = None
     """Where the ranges are PyTorch's operators, with their shapes."""
 
@@ -132,11 +119,6 @@ class RangeTable:
                 steps[step_range[part]].tolist(),
                 phases[phase_range[part]].tolist(),
                 *(column[part] for column in gpu),
-                *(
-                    [list(map(self.payloads.get, range(first, first + len(names))))]
-                    if self.payloads
-                    else []
-                ),
             )
 
     def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
@@ -185,10 +167,9 @@ def load(database: Database) -> RangeTable:
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
     on_one_thread = (kind == START_END) & (one_thread != 0)
-    payloads = _payloads(database, wanted, order)
     domains = _domains(database)
     return RangeTable(
-        spans, kind, domain, name, names, labels, domains, found, on_one_thread, payloads, operators
+        spans, kind, domain, name, names, labels, domains, found, on_one_thread, operators
     )
 
 
@@ -230,21 +211,6 @@ def _numbers(database: Database) -> list[Integers]:
         if found
         else [np.empty(0, np.int64)] * 6
     )
-
-
-def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:
-    """Range -> the value that the program gave with it. Few programs do."""
-    names = [name for name in PAYLOADS if database.has(NVTX, name)]
-    if not names or not database.holds(NVTX, *names):
-        return {}
-    value = f"coalesce({', '.join(f'CAST({name} AS TEXT)' for name in names)})"
-    rows = database.connection.execute(
-        f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid"
-    )
-    texts = [text for (text,) in rows]
-    return {
-        number: texts[row] for number, row in enumerate(order.tolist()) if texts[row] is not None
-    }
 
 
 def _text(database: Database) -> str:
@@ -472,21 +438,17 @@ def launches(
     matched = np.bincount(group, known).astype(np.int64)
     untimed = np.bincount(group, length[rows] < 0) > 0
     times = np.zeros(len(first), np.int64)
-    of_matched = times.copy()
     np.add.at(times, group, length[rows])
-    np.add.at(of_matched, group, np.where(known, length[rows], 0))
     for at in np.argsort(first, kind="stable").tolist():
         row = rows[first[at]]
         mine, some = int(kernels[at]), int(matched[at])
-        took, took_matched = (None, None) if untimed[at] else (int(times[at]), int(of_matched[at]))
         yield GraphLaunch(
             int(correlation[row]),
             None if steps[row] == NOBODY else int(steps[row]),
             mine,
-            took,
+            None if untimed[at] else int(times[at]),
             CREATION if some else None,
             some,
-            took_matched if some else None,
             "node" if some else None,
             some / mine if some else None,
         )
