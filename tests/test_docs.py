@@ -20,7 +20,7 @@ import perfctl
 from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS
 from perfctl.orchestrator.cli.flags import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
-from perfctl.orchestrator.store.schema import migrations
+from perfctl.orchestrator.store import schema
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -273,8 +273,8 @@ def test_every_verdict_is_explained_and_no_other() -> None:
     assert explained == given
 
 
-def test_the_schema_page_is_the_one_that_the_migrations_make() -> None:
-    assert (DOCS / "schema.md").read_text(encoding="utf-8") == migrations.markdown()
+def test_the_schema_page_is_the_one_that_the_schema_makes() -> None:
+    assert (DOCS / "schema.md").read_text(encoding="utf-8") == schema.markdown()
 
 
 def test_the_paths_that_contributing_names_are_there() -> None:

@@ -17,7 +17,7 @@ from itertools import count, islice
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import clean_text
+from perfctl.orchestrator.store import checks, clean_text, schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import (
     Counter,
@@ -43,6 +43,8 @@ CHUNK = 1000
 """Rows turned to columns at a time."""
 TOGETHER = 100
 """Rows that one statement takes at most, in half the time of one statement a row."""
+LARGEST_EXACT = 1 << 51
+"""SQLite, too, keeps a larger float as it is where a column takes both kinds of numbers."""
 _NOTHING = bytearray()
 """Bound as a blob of no bytes, and as fast as a number."""
 _NOWHERE = (None, None, None)
@@ -102,31 +104,73 @@ def insert(
     values: Sequence[str],
     chunks: Iterable[Sequence[Column]],
 ) -> int:
-    """Insert columns, chunk by chunk; how many rows there were.
+    """Insert columns, chunk by chunk, and return the number of rows.
 
     ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them,
-    with a ``?`` where a value of the column stands. Python 3.11 binds None four times slower than
-    anything else, so a column without values becomes NULL in the SQL, and one with gaps says NULL
-    by a blob that no record holds. Last columns that a chunk does not have are NULL.
+    with a ``?`` where a value of the column stands. Last columns that a chunk does not have are
+    NULL. Values of a type that the column does not take are handled as ``checks.fit_type`` says.
     """
+    table, _, names = into.rstrip(")").replace("[", "").replace("]", "").partition(" (")
+    written = names.split(", ")[len(fixed) :]
+    mixed = [at for at, name in enumerate(written) if schema.columns(table)[name] == "ANY"]
     rows = 0
     for columns in chunks:
-        shown, bound = list(fixed), list[Column]()
-        for value, given in zip(values, columns):  # noqa: B905, columns may be fewer
-            if bound and given[0] is None and given.count(None) == len(given):
-                shown.append("NULL")
-                continue
-            column = clean_text.of_column(given)
-            if None not in column:
-                shown.append(value)
-                bound.append(column)
-            else:
-                shown.append(value.replace("?", "nullif(?, x'')"))
-                bound.append([_NOTHING if item is None else item for item in column])
-        shown += ["NULL"] * (len(values) - len(columns))
-        _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
+        columns = list(columns)
+        for at in mixed:
+            if at < len(columns):
+                columns[at] = _without_zero_fractions(columns[at])
+        connection.execute("SAVEPOINT chunk")
+        try:
+            _insert_chunk(connection, into, fixed, values, columns)
+        except sqlite3.IntegrityError as error:
+            if "cannot store" not in str(error):
+                raise
+            connection.execute("ROLLBACK TO chunk")
+            fitted = [
+                checks.fit_type(table, name, column)
+                for name, column in zip(written, columns, strict=False)
+            ]
+            _insert_chunk(connection, into, fixed, values, fitted)
+        connection.execute("RELEASE chunk")
         rows += len(columns[0])
     return rows
+
+
+def _without_zero_fractions(column: Column) -> Column:
+    """Return 10 for 10.0, in columns that hold whole numbers and fractions."""
+    if float not in set(map(type, column)):
+        return column
+    return [
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT
+        else value
+        for value in column
+    ]
+
+
+def _insert_chunk(
+    connection: sqlite3.Connection,
+    into: str,
+    fixed: Sequence[str],
+    values: Sequence[str],
+    columns: Sequence[Column],
+) -> None:
+    """Python 3.11 binds None four times slower than anything else, so a column without values
+    becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds."""
+    shown, bound = list(fixed), list[Column]()
+    for value, given in zip(values, columns, strict=False):
+        if bound and given[0] is None and given.count(None) == len(given):
+            shown.append("NULL")
+            continue
+        column = clean_text.of_column(given)
+        if None not in column:
+            shown.append(value)
+            bound.append(column)
+        else:
+            shown.append(value.replace("?", "nullif(?, x'')"))
+            bound.append([_NOTHING if item is None else item for item in column])
+    shown += ["NULL"] * (len(values) - len(columns))
+    _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
 
 
 def _insert_rows(

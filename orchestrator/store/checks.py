@@ -1,13 +1,14 @@
-"""Values at the store's door: a time, count or share that cannot be is not stored, and a gap
-says so."""
+"""Values are checked where rows are written: a time, count or share that cannot be is NULL, and a
+gap says so."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 from typing import Any
 
-from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.store import schema
 from perfctl.records.possible import FINITE, HOTTEST_C, LATEST_NS, LONGEST_NS, MOST_WATTS, most
 from perfctl.records.report import CompiledKernel, Gap
 from perfctl.records.serving import ServedStep
@@ -25,8 +26,8 @@ _VIEWED = {
     "metric_value": "counter",
 }
 """Table -> the view through which it is read."""
-_REFERRING = {"range": (("range", "parent"), ("kernel_launch", "range_id"))}
-"""Table -> columns that refer to its rows."""
+IMPOSSIBLE = -(1 << 63)
+"""A whole number that no column may have."""
 
 
 def _counts(*columns: str) -> dict[str, _Between]:
@@ -89,6 +90,8 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
         **_counts("number", "duration_ns"),
     },
     "summary": {"value": _ANY},
+    "expectation": _counts("flops", "bytes"),
+    "counter_sample": {"at_ns": _START, "value": _ANY},
     "layer_call": _counts(
         "macs",
         "flops",
@@ -110,15 +113,15 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
     "compiled_kernel": _counts(*CompiledKernel._fields[CompiledKernel._fields.index("calls") :]),
     "kernel_part": {"share": _SHARE, **_counts("origins")},
     "served_step": _counts(*ServedStep._fields[3:]),
-    "graph_launch": _counts("kernels", "kernel_ns", "matched", "matched_ns"),
+    "graph_launch": _counts("kernels", "kernel_ns", "matched"),
     "derived_value": _counts("value"),
     "source_counter": _counts("address", "inst_executed", "thread_inst_executed", "samples"),
 }
 """Table -> column -> the smallest and the largest value that there can be."""
 
 
-def of_device(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A device's row without counts that cannot be."""
+def clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a device's row without counts that cannot be."""
     counts = ("sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
 
     def is_possible(name: str, value: Any) -> bool:
@@ -127,63 +130,73 @@ def of_device(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if is_possible(name, value) else None for name, value in facts.items()}
 
 
+def fit_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
+    """Return a column's values as a STRICT table takes them: fractions of a whole number are
+    rounded, and what is no number becomes one that ``refuse_impossible`` refuses."""
+    declared = schema.columns(table)[column]
+    if declared == "TEXT":
+        return [repr(value) if isinstance(value, bytes) else value for value in values]
+    is_integer = declared == "INTEGER"
+    refused = IMPOSSIBLE if is_integer else -inf
+    impossible = refused if column in POSSIBLE.get(table, {}) else None
+
+    def fitted(value: Any) -> Any:
+        if isinstance(value, float) and (isfinite(value) or not is_integer):
+            return round(value) if is_integer else value
+        return value if value is None or isinstance(value, int) else impossible
+
+    return list(map(fitted, values))
+
+
 def refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str]) -> list[Gap]:
-    """Values of a run that cannot be, or are no numbers, become NULL; where a column has to have a
-    value, the row goes. The gaps that say so.
+    """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
+    the row. Return the gaps that say so.
 
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
     """
     gaps: list[Gap] = []
     for table, mine in new_rows.items():
-        columns = connection.execute(f"PRAGMA main.table_info({table})").fetchall()
-        types = {row[1].lower(): row[2] for row in columns}
-        needed = {row[1].lower() for row in columns if row[3]}
-        checked = {
-            column: between
-            for column, between in POSSIBLE[table].items()
-            if shape.affinity(types[column]) != "TEXT"
-        }
-        wrong = {
-            column: f"{column} NOT BETWEEN {low!r} AND {high!r}"
-            for column, (low, high) in checked.items()
-        }  # text is larger than any number
-        found = (
-            f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND "
-            f"({' OR '.join(wrong.values()) or 'FALSE'}))"
+        checked = POSSIBLE[table]
+        wrong = " OR ".join(
+            f"{column} NOT BETWEEN {low!r} AND {high!r}" for column, (low, high) in checked.items()
         )
-        if not connection.execute(found).fetchone()[0]:
+        seek = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({wrong}))"
+        if not connection.execute(seek).fetchone()[0]:
             continue
-        for column, impossible in wrong.items():
-            low, high = checked[column]
-            above = (
-                f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) IN ('integer', "
-                "'real')"
-            )
-            below = (
+        needed = {
+            row[1] for row in connection.execute(f"PRAGMA main.table_info({table})") if row[3]
+        }
+        for column, (low, high) in checked.items():
+            above = f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) <> 'text'"
+            below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
+            too_low = (
                 "infinite or not a number" if low == -FINITE else f"below {low:,} or not a number"
             )
             for condition, why in (
                 (above, f"above {high:,}, more than there can be"),
-                (impossible, below),
+                (below, too_low),
             ):
                 rows = f"{table} WHERE {mine} AND {condition}"
+                left_out = ""
                 if column in needed:
-                    _unlink(connection, table, rows)
+                    if table == "range":
+                        _unlink_ranges(connection, rows)
                     count = connection.execute(f"DELETE FROM {rows}").rowcount
-                    end = f", so {'that row is' if count == 1 else 'those rows are'} left out"
+                    left_out = f", so {'that row is' if count == 1 else 'those rows are'} left out"
                 else:
                     sql = f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}"
-                    count, end = connection.execute(sql).rowcount, ""
+                    count = connection.execute(sql).rowcount
                 if count:
-                    reason = f"{count} {'value is' if count == 1 else 'values are'} {why}{end}"
-                    gaps.append(Gap(f"{_VIEWED.get(table, table)}.{column}", "unreadable", reason))
+                    values = "1 value is" if count == 1 else f"{count} values are"
+                    quantity = f"{_VIEWED.get(table, table)}.{column}"
+                    gaps.append(Gap(quantity, "unreadable", f"{values} {why}{left_out}"))
     return gaps
 
 
-def _unlink(connection: sqlite3.Connection, table: str, rows: str) -> None:
-    """Nothing refers to these rows any more."""
-    if table in _REFERRING and connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchone():
-        for other, column in _REFERRING[table]:
+def _unlink_ranges(connection: sqlite3.Connection, rows: str) -> None:
+    """Let nothing refer to these ranges any more."""
+    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchone():
+        for table, column in (("range", "parent"), ("kernel_launch", "range_id")):
             connection.execute(
-                f"UPDATE {other} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows})"
+                f"UPDATE {table} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows})"
             )

@@ -12,7 +12,7 @@ from itertools import compress
 from pathlib import Path
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.database import transaction
 from perfctl.orchestrator.store.write import (
     SweepFacts,
@@ -159,9 +159,9 @@ def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | No
 
 
 def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
-    names = tuple(shape.columns(table))
+    names = tuple(schema.columns(table))
     found = connection.execute(
-        f"SELECT {shape.named(names)} FROM {PART}.{table} WHERE id = ?", (number,)
+        f"SELECT {schema.name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)
     ).fetchone()
     return dict(zip(names, found, strict=True))
 
@@ -187,7 +187,7 @@ def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int)
     numbers: dict[str, int | None] = {"old": run_id, "run": shift}
     """Bound by name, so that SQLite prepares each statement once for many runs."""
     for table in compress(tables, filled.fetchone()):
-        names = tuple(shape.columns(table))
+        names = tuple(schema.columns(table))
         mine = "run_id = :old"
         if "run_id" not in names:
             mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
@@ -204,21 +204,17 @@ def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int)
                 continue
         refers = {"id": table, "run_id": "run", **_REFERENCES.get(table, {})}
         values = (
-            f"{name} + :{refers[name]}" if refers.get(name) in numbers else shape.named([name])
+            f"{name} + :{refers[name]}" if refers.get(name) in numbers else schema.name_list([name])
             for name in names
         )
-        into = f"INSERT INTO main.{table} ({shape.named(names)})"
+        into = f"INSERT INTO main.{table} ({schema.name_list(names)})"
         connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
 
 
 @cache
 def _tables() -> list[str]:
     """What is copied, those first that others refer to."""
-    names = [
-        name
-        for name, made in shape.made_by().items()
-        if made.kind == "table" and name not in _BY_ROW
-    ]
+    names = [name for name in schema.tables() if name not in _BY_ROW]
     return sorted(
         names,
         key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name),

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import StoreError, UsageError
-from perfctl.orchestrator.store import database, shape
-from perfctl.orchestrator.store.schema.migrations import Column, tables, views
+from perfctl.orchestrator.store import database, schema
+from perfctl.orchestrator.store.schema import Column, tables, views
 
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills
@@ -90,7 +90,7 @@ def answers(
     Raises UsageError when it is no single SELECT, names what is not there, or takes longer than
     ``seconds``.
     """
-    with database.reading(store, as_it_is=True) as connection:
+    with database.reading(store) as connection:
         _fence(connection, seconds)
         with _as_usage_error(store, seconds, sql):
             cursor = connection.execute(sql)
@@ -213,8 +213,11 @@ def table_names() -> tuple[str, ...]:
 def columns_of(table: str) -> list[tuple[Column, str]]:
     """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``table_names()``,
     in order."""
-    declared = shape.columns(table)
-    return [(column, declared[column.name]) for column in (tables() | views())[table][1]]
+    declared = schema.columns(table)
+    return [
+        (column, declared[column.name].replace("ANY", "NUMERIC"))
+        for column in (tables() | views())[table].columns
+    ]
 
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
@@ -233,7 +236,7 @@ def table_rows(
     """
     where, bound = _limits(table, runs)
     order = "id" if table == "kernel" else "rowid"
-    sql = f"SELECT {shape.named(shape.columns(table))} FROM {table}{where} ORDER BY {order}"
+    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table}{where} ORDER BY {order}"
     # "yield from" closes the cursor, after its database at a Ctrl-C
     for row in connection.execute(sql, bound):  # noqa: UP028
         yield row
@@ -242,11 +245,11 @@ def table_rows(
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
     """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
     is sorted."""
-    has_run = "run_id" in shape.columns(table)
+    has_run = "run_id" in schema.columns(table)
     where = (
         "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
     )
-    sql = f"SELECT {shape.named(shape.columns(table))} FROM {table} WHERE {where}"
+    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table} WHERE {where}"
     for row in connection.execute(sql, (run,)):  # noqa: UP028 - the same
         yield row
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
-from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.store import schema
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
@@ -206,7 +206,7 @@ def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every sweep and ingest with how many runs it has, oldest first."""
     return _dicts(
         connection,
-        f"SELECT {shape.selected('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
+        f"SELECT {schema.select_list('sweep')}, count(run.id) AS runs FROM sweep LEFT JOIN run ON "
         "run.sweep_id = sweep.id GROUP BY sweep.id ORDER BY sweep.id",
     )
 
@@ -231,9 +231,10 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
     rows = _dicts(
         connection,
-        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, "
-        f"{counts}, {counters} AS counters FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id "
-        "LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+        f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
+        f"device.name AS device_name, {counts}, {counters} AS counters "
+        "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
+        "ORDER BY run.id",
     )
     served = _served(connection)
     return [{**row, "serving": served.get(row["id"])} for row in rows]
@@ -289,9 +290,9 @@ def outline(connection: sqlite3.Connection, run_id: int) -> Run:
 def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
-        f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
-        " sweep.host AS sweep_host FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE "
-        "run.id = ?",
+        f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
+        "sweep.command AS sweep_command, sweep.host AS sweep_host "
+        "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
         run_id,
     )
     if not found:
@@ -410,7 +411,7 @@ def _records(
 def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
     """The same text for every run, so that SQLite need not compile it again."""
     instead = (_NUMBERS if numbered else {}) | _PROSE.get(table, {})
-    columns = ", ".join(instead.get(field) or shape.named([field]) for field in fields)
+    columns = ", ".join(instead.get(field) or schema.name_list([field]) for field in fields)
     return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, checks, clean_text, shape
+from perfctl.orchestrator.store import bulk, checks, clean_text, schema
 from perfctl.orchestrator.store.database import now, transaction
 from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES, load
 from perfctl.records.errors import ReportError
@@ -243,21 +243,22 @@ def _run(
 
 
 def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = checks.of_device(clean_text.of_row(asdict(device)))
+    facts = checks.clean_device(clean_text.of_row(asdict(device)))
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
     return int(row[0]) if row else insert_row(connection, "device", facts)
 
 
-def insert_row(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
-    """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
-    row = {"id": bulk.next_id(connection, table), **row}
-    values = ", ".join(f":{name}" for name in row)
-    connection.execute(
-        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", clean_text.of_row(row)
+def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+    """Insert one row and return its id."""
+    clean = clean_text.of_row(row)
+    clean = {name: checks.fit_type(table, name, [value])[0] for name, value in clean.items()}
+    marks = ", ".join(f":{name}" for name in clean)
+    cursor = connection.execute(
+        f"INSERT INTO main.{table} ({', '.join(clean)}) VALUES ({marks})", clean
     )
-    return int(row["id"])
+    return int(cursor.lastrowid or 0)
 
 
 def _rows(
@@ -268,7 +269,7 @@ def _rows(
     rows: Iterable[tuple[Any, ...]],
 ) -> int:
     """Insert rows as they come, with the run's id before them; how many there were."""
-    into = f"{table} (run_id, {shape.named(columns)})"
+    into = f"{table} (run_id, {schema.name_list(columns)})"
     return bulk.insert(
         connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows)
     )
@@ -403,34 +404,26 @@ def forget(
 ) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
     DELETE CASCADE)."""
-    rows = f"main.{shape.quoted(table)} WHERE {where}"
+    rows = f"main.{schema.quote_name(table)} WHERE {where}"
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
     for child, column, key in sorted(_belonging(connection, table)):
         forget(
             connection,
             child,
-            f"{shape.quoted(column)} IN (SELECT {shape.quoted(key)} FROM {rows})",
+            f"{schema.quote_name(column)} IN (SELECT {schema.quote_name(key)} FROM {rows})",
             values,
         )
     connection.execute(f"DELETE FROM {rows}", values)
 
 
 def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
-    """(table, column, key it refers to) of all that goes with this table's rows.
-
-    These are perfctl's own tables, even where one was rebuilt without its foreign keys, and tables
-    of the store's user that say ON DELETE CASCADE.
-    """
-    tables = connection.execute(
-        "SELECT name FROM main.sqlite_master WHERE type = 'table'"
-    ).fetchall()
-    found = {
-        (child, key[3], key[4] or "id")
-        for (child,) in tables
-        for key in connection.execute(
-            f"PRAGMA main.foreign_key_list({shape.quoted(child)})"
-        ).fetchall()
-        if key[2].lower() == table.lower() and key[6] == "CASCADE"
-    }
-    return found | shape.belonging(table)
+    """Return (table, column, key it refers to) of what goes with this table's rows: perfctl's own
+    tables, and those of the store's user that say ON DELETE CASCADE."""
+    rows = connection.execute(
+        'SELECT t.name, k."from", coalesce(k."to", \'id\') FROM main.sqlite_master AS t '
+        "JOIN pragma_foreign_key_list(t.name) AS k "
+        "WHERE t.type = 'table' AND k.on_delete = 'CASCADE' AND lower(k.\"table\") = lower(?)",
+        (table,),
+    )
+    return set(rows)

@@ -459,7 +459,6 @@ def _explain_replay(
     share = len(pairs) / max(len(kernels), len(graph.calls))
     return replay.describe()._replace(
         matched=len(pairs),
-        matched_ns=sum_times([kernels[index] for index, _ in pairs]),
         how=how if pairs else None,
         confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
     )
@@ -531,7 +530,6 @@ def explain_by_eager(
             launch = launch._replace(
                 capture=f"{name}, without graphs",
                 matched=len(matched),
-                matched_ns=sum_times(matched),
                 how=EAGER,
                 confidence=confidence,
             )
@@ -603,9 +601,6 @@ def _add_annotations(explained: Explained, events: Events) -> Explained:
             capture=ANNOTATIONS,
             matched=len(group),
             how="node",
-            matched_ns=None
-            if launch.kernel_ns is None
-            else int(sum(kernel.duration_ns or 0 for kernel in group)),
             confidence=len(group) / launch.kernels,
         )
         if launch.capture is None and (group := named.get(launch.correlation))

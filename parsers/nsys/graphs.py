@@ -101,21 +101,17 @@ def find_launches(
     matched = np.bincount(group, known).astype(np.int64)
     untimed = np.bincount(group, length[rows] < 0) > 0
     times = np.zeros(len(first), np.int64)
-    of_matched = times.copy()
     np.add.at(times, group, length[rows])
-    np.add.at(of_matched, group, np.where(known, length[rows], 0))
     for at in np.argsort(first, kind="stable").tolist():
         row = rows[first[at]]
         mine, some = int(kernels[at]), int(matched[at])
-        took, took_matched = (None, None) if untimed[at] else (int(times[at]), int(of_matched[at]))
         yield GraphLaunch(
             int(correlation[row]),
             None if steps[row] == NOBODY else int(steps[row]),
             mine,
-            took,
+            None if untimed[at] else int(times[at]),
             CREATION if some else None,
             some,
-            took_matched if some else None,
             "node" if some else None,
             some / mine if some else None,
         )

@@ -43,17 +43,6 @@ PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
 CHUNK = 8192
 
-PAYLOADS = (
-    "uint64Value",
-    "int64Value",
-    "doubleValue",
-    "uint32Value",
-    "int32Value",
-    "floatValue",
-    "jsonText",
-)
-"""Columns of a range's payload, of which a range has at most one."""
-
 
 @dataclass(frozen=True, slots=True)
 class RangeTable:
@@ -70,8 +59,6 @@ class RangeTable:
     attribution: Attribution
     on_one_thread: Flags
     """Start/end ranges that ended on the thread where they began."""
-    payloads: dict[int, str]
-    """Number of a range -> its payload."""
     operators: OperatorRanges | None = None
     """Where the ranges are PyTorch's operators, with their shapes."""
 
@@ -125,11 +112,6 @@ class RangeTable:
                 steps[step_range[part]].tolist(),
                 phases[phase_range[part]].tolist(),
                 *(column[part] for column in gpu),
-                *(
-                    [list(map(self.payloads.get, range(first, first + len(names))))]
-                    if self.payloads
-                    else []
-                ),
             )
 
     def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
@@ -181,10 +163,9 @@ def load(database: Database) -> RangeTable:
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
     on_one_thread = (kind == START_END) & (one_thread != 0)
-    payloads = _payloads(database, wanted, order)
     domains = _domains(database)
     return RangeTable(
-        spans, kind, domain, name, names, labels, domains, found, on_one_thread, payloads, operators
+        spans, kind, domain, name, names, labels, domains, found, on_one_thread, operators
     )
 
 
@@ -223,21 +204,6 @@ def _numbers(database: Database) -> list[Integers]:
         if found
         else [np.empty(0, np.int64)] * 6
     )
-
-
-def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:
-    """Range -> the value that the program gave with it. Few programs do."""
-    names = [name for name in PAYLOADS if database.has(NVTX, name)]
-    if not names or not database.holds(NVTX, *names):
-        return {}
-    value = f"coalesce({', '.join(f'CAST({name} AS TEXT)' for name in names)})"
-    rows = database.connection.execute(
-        f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid"
-    )
-    texts = [text for (text,) in rows]
-    return {
-        number: texts[row] for number, row in enumerate(order.tolist()) if texts[row] is not None
-    }
 
 
 def _text(database: Database) -> str:

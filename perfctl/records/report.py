@@ -177,9 +177,6 @@ class Range(NamedTuple):
     gpu_span_ns: int | None = None
     """From the start of the first of these to the end of the last, as nsys projects a range onto
     the GPU; None when there are none."""
-    payload: str | None = None
-    """The value that the program gave with it, as text; None when it gave none, or in a form that
-    is not read."""
 
 
 class Operation(NamedTuple):

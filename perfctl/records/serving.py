@@ -70,7 +70,6 @@ class GraphLaunch(NamedTuple):
     without a match."""
     matched: int = 0
     """Kernels with a launch in that capture."""
-    matched_ns: int | None = None
     how: str | None = None
     """What they were matched by: "node" (id of the graph's node), "name" (name and order), "order"
     (order alone), or EAGER."""

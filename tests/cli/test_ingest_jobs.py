@@ -17,7 +17,7 @@ from typing import Any
 
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, count_jobs
-from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.store import schema
 from tests.cli.test_ingest import NCU, told
 
 Perfctl = Callable[..., Any]
@@ -47,13 +47,15 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
     own, all rows."""
     found = {}
     with closing(sqlite3.connect(store)) as connection:
-        for name, made in shape.made_by().items():
+        for name in (*schema.tables(), *schema.views()):
             columns = [
-                column for column in made.columns if column not in ("created_at", "ingested_at")
+                column
+                for column in schema.columns(name)
+                if column not in ("created_at", "ingested_at")
             ]
             if name not in ("store_info", "sweep"):
                 found[name] = connection.execute(
-                    f"SELECT {shape.named(columns)} FROM {name} ORDER BY 1, 2, 3"
+                    f"SELECT {schema.name_list(columns)} FROM {name} ORDER BY 1, 2, 3"
                 ).fetchall()
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.store import database, query, read
+from perfctl.orchestrator.store import query, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, forget, write_derived, write_run
 from perfctl.records.bulk import Columns
 from perfctl.records.report import (
@@ -255,22 +255,6 @@ def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs
     (collective,) = query.table_rows(writing, "collective", [second])
     names = [column.name for column, _ in query.columns_of("collective")]
     assert dict(zip(names, collective, strict=True))["group"] == "tp"
-
-
-def test_a_table_of_collectives_that_was_rebuilt_keeps_its_group(path: Path) -> None:
-    with database.writing(path) as connection:
-        run_id = write(connection, replace(EMPTY, collectives=[Collective("all_reduce", "tp", 8)]))
-        connection.execute("ALTER TABLE collective RENAME TO kept")
-        connection.execute(
-            'CREATE TABLE collective AS SELECT CAST(group_size AS TEXT) AS group_size, "group", '
-            "run_id, name,"
-            " bytes, dtype, start_ns, duration_ns, exposed_ns FROM kept"
-        )
-        connection.execute("DROP TABLE kept")
-    with database.reading(path) as reading:
-        assert read.load(reading, [run_id])[0].report.collectives == [
-            Collective("all_reduce", "tp", 8)
-        ]
 
 
 def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(

@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema.migrations import NEWEST, Described, tables, views
+from perfctl.orchestrator.store.schema import VERSION, Described, tables, views
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
@@ -16,7 +16,7 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.C
         writing.execute(f"PRAGMA {one}").fetchone()[0]
         for one in ("user_version", "journal_mode", "foreign_keys")
     ]
-    assert asked == [NEWEST, "wal", 1]
+    assert asked == [VERSION, "wal", 1]
 
 
 def test_a_schema_may_call_nothing_that_does_more_than_compute(
@@ -54,7 +54,7 @@ def test_counting_kernels_of_a_run_needs_no_look_at_their_names(
 
 def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(path: Path) -> None:
     with database.writing(path) as connection:
-        connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
         connection.execute("UPDATE store_info SET value = '9.8.0' WHERE key = 'written_by'")
     for mode in (database.writing, database.reading):
         with pytest.raises(StoreError, match=r"Install perfctl 9\.8\.0 or later"), mode(path):

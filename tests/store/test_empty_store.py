@@ -12,7 +12,7 @@ import pytest
 from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema.migrations import NEWEST
+from perfctl.orchestrator.store.schema import VERSION
 
 
 def _write(path: Path, name: str = "a device") -> None:
@@ -82,7 +82,7 @@ def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(
         connection.execute(
             "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
         )
-        connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     wanted = re.escape(f"Install perfctl later than {__version__}")
     with pytest.raises(StoreError, match=wanted), database.reading(path):
         pass

@@ -125,22 +125,6 @@ OPERATIONS: dict[str, list[list[str]]] = {
         ["vacuum"],
         ["disable-wal"],
     ],
-    "transform": [
-        *(["transform", table] for table in ("kernel_launch", "metric_value", "run", "operation")),
-        ["transform", "run", "-o", "ingested_at"],
-        ["transform", "kernel_name", "-o", "family"],
-        ["transform", "sample", "-o", "energy_j"],
-        ["transform", "copy", "-o", "stream"],
-        *(
-            ["transform", table, "--drop-foreign-key", "run_id"]
-            for table in ("gap", "kernel_launch")
-        ),
-    ],
-    "transform to other types": [
-        ["transform", "run", "--type", "batch_size", "text", "--type", "duration_ns", "float"],
-        ["transform", "kernel_launch", "--type", "registers", "text", "--type", "grid_x", "float"],
-        ["transform", "sample", "--type", "at_ns", "text", "--type", "power_w", "text"],
-    ],
     "triggers": [
         ["enable-fts", "kernel_name", "name", "short_name", "--create-triggers"],
         ["enable-fts", "gap", "reason", "--fts4", "--create-triggers"],

@@ -41,7 +41,7 @@ def full_report() -> Report:
         environment={"torch": "2.15", "tf32_conv": "off"},
         ranges=[
             Range(0, "perfctl:step:0", None, -5, 100, 7, 0, None, step=0),
-            Range(1, "conv1:forward", None, 0, 10, 7, 1, 0, gpu_ns=8, gpu_span_ns=9, payload="-3"),
+            Range(1, "conv1:forward", None, 0, 10, 7, 1, 0, gpu_ns=8, gpu_span_ns=9),
         ],
         kernels=[
             Kernel(
@@ -162,7 +162,7 @@ def full_report() -> Report:
         ],
         served_steps=[ServedStep(0, "m", "mixed", 2, 100, None, 0, 1, None)],
         graph_launches=[
-            GraphLaunch(99, 0, 2, 70, "capture_8_FULL", 1, 30, "name", 0.5),
+            GraphLaunch(99, 0, 2, 70, "capture_8_FULL", 1, "name", 0.5),
             GraphLaunch(100, None, 1, None),
         ],
     )

@@ -552,9 +552,9 @@ def _null_reasons(store: Path, runs: Iterable[Any]) -> Any:
 def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answer:
     """The tables of the store, or the columns of one with meaning, unit and what NULL means."""
     from perfctl.orchestrator.report.ledger.rows import column_facts
-    from perfctl.orchestrator.store.schema import migrations
+    from perfctl.orchestrator.store import schema
 
-    about = migrations.tables() | migrations.views()
+    about = schema.tables() | schema.views()
     if table is None:
         rows: list[Answer] = [
             {"table": name, "one_row_is": about[name][0]} for name in query.table_names()

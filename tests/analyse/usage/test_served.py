@@ -147,7 +147,7 @@ def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules
     assert placed(served([], kernels).report) == 30 / 40
     assert placed(served([], [ran(1, 0, 30)]).report) is None
     assert placed(served([DECODE], [ran(1, 0, 30)]).report) == 0
-    launches = [GraphLaunch(1, 0, 8, 40, "c", 6, 30, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
+    launches = [GraphLaunch(1, 0, 8, 40, "c", 6, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
     run = served([], kernels, graph_launches=launches)
     assert placed(run.report) == 30 / 40
     assert inferred(run.report) == (6, 10, 0.75)

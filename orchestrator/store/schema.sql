@@ -1,7 +1,7 @@
 CREATE TABLE store_info (         -- one fact about this file itself
     key TEXT PRIMARY KEY,         -- written_by, created_at; -; NULL: never
     value TEXT                    -- the fact; -; NULL: never
-);
+) STRICT;
 CREATE TABLE sweep (              -- one 'perfctl PROFILER --batches ...' call, or one ingest
     id INTEGER PRIMARY KEY,       -- number of the sweep; -; NULL: never
     name TEXT NOT NULL,           -- name of its folder, or of the ingest; -; NULL: never
@@ -9,7 +9,7 @@ CREATE TABLE sweep (              -- one 'perfctl PROFILER --batches ...' call, 
     created_at TEXT NOT NULL,     -- when it was first asked for; UTC, ISO 8601; NULL: never
     command TEXT,                 -- the command line, ready to paste; -; NULL: called from Python
     host TEXT                     -- host name; -; NULL: not known
-);
+) STRICT;
 CREATE TABLE device (             -- a GPU or CPU as seen by a run
     id INTEGER PRIMARY KEY,       -- number of the device; -; NULL: never
     name TEXT,                    -- as the driver or /proc/cpuinfo names it; -; NULL: the report does not say
@@ -20,7 +20,7 @@ CREATE TABLE device (             -- a GPU or CPU as seen by a run
     memory_bandwidth_bps INTEGER, -- peak memory bandwidth as the report states it; byte/s; NULL: not stated
     clock_hz INTEGER,             -- peak core clock as the report states it; Hz; NULL: not stated
     driver_version TEXT           -- driver; -; NULL: not stated
-);
+) STRICT;
 CREATE TABLE run (                -- one profiled process at one batch size
     id INTEGER PRIMARY KEY,       -- number of the run; -; NULL: never
     sweep_id INTEGER NOT NULL REFERENCES sweep(id) ON DELETE CASCADE, -- the sweep it belongs to; -; NULL: never
@@ -49,7 +49,7 @@ CREATE TABLE run (                -- one profiled process at one batch size
     host TEXT,                    -- host name of the machine that the process ran on; -; NULL: not known
     phase TEXT,                   -- train, prefill, decode, infer; -; NULL: not known, or more than one
     effective_batch INTEGER       -- samples a step, all batches of gradient accumulation included; count; NULL: not known
-);
+) STRICT;
 CREATE INDEX run_by_artifact ON run(artifact_sha256);
 CREATE INDEX run_by_sweep ON run(sweep_id, workload, batch_size);
 CREATE TABLE run_device (         -- a device that a run could see
@@ -57,13 +57,13 @@ CREATE TABLE run_device (         -- a device that a run could see
     device_index INTEGER NOT NULL, -- CUDA ordinal in that run; -; NULL: never
     device_id INTEGER NOT NULL REFERENCES device(id), -- the device; -; NULL: never
     PRIMARY KEY (run_id, device_id, device_index)
-);
+) STRICT;
 CREATE TABLE environment (        -- one fact about a run's software and settings, never its environment variables
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     key TEXT NOT NULL,            -- torch, cuda, cudnn, tf32_conv, ...; -; NULL: never
     value TEXT,                   -- the fact; -; NULL: not known
     PRIMARY KEY (run_id, key)
-);
+) STRICT;
 CREATE TABLE layer_call (         -- pen and paper: one layer or functional operation in one direction, for one step
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     layer TEXT NOT NULL,          -- dotted module path; -; NULL: never
@@ -79,7 +79,7 @@ CREATE TABLE layer_call (         -- pen and paper: one layer or functional oper
     elementwise_flops INTEGER,    -- adds, comparisons and the like that are no multiply-adds, kept apart; FLOP; NULL: not known
     calls INTEGER NOT NULL,       -- how often it ran in the step, all included above; count; NULL: never
     position INTEGER              -- order of first call in the step; -; NULL: not known
-);
+) STRICT;
 CREATE INDEX layer_call_by_run ON layer_call(run_id);
 CREATE TABLE range (              -- one NVTX range, record_function span or step annotation
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -97,9 +97,8 @@ CREATE TABLE range (              -- one NVTX range, record_function span or ste
     step INTEGER,                 -- measured step around it; -; NULL: outside of steps
     phase TEXT,                   -- data, forward, backward, optimizer, inference; -; NULL: outside of phases
     gpu_ns INTEGER,               -- of the kernels, copies and memsets launched inside it, added up (duration_ns is time on the host); ns; NULL: not known
-    gpu_span_ns INTEGER,          -- from the start of the first of these to the end of the last; ns; NULL: none were launched inside it, or not known
-    payload TEXT                  -- value that the program gave with it; -; NULL: none given, or not read
-);
+    gpu_span_ns INTEGER           -- from the start of the first of these to the end of the last; ns; NULL: none were launched inside it, or not known
+) STRICT;
 CREATE INDEX range_by_run ON range(run_id);
 CREATE TABLE kernel_name (        -- one kernel of a run, however often it was launched; read it through kernel
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -107,7 +106,7 @@ CREATE TABLE kernel_name (        -- one kernel of a run, however often it was l
     name TEXT NOT NULL,           -- demangled name; -; NULL: never
     short_name TEXT,              -- without template arguments and parameters; -; NULL: the report has no such form
     family TEXT                   -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
-);
+) STRICT;
 CREATE INDEX kernel_name_by_run ON kernel_name(run_id);
 CREATE TABLE kernel_layer (       -- one layer in one direction that launched kernels of a run; read it through kernel
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -115,7 +114,7 @@ CREATE TABLE kernel_layer (       -- one layer in one direction that launched ke
     layer TEXT,                   -- dotted module path; -; NULL: not attributed
     direction TEXT,               -- of that layer; -; NULL: not attributed
     layer_source TEXT             -- how the layer was found, range, operation or guessed; -; NULL: not attributed
-);
+) STRICT;
 CREATE INDEX kernel_layer_by_run ON kernel_layer(run_id);
 CREATE TABLE kernel_launch (      -- one launch, its name and layer apart; read it through kernel
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -137,7 +136,7 @@ CREATE TABLE kernel_launch (      -- one launch, its name and layer apart; read 
     static_shared_bytes INTEGER,  -- static shared memory a block; byte; NULL: not known
     dynamic_shared_bytes INTEGER, -- dynamic shared memory a block; byte; NULL: not known
     start_ns INTEGER,             -- on the report's clock; ns; NULL: not known
-    duration_ns NUMERIC,          -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
+    duration_ns ANY,              -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
     process INTEGER,              -- id of the process that launched it; -; NULL: not known
     context INTEGER,              -- CUDA context; -; NULL: not known
     graph_id INTEGER,             -- CUDA graph that launched it; -; NULL: no graph did, or not known
@@ -148,7 +147,7 @@ CREATE TABLE kernel_launch (      -- one launch, its name and layer apart; read 
     cluster_z INTEGER,            -- blocks of a cluster in z; count; NULL: launched without clusters, or not known
     occupancy REAL,               -- share of a multiprocessor's warp slots in use, as the report states it; 0..1; NULL: not stated
     source TEXT                   -- of its executed instructions, counted or derived; -; NULL: neither
-);
+) STRICT;
 CREATE INDEX kernel_launch_by_run ON kernel_launch(run_id);
 CREATE VIEW kernel AS             -- one launch
 SELECT
@@ -193,15 +192,15 @@ CREATE TABLE metric (             -- one metric of a run, for however many launc
     name TEXT NOT NULL,           -- name of the metric; -; NULL: never
     unit TEXT,                    -- base unit; -; NULL: a plain count or ratio
     section TEXT                  -- section or body item that printed it; -; NULL: not stated
-);
+) STRICT;
 CREATE INDEX metric_by_run ON metric(run_id);
 CREATE TABLE metric_value (       -- one metric of one launch, its name apart; read it through counter
     id INTEGER PRIMARY KEY,       -- number of the row, in the order of the report; -; NULL: never
     kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
     metric_id INTEGER NOT NULL,   -- id of its metric; -; NULL: never
-    value NUMERIC,                -- in the metric's unit; base units; NULL: printed as n/a, or as text
+    value ANY,                    -- in the metric's unit; base units; NULL: printed as n/a, or as text
     text TEXT                     -- a value that is no number; -; NULL: it is one, or there was none
-);
+) STRICT;
 CREATE INDEX metric_value_by_kernel ON metric_value(kernel_id);
 CREATE VIEW counter AS            -- one metric of one launch
 SELECT
@@ -225,7 +224,7 @@ CREATE TABLE copy (               -- one memcpy or memset
     source_memory TEXT,           -- memory that it reads, pageable, pinned, device or managed; -; NULL: not stated, or a memset
     destination_memory TEXT,      -- memory that it writes, pageable, pinned, device or managed; -; NULL: not stated
     peer_device INTEGER           -- CUDA ordinal of the other GPU; -; NULL: not between two GPUs, or not stated
-);
+) STRICT;
 CREATE INDEX copy_by_run ON copy(run_id);
 CREATE TABLE operation (          -- one framework operation of one layer and direction, summed over a run
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -239,7 +238,7 @@ CREATE TABLE operation (          -- one framework operation of one layer and di
     flops INTEGER,                -- as the report states; FLOP; NULL: the report does not say
     layer TEXT,                   -- dotted module path; -; NULL: not attributed
     direction TEXT                -- of that layer; -; NULL: not attributed
-);
+) STRICT;
 CREATE INDEX operation_by_run ON operation(run_id);
 CREATE TABLE sample (             -- one reading of a device
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -260,14 +259,14 @@ CREATE TABLE sample (             -- one reading of a device
     host_memory_bytes INTEGER,    -- resident, shared pages once each; byte; NULL: a GPU's reading
     allocated_bytes INTEGER,      -- in tensors, by PyTorch's allocator of the device; byte; NULL: not recorded
     reserved_bytes INTEGER        -- taken from the device by that allocator; byte; NULL: not recorded
-);
+) STRICT;
 CREATE INDEX sample_by_run ON sample(run_id);
 CREATE TABLE memory (             -- one memory figure
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     moment TEXT NOT NULL,         -- before, after, peak; -; NULL: never
     quantity TEXT NOT NULL,       -- allocated, reserved, host_available, host_resident, device_free, device_total; -; NULL: never
     bytes INTEGER                 -- size; byte; NULL: not collected
-);
+) STRICT;
 CREATE INDEX memory_by_run ON memory(run_id);
 CREATE TABLE step (               -- one measured iteration, or one phase of it
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -277,7 +276,7 @@ CREATE TABLE step (               -- one measured iteration, or one phase of it
     duration_ns INTEGER,          -- length; ns; NULL: not timed
     loss REAL,                    -- mean over the samples; -; NULL: not computed
     accuracy REAL                 -- share of right answers; 0..1; NULL: not computed
-);
+) STRICT;
 CREATE INDEX step_by_run ON step(run_id);
 CREATE TABLE summary (            -- a figure that a report gives ready-made
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -285,7 +284,7 @@ CREATE TABLE summary (            -- a figure that a report gives ready-made
     value REAL,                   -- the figure; in the unit beside it; NULL: no number
     unit TEXT,                    -- its unit; -; NULL: none
     text TEXT                     -- a value that is no number; -; NULL: it is one
-);
+) STRICT;
 CREATE INDEX summary_by_run ON summary(run_id);
 CREATE TABLE gap (                -- why a figure is NULL
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -294,14 +293,14 @@ CREATE TABLE gap (                -- why a figure is NULL
     reason TEXT NOT NULL,         -- in words; -; NULL: never
     scope TEXT,                   -- the layer or kernel it concerns; -; NULL: the whole run
     CHECK (state IN ('not_collected', 'not_available', 'unreadable', 'ambiguous'))
-);
+) STRICT;
 CREATE INDEX gap_by_run ON gap(run_id);
 CREATE TABLE diagnostic (         -- something the tool itself said about the capture
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     severity TEXT NOT NULL,       -- info, warning, error; -; NULL: never
     source TEXT NOT NULL,         -- who said it; -; NULL: never
     text TEXT NOT NULL            -- what; -; NULL: never
-);
+) STRICT;
 CREATE INDEX diagnostic_by_run ON diagnostic(run_id);
 CREATE TABLE op_shape (           -- what one operation saw when a step ran; what pen and paper starts from
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -310,7 +309,7 @@ CREATE TABLE op_shape (           -- what one operation saw when a step ran; wha
     op TEXT NOT NULL,             -- dispatcher name; -; NULL: never
     direction TEXT NOT NULL,      -- forward, backward or optimizer; -; NULL: never
     record TEXT NOT NULL          -- kind, shapes, dtypes, attributes, parameters, calls; JSON; NULL: never
-);
+) STRICT;
 CREATE INDEX op_shape_by_run ON op_shape(run_id);
 CREATE TABLE layer_time (         -- how long one layer took in one direction, in steps of their own (perfctl bench)
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -321,14 +320,14 @@ CREATE TABLE layer_time (         -- how long one layer took in one direction, i
     low_ns INTEGER NOT NULL,      -- of the fastest step; ns; NULL: never
     high_ns INTEGER NOT NULL,     -- of the slowest step; ns; NULL: never
     steps INTEGER NOT NULL        -- how many steps; count; NULL: never
-);
+) STRICT;
 CREATE INDEX layer_time_by_run ON layer_time(run_id);
 CREATE TABLE feature (            -- one figure of a step from pen and paper, that times are set against
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL,           -- what it counts, macs, macs:Conv2d, bytes, layers, parameters, ...; -; NULL: never
     value REAL NOT NULL,          -- the figure; in the unit beside it; NULL: never
     unit TEXT                     -- its unit; -; NULL: a plain count
-);
+) STRICT;
 CREATE INDEX feature_by_run ON feature(run_id);
 CREATE TABLE api_call (           -- all calls of one function of a runtime, driver or operating system in a run
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -338,20 +337,20 @@ CREATE TABLE api_call (           -- all calls of one function of a runtime, dri
     total_ns INTEGER,             -- of all calls together, on the host; ns; NULL: not stated
     min_ns INTEGER,               -- of the shortest call; ns; NULL: not stated
     max_ns INTEGER                -- of the longest call; ns; NULL: not stated
-);
+) STRICT;
 CREATE INDEX api_call_by_run ON api_call(run_id);
 CREATE TABLE thread (             -- one thread of the host that made calls or ranges, and its name
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     process INTEGER NOT NULL,     -- id of its process; -; NULL: never
     thread INTEGER NOT NULL,      -- its own id, as in range.thread; -; NULL: never
     name TEXT NOT NULL            -- its name; -; NULL: never
-);
+) STRICT;
 CREATE INDEX thread_by_run ON thread(run_id);
 CREATE TABLE stack (              -- one call stack of a run; op_call.stack_id refers to it
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     text TEXT NOT NULL            -- frames as the report has them, one a line; -; NULL: never
-);
+) STRICT;
 CREATE INDEX stack_by_run ON stack(run_id);
 CREATE TABLE op_signature (       -- what many instances of an operator share; read it through op_call
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -361,7 +360,7 @@ CREATE TABLE op_signature (       -- what many instances of an operator share; r
     dtypes TEXT,                  -- types of its inputs; JSON; NULL: not recorded
     layer TEXT,                   -- dotted module path; -; NULL: not attributed
     direction TEXT                -- of that layer; -; NULL: not attributed
-);
+) STRICT;
 CREATE INDEX op_signature_by_run ON op_signature(run_id);
 CREATE TABLE op_instance (        -- one framework operator that ran once, its name apart; read it through op_call
     id INTEGER PRIMARY KEY,       -- number of the row, in the order of the report; -; NULL: never
@@ -373,7 +372,7 @@ CREATE TABLE op_instance (        -- one framework operator that ran once, its n
     step INTEGER,                 -- measured step; -; NULL: not known
     thread INTEGER,               -- thread that ran it; -; NULL: not known
     stack_id INTEGER              -- id of its stack; -; NULL: stacks were not recorded
-);
+) STRICT;
 CREATE INDEX op_instance_by_run ON op_instance(run_id);
 CREATE VIEW op_call AS            -- one framework operator that ran once
 SELECT
@@ -401,7 +400,7 @@ CREATE TABLE collective (         -- one collective of one rank, such as an all-
     start_ns INTEGER,             -- on the report's clock; ns; NULL: not stated
     duration_ns INTEGER,          -- on the device, waiting for other ranks included; ns; NULL: not stated
     exposed_ns INTEGER            -- part of the duration in which this rank's GPU ran no other kernel; ns; NULL: not known
-);
+) STRICT;
 CREATE INDEX collective_by_run ON collective(run_id);
 CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (Inductor) wrote
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -419,7 +418,7 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     stated_flops INTEGER,         -- of products in one call, as Inductor states them (kernel_flop); FLOP; NULL: not stated
     stated_bytes INTEGER,         -- read and written by one call, as Inductor states it (kernel_num_gb); byte; NULL: not stated
     elementwise INTEGER           -- operators that the name lists and that compute, once on each element, an estimate, in no total; count; NULL: it lists others, or elements are not known
-);
+) STRICT;
 CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
 CREATE TABLE kernel_part (        -- what a fused kernel did for one of several layers; kernel.layer_source of it is shared
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -428,7 +427,7 @@ CREATE TABLE kernel_part (        -- what a fused kernel did for one of several 
     direction TEXT,               -- of that layer; -; NULL: of no layer
     origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
     share REAL NOT NULL           -- of the kernel's time and counts, by operations (one an element, and all FLOPs of a product), an estimate; 0..1; NULL: never
-);
+) STRICT;
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -438,7 +437,7 @@ CREATE TABLE advice (             -- what one rule of a profiler said of a launc
     text TEXT,                    -- the result in the profiler's words; -; NULL: not stated
     estimated_speedup REAL,       -- share of the time that following it saves, as the profiler estimates; 0..1; NULL: not stated
     speedup_scope TEXT            -- what it is a share of, global (the launch) or local (one unit's work); -; NULL: not stated
-);
+) STRICT;
 CREATE INDEX advice_by_run ON advice(run_id);
 CREATE TABLE derived_rule (       -- how instructions of launches were derived; read it through derived_count
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -446,14 +445,14 @@ CREATE TABLE derived_rule (       -- how instructions of launches were derived; 
     instruction TEXT NOT NULL,    -- FADD, FMUL, FFMA, HMMA, or tensor FLOP where no name says what an HMMA does; -; NULL: never
     rule TEXT NOT NULL,           -- the arithmetic with the numbers put in; -; NULL: never
     verified_error REAL           -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
-);
+) STRICT;
 CREATE INDEX derived_rule_by_run ON derived_rule(run_id);
 CREATE TABLE derived_value (      -- one derived count of one launch, its rule apart; read it through derived_count
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
     rule_id INTEGER NOT NULL,     -- id of its derived_rule; -; NULL: never
-    value NUMERIC                 -- executed FADD, FMUL, FFMA of all threads, HMMA of all warps; count, FLOP for tensor FLOP; NULL: the rule gives none
-);
+    value ANY                     -- executed FADD, FMUL, FFMA of all threads, HMMA of all warps; count, FLOP for tensor FLOP; NULL: the rule gives none
+) STRICT;
 CREATE INDEX derived_value_by_kernel ON derived_value(kernel_id);
 CREATE VIEW derived_count AS      -- executed instructions of one kind in one launch that no counter measured
 SELECT
@@ -468,7 +467,7 @@ CREATE TABLE source_file (        -- one source file that kernels of a run were 
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL            -- path, as the compiler noted it; -; NULL: never
-);
+) STRICT;
 CREATE INDEX source_file_by_run ON source_file(run_id);
 CREATE TABLE source_counter (     -- what one machine instruction of a launch did; only with perfctl ingest --source
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
@@ -481,7 +480,7 @@ CREATE TABLE source_counter (     -- what one machine instruction of a launch di
     thread_inst_executed INTEGER, -- executions by threads; count; NULL: not collected
     samples INTEGER,              -- samples of warps that were at it; count; NULL: not collected
     stall TEXT                    -- why most of the stalled warps among them stalled; -; NULL: none did, or not collected
-);
+) STRICT;
 CREATE INDEX source_counter_by_kernel ON source_counter(kernel_id);
 CREATE TABLE served_step (        -- one forward pass of a server that generates text
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -496,7 +495,7 @@ CREATE TABLE served_step (        -- one forward pass of a server that generates
     decode_tokens INTEGER,        -- tokens of these that the step computes; count; NULL: the annotation does not say
     decode_keys INTEGER,          -- tokens that these attend to; count; NULL: the annotation does not say
     decode_pairs INTEGER          -- tokens times keys, summed over these sequences; count; NULL: the annotation does not say
-);
+) STRICT;
 CREATE INDEX served_step_by_run ON served_step(run_id);
 CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what the capture of the graph says of its kernels
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
@@ -506,8 +505,33 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     kernel_ns INTEGER,            -- of these together; ns; NULL: not known
     capture TEXT,                 -- name of the capture they were matched with; -; NULL: with none
     matched INTEGER NOT NULL,     -- kernels whose launch was found in that capture; count; NULL: never
-    matched_ns INTEGER,           -- of these together; ns; NULL: not known
     how TEXT,                     -- what they were matched by, node, name, order, or eager (by sequence with a run without graphs, a guess); -; NULL: not matched
     confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture or guessed; 0..1; NULL: not matched
-);
+) STRICT;
 CREATE INDEX graph_launch_by_run ON graph_launch(run_id);
+CREATE TABLE parameter (          -- one parameter of a run in a sweep; the batch size is one of them
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    name TEXT NOT NULL,           -- name of the parameter; -; NULL: never
+    value TEXT NOT NULL,          -- its value as it was given; -; NULL: never
+    number REAL,                  -- the value as a number; -; NULL: it is not a number
+    PRIMARY KEY (run_id, name)
+) STRICT;
+CREATE TABLE expectation (        -- one formula that the user gave for kernels or ranges
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    pattern TEXT NOT NULL,        -- which kernels or ranges it is for, by name; -; NULL: never
+    flops INTEGER,                -- FLOPs that the formula gives for one launch or range; FLOP; NULL: no FLOPs were given
+    bytes INTEGER,                -- bytes that it gives for one launch or range; byte; NULL: no bytes were given
+    formula TEXT,                 -- the formula in words or symbols; -; NULL: only numbers were given
+    source TEXT NOT NULL,         -- where it was given, option, file or registered; -; NULL: never
+    CHECK (source IN ('option', 'file', 'registered'))
+) STRICT;
+CREATE INDEX expectation_by_run ON expectation(run_id);
+CREATE TABLE counter_sample (     -- one reading of a device counter over time
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    device_index INTEGER,         -- CUDA ordinal; -; NULL: not stated
+    name TEXT NOT NULL,           -- name of the counter; -; NULL: never
+    at_ns INTEGER NOT NULL,       -- when, on the report's clock; ns; NULL: never
+    value REAL,                   -- in the unit beside it; base units; NULL: not read
+    unit TEXT                     -- base unit; -; NULL: a plain count or ratio
+) STRICT;
+CREATE INDEX counter_sample_by_run ON counter_sample(run_id);

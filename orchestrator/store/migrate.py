@@ -1,0 +1,184 @@
+"""A store of perfctl 1.0 into the present schema: a copy is rebuilt, and takes the store's place.
+
+Nobody sees anything but the old store or the new one, each complete: the old file is locked and not
+changed, and ``os.replace`` puts the finished copy under its name. After a kill, what is left of a
+copy is removed by the next attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from perfctl.orchestrator.errors import StoreError, StoreNote
+from perfctl.orchestrator.store import schema
+from perfctl.orchestrator.store.connection import connect, set_journal_mode, version_of
+from perfctl.orchestrator.store.schema import name_list, quote_name
+
+OLD_VERSION = 4
+"""``PRAGMA user_version`` of stores that perfctl 1.0 wrote."""
+ADDED = ("parameter", "expectation", "counter_sample")
+"""Tables that 1.0 did not have."""
+DROPPED = {"range": {"payload"}, "graph_launch": {"matched_ns"}}
+"""Table -> columns of 1.0 that nothing read."""
+_PLAIN_TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
+"""Types of added columns that a STRICT table takes; any other becomes ANY."""
+
+
+def migrate(path: Path) -> None:
+    """Bring the store up to date, unless another process was faster.
+
+    Raises StoreError where the store may not be written to, is in use, or has values or tables that
+    the present schema does not allow; the store is then as it was.
+    """
+    path = path.resolve()
+    copy = path.with_name(f"{path.name}.migrating")
+    with closing(connect(path)) as old:
+        before = path.stat()
+        if version_of(old) != OLD_VERSION:
+            return
+        _check_writable(path)
+        set_journal_mode(old, "MEMORY")  # leaves WAL mode: no file beside it belongs to it
+        old.execute("BEGIN IMMEDIATE")  # nobody else writes to it until it is replaced
+        if not os.path.samestat(before, path.stat()):
+            return
+        try:
+            copy.unlink(missing_ok=True)
+            with closing(connect(copy)) as new:
+                with closing(connect(path)) as source:  # a backup waits for its own transaction
+                    source.backup(new)
+                with _explained(path):
+                    _rebuild(new)
+            _replace(path, copy)
+        finally:
+            copy.unlink(missing_ok=True)
+        # a perfctl 1.0 that waited for the old file has to see that it is out of date
+        with suppress(sqlite3.OperationalError):
+            old.execute(f"PRAGMA user_version = {schema.VERSION}")
+            old.execute("COMMIT")
+    with closing(connect(path)) as new:
+        set_journal_mode(new, "WAL")
+    warnings.warn(
+        f"{path}: brought up to date from perfctl 1.0, which cannot open it any more",
+        StoreNote,
+        stacklevel=1,
+    )
+
+
+def _check_writable(path: Path) -> None:
+    """Raise StoreError where the file or its folder is read-only; root may write to both, and a
+    file's owner has said that it is not to be changed."""
+    if not path.stat().st_mode & 0o222 or not os.access(path.parent, os.W_OK):
+        raise StoreError(
+            f"{path}: perfctl 1.0 wrote this store, and it is read-only, so that it cannot be "
+            "brought up to date",
+            "Copy it to where it can be written to, and name the copy with --store",
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.OperationalError) as error:
+        if "disk" in str(error):
+            raise
+        raise StoreError(
+            f"{path}: cannot be brought up to date from perfctl 1.0 ({error})",
+            "Correct that with sqlite-utils, or ingest the reports into a new store",
+        ) from error
+
+
+def _replace(path: Path, copy: Path) -> None:
+    """Put the copy in the store's place, with its mode and owner, so that a power cut loses
+    neither."""
+    owner = path.stat()
+    shutil.copymode(path, copy)
+    with suppress(PermissionError):
+        os.chown(copy, owner.st_uid, owner.st_gid)
+    for target, is_folder in ((copy, False), (path.parent, True)):
+        if is_folder:
+            copy.replace(path)
+        number = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _rebuild(new: sqlite3.Connection) -> None:
+    """Make perfctl's tables and views anew, in one transaction; what its user made stays."""
+    for pragma in (
+        "journal_mode = OFF",
+        "synchronous = OFF",
+        "foreign_keys = OFF",
+        "legacy_alter_table = ON",
+    ):
+        new.execute(f"PRAGMA {pragma}")
+    new.execute("BEGIN IMMEDIATE")
+    own = {name.lower() for name in schema.tables()}
+    kept = [
+        (kind, name, sql)
+        for kind, name, table, sql in new.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+        )
+        if kind == "trigger" or (kind == "index" and table.lower() in own)
+    ]
+    for kind, name, _ in kept:
+        new.execute(f"DROP {kind} {quote_name(name)}")
+    for view in schema.views():
+        new.execute(f"DROP VIEW IF EXISTS {view}")
+    made = set()
+    for statement in schema.statements():
+        kind, name = statement.split()[1:3]
+        made.add(name.lower())
+        if kind == "TABLE" and name not in ADDED:
+            _rebuild_table(new, name, statement)
+        else:
+            new.execute(statement)
+    for _, name, sql in kept:
+        if name.lower() not in made:
+            new.execute(sql)
+    new.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (schema.SINCE,))
+    new.execute(f"PRAGMA user_version = {schema.VERSION}")
+    new.execute("COMMIT")
+
+
+def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
+    """Make one table anew and copy its rows, with their numbers and the columns that its user
+    added."""
+    old = quote_name(f"{table} of 1.0")
+    new.execute(f"ALTER TABLE {table} RENAME TO {old}")
+    new.execute(statement)
+    types = schema.columns(table)
+    values = {name_list([name]): _as_integer(name, types[name]) for name in types}
+    for _, name, kind, needed, default, _, hidden in new.execute(f"PRAGMA table_xinfo({old})"):
+        if name.lower() in types or name in DROPPED.get(table, ()):
+            continue
+        if hidden:
+            raise sqlite3.OperationalError(f"{table}.{name} is a computed column")
+        strict = kind.upper() if kind.upper() in _PLAIN_TYPES else "ANY"
+        rule = " NOT NULL" * needed + (f" DEFAULT {default}" if default is not None else "")
+        new.execute(f"ALTER TABLE {table} ADD COLUMN {quote_name(name)} {strict}{rule}")
+        values[quote_name(name)] = quote_name(name)
+    if "id" not in types:
+        values = {"rowid": "rowid", **values}
+    new.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM {old}"
+    )
+    new.execute(f"DROP TABLE {old}")
+
+
+def _as_integer(name: str, declared: str) -> str:
+    """Return the SQL of a column's value: in a column of whole numbers, 1.0 kept fractions."""
+    column = name_list([name])
+    if declared != "INTEGER":
+        return column
+    return (
+        f"CASE typeof({column}) WHEN 'real' THEN CAST(round({column}) AS INTEGER) ELSE {column} END"
+    )

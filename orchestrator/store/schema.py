@@ -1,0 +1,161 @@
+"""The schema of the store: ``schema.sql``, what its comments say, and whether a file has it.
+
+Every column says in its comment ``meaning; unit; NULL: when``, in that order. ``docs/schema.md`` is
+made from these comments (``python -m perfctl.orchestrator.store.schema > docs/schema.md``), and
+they reach anyone who types ``.schema`` in SQLite.
+
+A store belongs to its user: columns, tables, views and indexes may be added. perfctl asks for its
+own columns and for nothing else, always by name.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from perfctl.orchestrator.errors import StoreError
+
+VERSION = 5
+"""``PRAGMA user_version`` of a store that perfctl writes."""
+SINCE = "2.0.0"
+"""The perfctl that brought this version of the schema."""
+SQL = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+_INTRODUCTION = Path(__file__).with_name("introduction.md")
+_ROW = re.compile(r"CREATE (?:TABLE|VIEW) (\w+) (?:\(|AS)\s*-- (.*)")
+_COLUMN = re.compile(r"\s{4}(?:\w+\.(?:\w+ AS )?)?\[?(\w+).*?-- (.+?); (.+?); NULL: (.+)")
+_FACTS = """
+SELECT t.name, c.name, c.type FROM pragma_table_list AS t JOIN pragma_table_xinfo(t.name) AS c
+WHERE t.schema = 'main' AND t.type = 'table' AND t.strict AND NOT t.wr AND c.hidden = 0
+UNION ALL
+SELECT t.name, k."from", 'foreign key to ' || k."table"
+FROM pragma_table_list AS t JOIN pragma_foreign_key_list(t.name) AS k
+WHERE t.schema = 'main' AND t.type = 'table' AND t.strict AND NOT t.wr
+  AND k.on_delete = 'CASCADE'
+"""
+"""(table, column, type) of plain STRICT tables, and the foreign keys by which rows of a run go with
+their run."""
+
+
+class Column(NamedTuple):
+    """One column as its comment describes it."""
+
+    name: str
+    meaning: str
+    unit: str
+    null: str
+
+
+class Described(NamedTuple):
+    """One table or view as its comments describe it."""
+
+    row: str
+    """What one row is."""
+    columns: list[Column]
+
+
+@cache
+def tables() -> dict[str, Described]:
+    """Return the tables, in the order of the schema."""
+    return _describe("TABLE")
+
+
+@cache
+def views() -> dict[str, Described]:
+    """Return the views. Each joins tables of which one has each name once."""
+    return _describe("VIEW")
+
+
+def _describe(kind: str) -> dict[str, Described]:
+    described: dict[str, Described] = {}
+    for statement in statements():
+        if statement.startswith(f"CREATE {kind}") and (start := _ROW.match(statement)):
+            columns = filter(None, map(_COLUMN.match, statement.splitlines()[1:]))
+            described[start[1]] = Described(start[2], [Column(*one.groups()) for one in columns])
+    return described
+
+
+@cache
+def statements() -> list[str]:
+    """Return the statements that make a store, one by one: ``executescript`` would commit the
+    transaction that it is run in."""
+    statements, statement = [], ""
+    for line in SQL.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            statements.append(statement.strip())
+            statement = ""
+    return statements
+
+
+@cache
+def _memory_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dict[str, str]]]:
+    """Return what a file needs, and the declared type of each column by table or view."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SQL)
+        types = {
+            name: {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({name})")}
+            for name in tables() | views()
+        }
+        return frozenset(connection.execute(_FACTS)), types
+
+
+def columns(table: str) -> Mapping[str, str]:
+    """Return column -> declared type of a table or view, in the order of docs/schema.md."""
+    return _memory_facts()[1][table]
+
+
+def select_list(table: str) -> str:
+    """Return ``table.column`` of every column that perfctl knows; ``*`` would also take the
+    user's own."""
+    return ", ".join(f"{table}.{name_list([column])}" for column in columns(table))
+
+
+def name_list(names: Iterable[str]) -> str:
+    """Return perfctl's own columns, ready for SQL: ``group`` is a word of SQL's. In "" a missing
+    one would be a text."""
+    return ", ".join(f"[{name}]" if name == "group" else name for name in names)
+
+
+def quote_name(name: str) -> str:
+    """Return a name of the user's as SQL takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError where the file lacks a table or column, or where one was rebuilt."""
+    there = set(connection.execute(_FACTS))
+    missing = _memory_facts()[0] - there
+    if missing:
+        table, column, _ = min(missing)
+        if table not in {name for name, _, _ in there}:
+            problem = f"{path}: the table {table} is missing or was rebuilt"
+        elif (table, column) not in {fact[:2] for fact in there}:
+            problem = f"{path}: {table} has no column {column}"
+        else:
+            problem = f"{path}: the table {table} was rebuilt: {column} is not what perfctl made"
+        raise StoreError(
+            problem,
+            "Put it back as docs/schema.md has it, or ingest the reports into a new store",
+        )
+
+
+def markdown() -> str:
+    """Return the page docs/schema.md."""
+    parts = [_INTRODUCTION.read_text(encoding="utf-8")]
+    named_views = {f"{name} (a view)": described for name, described in views().items()}
+    for name, described in (named_views | tables()).items():
+        parts.append(f"## {name}\nOne row is {described.row}.\n")
+        parts.append("| column | meaning | unit | NULL means |\n|---|---|---|---|")
+        parts.extend(f"| {' | '.join(column)} |" for column in described.columns)
+        parts.append("")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
