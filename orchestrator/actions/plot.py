@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import repeat
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
@@ -56,7 +56,17 @@ class ChartSource:
 class Plotted:
     """A chart that was written."""
 
+    JSON_NAMES: ClassVar = {"name": "chart"}
+
     path: Path
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartName:
+    """One object a chart."""
+
     name: str
     description: str
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.memory.by_batch import (
     Gpu,
@@ -219,6 +220,15 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Room:
     """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
+
+    JSON_KEYS = ("needed", "reserve", "limit", "fits", "lacking", "largest")
+    JSON_NAMES: ClassVar = {
+        "needed": "needed_bytes",
+        "reserve": "reserve_bytes",
+        "limit": "limit_bytes",
+        "lacking": "lacking_bytes",
+        "largest": "largest_batch",
+    }
 
     batch: int
     needed: int

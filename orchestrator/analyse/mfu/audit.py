@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.mfu.conventions import CONVENTIONS, VARIANTS, Convention
 from perfctl.orchestrator.analyse.mfu.decoder import TERMS, Decoder
@@ -55,6 +56,9 @@ class Row:
 class Match:
     """One explanation of a reported MFU."""
 
+    JSON_KEYS = ("said", "source", "value")
+    JSON_NAMES: ClassVar = {"said": "explanation", "value": "mfu"}
+
     said: str
     source: str
     value: float
@@ -66,6 +70,8 @@ class Match:
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A published MFU and what explains it."""
+
+    JSON_NAMES: ClassVar = {"value": "mfu"}
 
     value: float
     tolerance: float

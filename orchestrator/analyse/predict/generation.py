@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.generation import Generation, LayerWork, Phase
@@ -300,6 +300,8 @@ def describe_engine(engine: Engine) -> str:
 class StepSeconds:
     """One step of prefill or decode."""
 
+    JSON_NAMES: ClassVar = {"time": "seconds", "floor": "roofline_s"}
+
     time: Span
     floor: float
     """Seconds at the machine's peaks."""
@@ -313,6 +315,15 @@ class StepSeconds:
 @dataclass(frozen=True, slots=True)
 class MemoryNeeded:
     """Bytes on the device, without the activations of prefill."""
+
+    JSON_KEYS = ("weights", "cache", "reserve", "whole", "limit", "fits")
+    JSON_NAMES: ClassVar = {
+        "weights": "weights_bytes",
+        "cache": "kv_cache_bytes",
+        "reserve": "reserve_bytes",
+        "whole": "needed_bytes",
+        "limit": "limit_bytes",
+    }
 
     weights: float
     cache: float

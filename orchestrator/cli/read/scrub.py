@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,19 @@ UNKNOWN = (
     "people, projects, data and machines in names of kernels, ranges and files; folders outside "
     "/home and /Users. Look for yours before you pass the copy on."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubOutput:
+    """The copy, without any removed value."""
+
+    path: Path
+    rows_removed: Mapping[str, int]
+    """Table -> rows."""
+    looked_like_secrets: tuple[str, ...]
+    """Names of what looked like secrets."""
+    replaced: Mapping[str, int]
+    """Kind -> how many were replaced."""
 
 
 def scrub(
@@ -54,16 +69,7 @@ def scrub(
     done = run(file, out, force=force)
     target = done.path
     if as_json:
-        names, found = list(done.names), dict(done.found)
-        console.as_json(
-            {
-                "path": str(target),
-                "rows_removed": dict(done.rows),
-                "looked_like_secrets": names,
-                "replaced": found,
-            },
-            "scrub",
-        )
+        console.as_json(ScrubOutput(target, done.rows, done.names, done.found), "scrub")
         return
     for table, rows in done.rows.items():
         why = next((held for start, held in HELD.items() if table.startswith(start)), "")

@@ -99,6 +99,17 @@ def as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
 
 
+class QueryRow:
+    """One object a row, by the names of its columns; a second column of a name is name_2. Bytes are
+    hexadecimal digits. With --search the columns are what, name, kind, runs, launches,
+    duration_ns."""
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the schema of any row."""
+        return {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
+
+
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
     found: list[str] = []
