@@ -84,7 +84,7 @@ def name_of(output: str) -> str:
 
 def to_json(value: Any) -> Any:
     """Return ``value`` with objects in place of records, as ``json.dumps`` takes it."""
-    kind = type(value)
+    kind: Any = type(value)
     if keys := _keys_of(kind):
         inlined = getattr(kind, "JSON_INLINED", ())
         json: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def to_json(value: Any) -> Any:
 
 
 @cache
-def _keys_of(kind: type) -> dict[str, str]:
+def _keys_of(kind: Any) -> dict[str, str]:
     """Return field or property -> key of a record, in order; nothing for another class."""
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     names = names or list(getattr(kind, "_fields", ()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.tables import DEFAULT, parts_of_ledger
+from perfctl.orchestrator.actions.tables import DEFAULT, values_of_ledger
 from perfctl.orchestrator.actions.wall.runs import only_run, shown
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.files.trace import Counted
@@ -93,13 +93,13 @@ def export(
                     f"{files_tables.SHEET_ROWS - 1:,}"
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-    made = (
-        {LEDGER: files_tables.ledger_table(parts_of_ledger(store, chosen))}
-        if LEDGER in wanted
-        else {}
-    )
     with database.reading(store) as connection:
-        found = [made.get(name) or _table(connection, name, chosen) for name in wanted]
+        found = [
+            files_tables.ledger_table(values_of_ledger(store, chosen))
+            if name == LEDGER
+            else _table(connection, name, chosen)
+            for name in wanted
+        ]
         with replacing(target, force=force, folder=folder) as partial:
             _write(partial, form, found, alone=alone, raw=raw)
     return Exported(target, form, wanted)

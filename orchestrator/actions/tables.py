@@ -16,7 +16,6 @@ from perfctl.orchestrator.outputs import column_schema, object_schema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfctl.orchestrator.report.files.tables import Lines
     from perfctl.records.run import Run
 
 DEFAULT = Path("perfctl.db")
@@ -87,18 +86,21 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
         yield from rows
 
 
-def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
-    """The same rows of these runs of a store, or of the newest of each kind, put aside study
-    by study."""
+def values_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
+    """Yield the values of the same rows for these runs of a store, or for the newest of each kind,
+    study by study."""
     from perfctl.orchestrator.actions.wall.runs import each_study, outlines
-    from perfctl.orchestrator.report.files.tables import ledger_lines
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
         known = outlines(
             connection, read.run_ids(connection, latest_of_each=True) if ids is None else ids
         )
-    return each_study(store, known, lambda some: ledger_lines(_rows(some)), plain=True)
+    parts = each_study(
+        store, known, lambda some: [list(row.values()) for row in _rows(some)], plain=True
+    )
+    for rows in parts:
+        yield from rows
 
 
 def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:

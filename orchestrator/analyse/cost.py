@@ -240,9 +240,6 @@ class Room:
     batch fits."""
     reserve: int = 0
     """Left free for the CUDA context and cuDNN's workspaces (:data:`RESERVE` of memory.trace)."""
-    replayed: bool = False
-    """Whether the largest batch is from a replay of PyTorch's allocator, which cannot use every
-    byte; else from the tensors."""
 
     @property
     def whole(self) -> int:
@@ -342,4 +339,4 @@ def room_on_gpu(
 ) -> Room:
     """As PyTorch's allocator runs the step. ``gpu``: compute capability."""
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
-    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve, replayed=True)
+    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)

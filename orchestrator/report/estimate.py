@@ -429,7 +429,9 @@ def sheet_output(
     batches = {}
     for size, sheet in sheets.items():
         finding = findings.get(size)
-        check = finding and Check(finding, explain_check(finding, sheet.layer))
+        check = None
+        if finding is not None:
+            check = Check(finding, explain_check(finding, sheet.layer))
         batches[size] = LayerSheet(sheet.layer, sheet.kind, sheet.sections, check)
     return LayerSheets(model, batches, problems)
 

@@ -565,7 +565,7 @@ def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
         notes=found.notes,
         tokens_per_sample=subject.tokens,
         batches=[_point(point, prices.today, subject.tokens) for point in found.points],
-        frontier=best and _frontier(best, prices.today),
+        frontier=None if best is None else _frontier(best, prices.today),
     )
 
 

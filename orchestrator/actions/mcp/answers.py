@@ -265,7 +265,7 @@ def ledger(
     for row in chosen:
         if (left := len(row["kernels"]) - _KERNELS) > 0:
             row["kernels"], row["kernels_left_out"] = row["kernels"][:_KERNELS], left
-    units = {name: unit for name, (unit, _) in export.column_facts().items() if unit != "-"}
+    units = {name: unit for name, (_, unit, _) in export.column_facts().items() if unit != "-"}
     return {
         "rows": chosen,
         "rows_total": len(rows),
@@ -573,7 +573,7 @@ def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answ
     elif table == LEDGER:
         rows = [
             {"column": name, "unit": unit, "meaning": said}
-            for name, (unit, said) in column_facts().items()
+            for name, (_, unit, said) in column_facts().items()
         ]
     elif table in query.table_names():
         rows = [

@@ -593,9 +593,9 @@ def _task_status(state: TaskState) -> TaskStatus:
     return TaskStatus(
         task=task.number,
         label=task.label,
-        profiler=runs and runs.profiler,
-        batch=runs and runs.batch_size,
-        sweep=runs and runs.sweep,
+        profiler=runs.profiler if runs else None,
+        batch=runs.batch_size if runs else None,
+        sweep=runs.sweep if runs else None,
         state=state.state,
         said=state.said,
         log=state.log,

@@ -25,40 +25,24 @@ from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
 from perfctl.records.run import Run
 
-_ROOFS = (
-    "dram_bytes",
-    "flops_per_byte",
-    "roof",
-    "peak_flops_per_s",
-    "attainable_flops_per_s",
-    "of_attainable",
-    "mfu",
-    "mfu_refused",
-    "hfu",
-    "bound",
-    "bound_why",
-)
-_TRUTHS = ("paper_is_lower_bound", "counted_is_lower_bound", "clock_trusted")
+_JSON_TYPES = {"TEXT": "string", "REAL": "number", "INTEGER": "integer", "BOOLEAN": "boolean"}
 
 
-class LedgerColumns:
+class LedgerColumns(dict[str, Any]):
     """A row of the ledger: a layer, direction and batch size, or what no layer explains."""
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
-        schemas = {
-            "verdicts": type_schema(list[Verdict]),
-            "kernels": type_schema(list[KernelUse]),
-            "batch": {"type": ["integer", "null"]},
-            **{name: {"type": ["boolean", "null"]} for name in _TRUTHS},
-        }
-        properties = {}
-        for name, (unit, meaning) in column_facts().items():
-            kind = "string" if unit == "-" else "number"
-            column = column_schema(kind, meaning, unit, null="not known")
-            properties[name] = column | schemas.get(name, {})
-        return object_schema(properties)
+        lists = {"verdicts": type_schema(list[Verdict]), "kernels": type_schema(list[KernelUse])}
+        return object_schema(
+            {
+                name: lists[name] | {"description": meaning}
+                if kind == "JSON"
+                else column_schema(_JSON_TYPES[kind], meaning, unit, null="not known")
+                for name, (kind, unit, meaning) in column_facts().items()
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +123,14 @@ class ShownRun:
     layer_calls: tuple[LayerCall, ...]
 
 
-def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
+def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
     """One row a layer, direction and batch size, then the rest that no layer explains. None is
     not known."""
     for found in analyses:
         for row in found.ledger.rows:
-            yield _row(found, row)
+            yield LedgerColumns(_row(found, row))
         for rest in found.ledger.unattributed:
-            yield _rest(found, rest)
+            yield LedgerColumns(_rest(found, rest))
 
 
 def ledger_json(
@@ -227,13 +211,32 @@ def _study(found: Analysis) -> dict[str, Any]:
     }
 
 
+def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
+    """Return all columns in order, with the values that both kinds of rows have."""
+    counted, time = row.counted, row.time
+    return {
+        **dict.fromkeys(column_facts()),
+        **_study(found),
+        "batch": row.batch,
+        "counted_flops": counted.value,
+        "counted_state": counted.state,
+        "counted_why": why(counted) or None,
+        "counted_rule": counted.rule,
+        "counted_is_lower_bound": counted.lower_bound,
+        "time_ns": time.median if time else None,
+        "time_low_ns": time.low if time else None,
+        "time_high_ns": time.high if time else None,
+        "clock": row.basis,
+        "share": row.share,
+        "share_of": row.whole,
+    }
+
+
 def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     point = found.roofline.of(row.batch, row.layer, row.direction)
-    time = row.time
     return {
-        **_study(found),
-        "batch": row.batch,
+        **_shared_columns(found, row),
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
@@ -241,83 +244,53 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "paper_state": row.paper.state,
         "paper_why": why(row.paper) or None,
         "paper_is_lower_bound": row.paper.lower_bound,
-        **_counted(row),
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
         "verdicts": to_json(judged.verdicts),
         "unexplained": judged.unexplained,
-        "time_ns": time.median if time else None,
-        "time_low_ns": time.low if time else None,
-        "time_high_ns": time.high if time else None,
         "time_why": row.time_reason,
-        "clock": row.basis,
-        "clock_trusted": row.trusted if time else None,
-        "share": row.share,
-        "share_of": row.whole,
+        "clock_trusted": row.trusted if row.time else None,
         "paper_flops_per_s": row.achieved,
-        **_roofs(point, found.roofline),
+        **(_roofs(point, found.roofline) if point is not None else {}),
         "guessed": row.guessed,
         "shared": row.shared,
         "kernels": to_json(row.kernels),
     }
 
 
-def _counted(row: LedgerRow | Unattributed) -> dict[str, Any]:
-    counted = row.counted
+def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     return {
-        "counted_flops": counted.value,
-        "counted_state": counted.state,
-        "counted_why": why(counted) or None,
-        "counted_rule": counted.rule,
-        "counted_is_lower_bound": counted.lower_bound,
+        "dram_bytes": point.traffic.dram.value,
+        "flops_per_byte": point.intensity,
+        "roof": point.path,
+        "peak_flops_per_s": point.peak,
+        "attainable_flops_per_s": point.attainable,
+        "of_attainable": point.reached,
+        "mfu": point.mfu,
+        "mfu_refused": point.mfu_refused,
+        "hfu": point.hfu,
+        "bound": None if point.refused else point.bound,
+        "bound_why": spoken(point, roofline),
     }
 
 
-def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
-    """A row below the roofs; None throughout where the roofline has no point for it."""
-    if point is None:
-        return dict.fromkeys(_ROOFS)
-    values = (
-        point.traffic.dram.value,
-        point.intensity,
-        point.path,
-        point.peak,
-        point.attainable,
-        point.reached,
-        point.mfu,
-        point.mfu_refused,
-        point.hfu,
-        None if point.refused else point.bound,
-        spoken(point, roofline),
-    )
-    return dict(zip(_ROOFS, values, strict=True))
-
-
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
-    """With the columns of the other rows, None in most."""
-    columns = _row(found, found.ledger.rows[0]) if found.ledger.rows else column_facts()
     return {
-        **dict.fromkeys(columns),
-        **_study(found),
-        "batch": rest.batch,
+        **_shared_columns(found, rest),
         "layer": "not attributed",
-        **_counted(rest),
-        "time_ns": rest.time.median,
-        "time_low_ns": rest.time.low,
-        "time_high_ns": rest.time.high,
-        "clock": rest.basis,
-        "share": rest.share,
-        "share_of": rest.whole,
         "verdicts": [],
         "kernels": [],
     }
 
 
 @cache
-def column_facts() -> dict[str, tuple[str, str]]:
-    """Name of each column -> (unit, "-" where there is none; meaning)."""
+def column_facts() -> dict[str, tuple[str, str, str]]:
+    """Return the name of each column -> (type as in a store, JSON for lists; unit, "-" where there
+    is none; meaning)."""
     text = resources.files("perfctl.templates").joinpath("ledger.csv").read_text(encoding="utf-8")
-    return {name: (unit, meaning) for name, unit, meaning in csv.reader(text.splitlines())}
+    return {
+        name: (kind, unit, meaning) for name, kind, unit, meaning in csv.reader(text.splitlines())
+    }
 
 
 def shown_run(run: Run) -> ShownRun:
