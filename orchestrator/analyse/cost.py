@@ -50,6 +50,13 @@ def steps_of(samples: int, batch: int, gpus: int = 1) -> int:
 class Rental:
     """One offer for the whole training. US dollars."""
 
+    JSON_KEYS = ("instances", "idle", "on_demand", "spot")
+    JSON_NAMES: ClassVar = {
+        "idle": "idle_gpus",
+        "on_demand": "on_demand_usd",
+        "spot": "spot_usd",
+    }
+
     price: Price
     instances: int
     idle: int
@@ -161,6 +168,14 @@ def at_efficiency(step: Span, parameters: int, gpus: int, efficiency: float) -> 
 class Choice:
     """One offer at one batch size: how long the training takes and what it costs."""
 
+    JSON_KEYS = ("board", "batch", "way", "beyond", "seconds", "dollars", "spot")
+    JSON_NAMES: ClassVar = {
+        "beyond": "beyond_the_data",
+        "seconds": "training_s",
+        "dollars": "on_demand_usd",
+        "spot": "spot_usd",
+    }
+
     price: Price
     board: str
     """Name of the board."""
@@ -263,6 +278,27 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Training:
     """Time, cost, energy and memory of a job."""
+
+    JSON_KEYS = (
+        "step",
+        "alone",
+        "samples_per_second",
+        "steps",
+        "epoch",
+        "whole",
+        "room",
+        "parallel",
+        "energy",
+    )
+    JSON_NAMES: ClassVar = {
+        "step": "step_s",
+        "alone": "step_one_gpu_s",
+        "samples_per_second": "samples_per_s",
+        "steps": "steps_per_epoch",
+        "epoch": "epoch_s",
+        "whole": "training_s",
+        "room": "memory",
+    }
 
     job: Job
     step: Span

@@ -26,6 +26,9 @@ ROWS = 12
 class HistoryChange:
     """A change of level. Points are places among those of the line, from 0."""
 
+    JSON_INLINED = ("found",)
+
+    found: Change
     after: int
     """First point of the new level."""
     earliest: int
@@ -36,10 +39,6 @@ class HistoryChange:
     """Last point of the old level."""
     change: float | None
     """New level over old, less 1; null: the old level is 0."""
-    interval: tuple[float, float] | None
-    """95 %; null: an exact count."""
-    p: float | None
-    """null: an exact count."""
     differences: Sequence[Suspect]
 
 
@@ -47,15 +46,10 @@ class HistoryChange:
 class HistorySeries:
     """One quantity over the points of a line."""
 
-    quantity: str
-    layer: str
-    direction: str
+    JSON_INLINED = ("series",)
+
+    series: Series
     unit: str
-    exact: bool
-    points: Sequence[int]
-    """Places among the line's points, from 0."""
-    values: Sequence[float]
-    """Median of the repeats of each point."""
     changes: list[HistoryChange]
 
 
@@ -63,24 +57,22 @@ class HistorySeries:
 class HistoryPoint:
     """One point of a line. Its commit is null where it was not recorded."""
 
+    JSON_INLINED = ("first",)
+
     store: str
     runs: list[int]
-    started_at: str | None
-    commit: str | None
-    commit_time: str | None
+    first: Seen
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
     """One workload at one batch size."""
 
-    heading: str
-    batch: int | None
-    profiler: str
+    JSON_INLINED = ("line",)
+
+    line: Line
     device: str | None
     """null: not recorded."""
-    apart: str | None
-    """Why it is a line of its own; null: the first of its workload and batch size."""
     points: list[HistoryPoint]
     series: list[HistorySeries]
 
@@ -326,48 +318,24 @@ def history_output(found: History) -> HistoryOutput:
 
 def _line(line: Line, at: int, found: History) -> HistoryLine:
     points = [
-        HistoryPoint(
-            found.stores[runs[0].store],
-            [run.run for run in runs],
-            runs[0].started_at,
-            runs[0].commit,
-            runs[0].commit_time,
-        )
+        HistoryPoint(found.stores[runs[0].store], [run.run for run in runs], runs[0])
         for runs in line.points
     ]
-    return HistoryLine(
-        heading=line.name,
-        batch=line.batch,
-        profiler=line.profiler,
-        device=line.facts.get("device"),
-        apart=line.apart,
-        points=points,
-        series=[_series(series, at, found) for series in line.series],
-    )
+    series = [_series(series, at, found) for series in line.series]
+    return HistoryLine(line, line.facts.get("device"), points, series)
 
 
 def _series(series: Series, at: int, found: History) -> HistorySeries:
     changes = [
         HistoryChange(
+            found=change,
             after=series.points[change.after],
             earliest=series.points[change.earliest],
             latest=series.points[change.latest],
             before=series.points[change.after - 1],
             change=None if change.change == inf else change.change,
-            interval=change.interval,
-            p=change.p,
             differences=found.suspects.get((at, series.points[change.after]), ()),
         )
         for change in series.changes
     ]
-    what = series.what
-    return HistorySeries(
-        quantity=what.quantity,
-        layer=what.layer,
-        direction=what.direction,
-        unit=QUANTITIES[what.quantity],
-        exact=series.exact,
-        points=series.points,
-        values=series.values,
-        changes=changes,
-    )
+    return HistorySeries(series, QUANTITIES[series.what.quantity], changes)

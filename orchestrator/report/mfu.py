@@ -15,20 +15,11 @@ _MATCHES = 6
 
 @dataclass(frozen=True, slots=True)
 class MfuRow:
-    """One formula. terms, difference and what follows from them are null where it asks for what is
-    not known of the model."""
+    """One formula."""
 
-    formula: str
-    source: str
-    flops_per_token: float | None
-    terms: Mapping[str, float] | None
-    """Term -> FLOPs of one token."""
-    mfu: float | None
-    """Share of 1; null: see refused."""
-    hfu: float | None
-    """Share of 1; null: no --recompute, or see refused."""
-    refused: str | None
-    """Why there is no MFU or no HFU; null: there are both, or HFU was not asked for."""
+    JSON_INLINED = ("row",)
+
+    row: Row
     difference: float | None
     """FLOPs of one token beyond the exact count."""
     difference_by_term: Mapping[str, float] | None
@@ -39,28 +30,13 @@ class MfuRow:
 class MfuOutput:
     """Shares are of 1; FLOPs are those of training one token."""
 
-    model: str
-    seq: int
-    """Tokens of a sequence."""
-    parameters: int
-    active_parameters: int
-    """Met by one token."""
-    tokens_per_second: float
-    """Of all GPUs."""
-    gpus: int
-    peak_flops_per_s: float
-    """Of one GPU."""
-    peak: str
-    """Where it is from."""
-    recompute: str | float
-    """none, selective, full, or a share of the forward pass."""
+    JSON_INLINED = ("audit",)
+
+    audit: Audit
     exact: MfuRow
     exact_causal: MfuRow
     formulas: Mapping[str, MfuRow]
     """Convention -> its figures."""
-    reported: Reported | None
-    """null: no --reported."""
-    notes: tuple[str, ...]
 
 
 def lines(found: Audit) -> Iterator[str]:
@@ -177,36 +153,10 @@ def _match(one: Match) -> str:
 
 def mfu_output(found: Audit) -> MfuOutput:
     """Return every convention, and what explains the reported MFU."""
-    model = found.model
-    return MfuOutput(
-        model=model.name,
-        seq=model.seq,
-        parameters=model.parameters,
-        active_parameters=model.active,
-        tokens_per_second=found.tokens_per_second,
-        gpus=found.devices,
-        peak_flops_per_s=found.peak.flops,
-        peak=found.peak.source,
-        recompute=found.recompute,
-        exact=_row(found, found.exact),
-        exact_causal=_row(found, found.causal),
-        formulas={row.convention.key: _row(found, row) for row in found.rows},
-        reported=found.reported,
-        notes=found.notes,
-    )
+    formulas = {row.convention.key: _row(found, row) for row in found.rows}
+    return MfuOutput(found, _row(found, found.exact), _row(found, found.causal), formulas)
 
 
 def _row(found: Audit, row: Row) -> MfuRow:
     difference, by_term = found.difference(row) or (None, None)
-    convention = row.convention
-    return MfuRow(
-        formula=convention.formula,
-        source=convention.source,
-        flops_per_token=row.total,
-        terms=row.terms,
-        mfu=row.mfu,
-        hfu=row.hfu,
-        refused=row.refused,
-        difference=difference,
-        difference_by_term=None if by_term is None else dict(by_term),
-    )
+    return MfuRow(row, difference, None if by_term is None else dict(by_term))

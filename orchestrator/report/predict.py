@@ -9,9 +9,9 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
-from perfctl.orchestrator.analyse.cost import Energy, Parallel, Room, Span, Training
+from perfctl.orchestrator.analyse.cost import Choice, Frontier, Rental, Room, Span, Training
 from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.predict.predict import Share
+from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from perfctl.orchestrator.analyse.cost import Frontier
-    from perfctl.orchestrator.analyse.predict.predict import StepTime
 
 OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
@@ -56,29 +54,20 @@ _NOT_APART = "the host's time is not apart from the GPU's in measured and fitted
 class OfferOutput:
     """One offer for the whole training."""
 
-    JSON_INLINED = ("price",)
+    JSON_INLINED = ("price", "rental")
 
     price: PriceRow
-    instances: int
-    idle_gpus: int
-    on_demand_usd: Span | None
-    spot_usd: Span | None
+    rental: Rental
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOutput:
     """One choice that no other beats in both time and cost."""
 
-    JSON_INLINED = ("price",)
+    JSON_INLINED = ("price", "choice")
 
     price: PriceRow
-    board: str
-    batch: int
-    way: str
-    beyond_the_data: bool
-    training_s: Span
-    on_demand_usd: Span
-    spot_usd: Span | None
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +85,15 @@ class FrontierOutput:
 class PredictedBatch:
     """The prediction for one batch size. ``gaps`` has the reason of what is null or empty."""
 
+    JSON_INLINED = ("training", "step")
+
     batch: int
-    step_s: Span
-    step_one_gpu_s: Span
-    samples_per_s: Span
+    training: Training
+    step: StepTime
     tokens_per_s: Span | None
-    steps_per_epoch: int | None
-    epoch_s: Span | None
-    training_s: Span | None
-    way: str
-    source: str
     nearest: str | None
-    operations: int
-    host_s: float | None
-    gpu_s: float | None
-    host_limits: bool | None
-    coverage: float | None
     why_not_better: list[str]
-    beyond_the_data: tuple[str, ...]
-    roofline_s: float
-    phases_s: Mapping[str, float]
-    """Phase -> seconds."""
-    memory: Room | None
-    parallel: Parallel | None
     offers: list[OfferOutput]
-    energy: Energy | None
-    layers: tuple[Share, ...]
     drivers: Mapping[str, float]
     """What the time goes with -> share."""
     gaps: Mapping[str, str]
@@ -571,60 +543,25 @@ def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
 
 def _frontier(best: Frontier, today: date) -> FrontierOutput:
     choices = [
-        ChoiceOutput(
-            prices_text.price_row(choice.price, today),
-            choice.board,
-            choice.batch,
-            choice.way,
-            choice.beyond,
-            choice.seconds,
-            choice.dollars,
-            choice.spot,
-        )
-        for choice in best.choices
+        ChoiceOutput(prices_text.price_row(choice.price, today), choice) for choice in best.choices
     ]
     return FrontierOutput(best.compared, best.too_large, best.unknown, best.unsure, choices)
 
 
 def _point(point: AnswerPoint, today: date, tokens: int | None) -> PredictedBatch:
     step, training = point.step, point.training
-    samples_per_second = training.samples_per_second
-    offers = [
-        OfferOutput(
-            prices_text.price_row(rental.price, today),
-            rental.instances,
-            rental.idle,
-            rental.on_demand,
-            rental.spot,
-        )
-        for rental in training.rentals
-    ]
+    speed = training.samples_per_second
     return PredictedBatch(
         batch=step.case.batch,
-        step_s=training.step,
-        step_one_gpu_s=training.alone,
-        samples_per_s=samples_per_second,
-        tokens_per_s=samples_per_second.times(tokens) if tokens is not None else None,
-        steps_per_epoch=training.steps,
-        epoch_s=training.epoch,
-        training_s=training.whole,
-        way=step.way,
-        source=step.source,
+        training=training,
+        step=step,
+        tokens_per_s=speed.times(tokens) if tokens is not None else None,
         nearest=step.nearest or None,
-        operations=step.operations,
-        host_s=step.host,
-        gpu_s=step.gpu,
-        host_limits=step.host_limits,
-        coverage=step.coverage,
         why_not_better=[why for why in step.why_not if why],
-        beyond_the_data=step.outside,
-        roofline_s=step.floor,
-        phases_s=step.phases,
-        memory=training.room,
-        parallel=training.parallel,
-        offers=offers,
-        energy=training.energy,
-        layers=step.shares,
+        offers=[
+            OfferOutput(prices_text.price_row(rental.price, today), rental)
+            for rental in training.rentals
+        ],
         drivers=dict(step.drivers),
         gaps=_gaps(point, tokens),
     )

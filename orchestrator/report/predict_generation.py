@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
@@ -65,18 +64,12 @@ class TokenCostOutput:
 class GeneratedBatch:
     """The prediction for one batch size. ``gaps`` has the reason of what is null."""
 
-    batch: int
-    prefill: StepSeconds
-    decode_first_step: StepSeconds | None
-    decode_last_step: StepSeconds | None
-    whole_s: Span
-    tokens_per_s: Span
+    JSON_INLINED = ("point",)
+
+    point: GenerationPoint
     memory: GeneratedMemory
     cost: TokenCostOutput | None
-    source: str
     nearest: str | None
-    coverage: float | None
-    beyond_the_data: tuple[str, ...]
     gaps: Mapping[str, str]
     """Key that is null or empty -> why."""
 
@@ -85,20 +78,13 @@ class GeneratedBatch:
 class PredictGenerationOutput:
     """Times in seconds, memory in bytes, money in US dollars."""
 
-    model: str
-    """As it was named."""
-    mode: Literal["generate"]
-    engine: str
-    precision: str
-    kv_cache: str
-    prompt: int
-    generate: int
-    parameters: int
-    device: Device
+    JSON_INLINED = ("answer",)
+
+    answer: GenerationAnswer
     prices: str
     """Where the prices are from."""
-    notes: tuple[str, ...]
     batches: list[GeneratedBatch]
+    mode: Literal["generate"] = "generate"
 
 
 def terminal(found: GenerationAnswer) -> Iterator[RenderableType]:
@@ -218,18 +204,7 @@ def _table(found: GenerationAnswer) -> Table:
 def predict_generation_output(found: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
     return PredictGenerationOutput(
-        model=found.model,
-        mode="generate",
-        engine=found.engine,
-        precision=found.precision,
-        kv_cache=found.kv_cache,
-        prompt=found.prompt,
-        generate=found.generate,
-        parameters=found.parameters,
-        device=found.device,
-        prices=found.prices.where,
-        notes=found.notes,
-        batches=[_point(found, point) for point in found.points],
+        found, found.prices.where, [_point(found, point) for point in found.points]
     )
 
 
@@ -251,18 +226,10 @@ def _point(found: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
         else None,
     }
     return GeneratedBatch(
-        batch=point.batch,
-        prefill=point.prefill,
-        decode_first_step=point.first,
-        decode_last_step=point.last,
-        whole_s=point.whole,
-        tokens_per_s=point.tokens_per_second,
+        point=point,
         memory=GeneratedMemory(memory, memory.largest(point.batch)),
         cost=cost,
-        source=point.source,
         nearest=point.nearest or None,
-        coverage=point.coverage,
-        beyond_the_data=point.outside,
         gaps={name: why for name, why in gaps.items() if why},
     )
 

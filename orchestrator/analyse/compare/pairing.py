@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.analyse.ledger.timing import preference
@@ -163,6 +163,8 @@ class Difference:
 class Pair:
     """One workload at one batch size, on both sides."""
 
+    JSON_KEYS = ("heading", "batch_a", "batch_b", "rows")
+
     heading: str
     batch_a: int | None
     batch_b: int | None
@@ -189,6 +191,9 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A against B, whole."""
+
+    JSON_KEYS = ("gate", "forced", "only_a", "only_b", "failed")
+    JSON_NAMES: ClassVar = {"failed": "failed_in_b"}
 
     a: Side
     b: Side

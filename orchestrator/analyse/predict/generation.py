@@ -360,6 +360,25 @@ class TokenCost:
 class GenerationPoint:
     """One batch size. Times in seconds."""
 
+    JSON_KEYS = (
+        "batch",
+        "prefill",
+        "first",
+        "last",
+        "whole",
+        "tokens_per_second",
+        "source",
+        "coverage",
+        "outside",
+    )
+    JSON_NAMES: ClassVar = {
+        "first": "decode_first_step",
+        "last": "decode_last_step",
+        "whole": "whole_s",
+        "tokens_per_second": "tokens_per_s",
+        "outside": "beyond_the_data",
+    }
+
     batch: int
     prefill: StepSeconds
     """To the first token."""
@@ -390,6 +409,18 @@ class GenerationPoint:
 @dataclass(frozen=True, slots=True)
 class GenerationAnswer:
     """What ``perfctl predict --prompt`` answers."""
+
+    JSON_KEYS = (
+        "model",
+        "engine",
+        "precision",
+        "kv_cache",
+        "prompt",
+        "generate",
+        "parameters",
+        "device",
+        "notes",
+    )
 
     model: str
     device: Device

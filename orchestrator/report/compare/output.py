@@ -52,15 +52,14 @@ class ComparedSide:
 class ComparedPair:
     """One workload and batch size on both sides."""
 
-    heading: str
-    batch_a: int | None
-    batch_b: int | None
+    JSON_INLINED = ("pair",)
+
+    pair: Pair
     comparable: bool
     differences: tuple[Suspect, ...]
     by_layer: bool
     aligned: tuple[Alignment, ...]
     """Times in ns a step, B less A."""
-    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +67,17 @@ class CompareOutput:
     """Times in ns, memory in bytes, throughput in samples per second, energy in J, energy-delay
     product in J s."""
 
+    JSON_INLINED = ("comparison",)
+
+    comparison: Comparison
     a: ComparedSide
     b: ComparedSide
-    gate: float
-    """Changes up to this do not count; 0.05 is 5 %."""
-    forced: bool
     regressions: int
     improvements: int
     news: int
     not_comparable: int
     findings: Sequence[str]
     warnings: Sequence[str]
-    only_a: tuple[str, ...]
-    only_b: tuple[str, ...]
-    failed_in_b: tuple[str, ...]
     pairs: list[ComparedPair]
 
 
@@ -219,32 +215,20 @@ def compare_output(found: Comparison) -> CompareOutput:
     """Return the whole comparison for programs."""
     said = findings(found)
     return CompareOutput(
+        comparison=found,
         a=ComparedSide(found.a.label, [run.id for pair in found.pairs for run in pair.runs_a]),
         b=ComparedSide(found.b.label, [run.id for pair in found.pairs for run in pair.runs_b]),
-        gate=found.gate,
-        forced=found.forced,
         regressions=len(found.regressions),
         improvements=len(found.improvements),
         news=len(found.news),
         not_comparable=len(found.not_comparable),
         findings=said.news,
         warnings=said.warnings,
-        only_a=found.only_a,
-        only_b=found.only_b,
-        failed_in_b=found.failed,
         pairs=list(map(_pair, found.pairs)),
     )
 
 
 def _pair(pair: Pair) -> ComparedPair:
-    why = explained(pair)
-    return ComparedPair(
-        heading=pair.heading,
-        batch_a=pair.batch_a,
-        batch_b=pair.batch_b,
-        comparable=not pair.blocked,
-        differences=why.suspects,
-        by_layer=why.why.by_layer,
-        aligned=why.why.parts,
-        rows=pair.rows,
-    )
+    shown = explained(pair)
+    why = shown.why
+    return ComparedPair(pair, not pair.blocked, shown.suspects, why.by_layer, why.parts)

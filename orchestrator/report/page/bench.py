@@ -117,22 +117,9 @@ def flops(point: BenchPoint) -> float | None:
 class BenchRow:
     """One point that was measured."""
 
-    model: str
-    family: str
-    batch: int
-    mode: str
-    precision: str
-    device: str
-    threads: int | None
-    """null: not a CPU."""
-    steps: int
-    """Measured steps."""
-    step_ns: tuple[float, ...]
-    """Median, first and third quartile of the steps, ns."""
-    phase_ns: Mapping[str, float]
-    """Phase -> median, ns."""
-    memory_bytes: Mapping[str, int]
-    """Kind of memory -> peak, bytes."""
+    JSON_INLINED = ("point",)
+
+    point: BenchPoint
     features: Mapping[str, float]
     """Estimated figure -> its value for one step."""
 
@@ -147,23 +134,7 @@ class BenchShown:
 
 def bench_shown(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> BenchShown:
     """Return what ``bench show --json`` prints."""
-    rows = [
-        BenchRow(
-            point.model,
-            point.family,
-            point.batch,
-            point.mode,
-            point.precision,
-            point.machine.device,
-            point.machine.threads,
-            point.steps,
-            point.step_ns,
-            point.phase_ns,
-            point.memory_bytes,
-            figures(point),
-        )
-        for point in points
-    ]
+    rows = [BenchRow(point, figures(point)) for point in points]
     return BenchShown(rows, found)
 
 
