@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain, product, zip_longest
 from math import inf, prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.bench_file import Bench, Values
@@ -167,6 +167,8 @@ def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list
 class BenchRequest:
     """One call of :func:`bench`; made by :func:`bench_request`."""
 
+    JSON_KEYS = ("points", "skipped")
+
     bench: Bench
     design: Design
     points: tuple[Point, ...]
@@ -185,13 +187,53 @@ class BenchRequest:
     command_line: str
     """What the user typed, ready to paste; it is stored with the runs."""
 
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Networks, or batch sizes of one, that are not measured."""
+        return self.design.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """The run of one point."""
+
+    JSON_INLINED = ("point",)
+
+    point: Point
+    status: Annotated[str, ("ok", "partial", "failed")]
+    reason: str | None
+    """null: it is ok."""
+    skipped: bool
+    """It was complete already, and nothing ran."""
+    folder: Path
+
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What became of the points of one call."""
+    """What became of the points of one call of ``bench run``."""
+
+    JSON_KEYS = ("runs", "left", "skipped")
 
     request: BenchRequest
     done: Done
+
+    @property
+    def runs(self) -> list[BenchRun]:
+        """One object a point."""
+        return [
+            BenchRun(point, run.status, run.reason, run.skipped, run.folder)
+            for point, run in self.done.results
+        ]
+
+    @property
+    def left(self) -> tuple[Point, ...]:
+        """Points that the time given was too short for."""
+        return self.done.left
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Networks, or batch sizes of one, that are not measured."""
+        return self.request.skipped
 
     @property
     def whole(self) -> int:

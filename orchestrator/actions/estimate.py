@@ -244,7 +244,7 @@ class Session:
         )
         facts = Facts(source.name, shapes, notes, source.optimizer)
         if self._kept is not None:
-            self._kept.put(Facts, facts, "facts")
+            self._kept.put(facts, "facts")
         return facts
 
     def in_precision(self, precision: str) -> Session:
@@ -290,7 +290,7 @@ class Session:
             with as_perfctl_error():
                 traced = self._trace(batch, memory)
             if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
-                kept.put(Traced, traced, batch, memory)
+                kept.put(traced, batch, memory)
         return traced
 
     def _trace(self, batch: int, memory: bool) -> Traced:

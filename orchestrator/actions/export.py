@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.stored_runs import only_run, shown
-from perfctl.orchestrator.actions.tables import DEFAULT, parts_of_ledger
+from perfctl.orchestrator.actions.tables import DEFAULT, values_of_ledger
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.report.files.trace import Counted
 from perfctl.orchestrator.store import database, query, read
 from perfctl.version import __version__
 
@@ -92,13 +93,13 @@ def export(
                     f"{files_tables.SHEET_ROWS - 1:,}"
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-    made = (
-        {LEDGER: files_tables.ledger_table(parts_of_ledger(store, chosen))}
-        if LEDGER in wanted
-        else {}
-    )
     with database.reading(store) as connection:
-        found = [made.get(name) or _table(connection, name, chosen) for name in wanted]
+        found = [
+            files_tables.ledger_table(values_of_ledger(store, chosen))
+            if name == LEDGER
+            else _table(connection, name, chosen)
+            for name in wanted
+        ]
         with replacing(target, force=force, folder=folder) as partial:
             _write(partial, form, found, alone=alone, raw=raw)
     return Exported(target, form, wanted)
@@ -172,12 +173,14 @@ def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool)
 class Trace:
     """A trace that was written."""
 
+    JSON_INLINED = ("counted",)
+
     path: Path
     run: int
     step: int | None
     """None: everything that was captured."""
     events: int
-    counted: dict[str, int]
+    counted: Counted
     """Events by what they are of: kernels, copies, ranges, operators, readings, arrows."""
 
 
@@ -227,4 +230,4 @@ def trace(
     with replacing(target, force=force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
     events = sum(event["ph"] != "M" for event in content["traceEvents"])
-    return Trace(target, run, step, events, counted._asdict())
+    return Trace(target, run, step, events, counted)

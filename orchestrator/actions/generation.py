@@ -144,7 +144,7 @@ class _Model:
             found.latent,
         )
         if self._kept is not None:
-            self._kept.put(_Facts, facts, "generator")
+            self._kept.put(facts, "generator")
         return facts
 
     def _generator(self) -> Generator:
@@ -172,7 +172,7 @@ class _Model:
         if found is None:
             found = self._trace(batch, context, cached)
             if self._kept is not None and found.traced.problem is None:
-                self._kept.put(StepTrace, found, *what)
+                self._kept.put(found, *what)
         return found
 
     def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:

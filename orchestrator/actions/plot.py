@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import repeat
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
@@ -56,7 +55,17 @@ class ChartSource:
 class Plotted:
     """A chart that was written."""
 
+    JSON_NAMES: ClassVar = {"name": "chart"}
+
     path: Path
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartName:
+    """One object a chart."""
+
     name: str
     description: str
 
@@ -135,15 +144,13 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     from perfctl.orchestrator.analyse.speedup import Speedup
 
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        studies: tuple[Speedup, ...] = _record(
-            tuple[Speedup, ...], entries if isinstance(entries, list) else [entries]
-        )
+        studies = msgspec.json.decode(path.read_bytes(), type=list[Speedup] | Speedup)
+        studies = studies if isinstance(studies, list) else [studies]
     except OSError as error:
         raise PerfctlError(
             f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one"
         ) from error
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except ValueError as error:
         raise PerfctlError(
             f"{path}: not what perfctl speedup --json writes", "Name that, or a store"
         ) from error
@@ -153,30 +160,6 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
         size = f"b{one.batch}-" if several.count(one.workload) > 1 else ""
         found |= _charts_of(one, f"{one.workload or 'program'}-{size}", pie=pie)
     return found
-
-
-def _record(kind: Any, value: Any) -> Any:
-    """A record of what ``report.speedup.as_json`` made of it; a field that an earlier release did
-    not write has its default."""
-    inside = get_args(kind)
-    if value is None or kind is Any:
-        return value
-    if get_origin(kind) in (Union, UnionType):
-        return _record(next(one for one in inside if one is not NoneType), value)
-    if get_origin(kind) is tuple:
-        kinds = repeat(inside[0]) if inside[-1] is Ellipsis else inside
-        return tuple(_record(one, item) for one, item in zip(kinds, value, strict=False))
-    if inside:
-        return {key: _record(inside[1], item) for key, item in value.items()}
-    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return kind(
-            **{
-                name: _record(of, value[name])
-                for name, of in get_type_hints(kind).items()
-                if name in value
-            }
-        )
-    return value
 
 
 def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
@@ -26,9 +26,10 @@ STUDIES = 12
 class Page:
     """A page that was written."""
 
+    JSON_NAMES: ClassVar = {"size": "bytes"}
+
     path: Path
     size: int
-    """Bytes."""
     runs: tuple[int, ...]
     """Numbers of the runs on it."""
     left_out: str | None

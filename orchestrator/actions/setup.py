@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -43,6 +44,8 @@ def render_image(
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A data set that was sorted into class folders."""
+
+    JSON_NAMES: ClassVar = {"total": "of"}
 
     folder: Path
     images: int

@@ -322,11 +322,11 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
     from perfctl.orchestrator.analyse.speedup import Arm, facts_of
-    from perfctl.orchestrator.report.speedup import as_json
+    from perfctl.orchestrator.outputs import to_json
 
     rows = []
     for run in runs:
-        figures = as_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
+        figures = to_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
         rows.append(
             {
                 "batch_size": run.batch_size,

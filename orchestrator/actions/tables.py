@@ -11,15 +11,46 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.outputs import column_schema, object_schema
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfctl.orchestrator.report.files.tables import Lines
     from perfctl.records.run import Run
 
 DEFAULT = Path("perfctl.db")
 """The store, where none is named; a sweep makes it beside its folder."""
 _TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
+_JSON_TYPES = {"INTEGER": "integer", "REAL": "number", "NUMERIC": "number", "TEXT": "string"}
+
+
+class StoredRun:
+    """One object a run, oldest first."""
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the columns of the table run, and what ``perfctl runs`` adds to them."""
+        from perfctl.orchestrator.store import query
+
+        properties: dict[str, Any] = {
+            column.name: column_schema(_JSON_TYPES[kind], column.meaning, column.unit, column.null)
+            for column, kind in query.columns_of("run")
+        }
+        for table in ("kernels", "ranges", "copies", "operations"):
+            properties[table] = column_schema("integer", f"rows of {table}", null="not collected")
+        return object_schema(
+            {
+                **properties,
+                "sweep_name": column_schema("string", "name of the sweep"),
+                "device_name": column_schema("string", "name of the device", null="not known"),
+                "counters": column_schema("integer", "values of counters"),
+                "serving": column_schema(
+                    "string",
+                    "phases of text generation and their tokens",
+                    null="no step of it is known",
+                ),
+            }
+        )
 
 
 def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:
@@ -55,18 +86,21 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
         yield from rows
 
 
-def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
-    """The same rows of these runs of a store, or of the newest of each kind, put aside study
-    by study."""
+def values_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
+    """Yield the values of the same rows for these runs of a store, or for the newest of each kind,
+    study by study."""
     from perfctl.orchestrator.actions.stored_runs import each_study, outlines
-    from perfctl.orchestrator.report.files.tables import ledger_lines
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
         known = outlines(
             connection, read.run_ids(connection, latest_of_each=True) if ids is None else ids
         )
-    return each_study(store, known, lambda some: ledger_lines(_rows(some)), plain=True)
+    parts = each_study(
+        store, known, lambda some: [list(row.values()) for row in _rows(some)], plain=True
+    )
+    for rows in parts:
+        yield from rows
 
 
 def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:

@@ -29,10 +29,12 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 import perfctl.workloads
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.files import user_folder
-from perfctl.records import codec, paper
+from perfctl.records import paper
 
 COMPUTING = {
     "__future__",
@@ -322,7 +324,7 @@ def _own_code() -> str:
     found = hashlib.sha256()
     for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
         found.update(file.read_bytes())
-    for module in (paper.__file__, codec.__file__, Path(__file__).with_name("estimate.py")):
+    for module in (paper.__file__, __file__, Path(__file__).with_name("estimate.py")):
         found.update(Path(module).read_bytes())
     return found.hexdigest()
 
@@ -338,25 +340,25 @@ def read_entry(folder: Path, key: str, kind: Any) -> Any:
     """The value of type ``kind`` that was written under ``key``; None when there is none."""
     path = folder / f"{key}.json.gz"
     try:
-        data = json.loads(_unpacked(path))
-        if data["key"] != key:
+        entry = msgspec.json.decode(_unpacked(path), type=dict[str, msgspec.Raw])
+        if msgspec.json.decode(entry["key"]) != key:
             return None
-        found = codec.decode(data["value"], kind)
+        value = msgspec.json.decode(entry["value"], type=kind)
         os.utime(path)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error):
+    except (OSError, ValueError, KeyError, RecursionError, zlib.error):
         return None
-    return found
+    return value
 
 
-def write_entry(folder: Path, key: str, kind: Any, value: Any) -> None:
-    """Keep ``value``, of type ``kind``. What cannot be carried, or written, is not kept."""
+def write_entry(folder: Path, key: str, value: Any) -> None:
+    """Keep ``value``, a record. What JSON cannot hold, or what cannot be written, is not kept."""
     path = folder / f"{key}.json.gz"
     try:
-        text = json.dumps({"key": key, "value": codec.encode(value, kind)}, separators=(",", ":"))
-    except (codec.CodecError, RecursionError):
+        text = msgspec.json.encode({"key": key, "value": value})
+    except (TypeError, ValueError, RecursionError):
         return
     packing = zlib.compressobj(1, wbits=31)
-    packed = packing.compress(text.encode()) + packing.flush()
+    packed = packing.compress(text) + packing.flush()
     if len(packed) > LARGEST or len(text) > 16 * LARGEST:
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
@@ -427,10 +429,11 @@ class Kept:
         changed since."""
         return self._read(f"{self._files} {what}", kind) if self._files is not None else None
 
-    def put(self, kind: Any, value: Any, *what: Any) -> None:
-        """Keep ``value``, of type ``kind``. What cannot be carried, or written, is not kept."""
+    def put(self, value: Any, *what: Any) -> None:
+        """Keep ``value``, a record. What JSON cannot hold, or what cannot be written, is not
+        kept."""
         if self._files is not None:
-            self._write(f"{self._files} {what}", kind, value)
+            self._write(f"{self._files} {what}", value)
 
     def made_from(self, files: Sequence[Path] | None) -> None:
         """The model was built just now, from these files beside the libraries'; None: they do not
@@ -441,13 +444,13 @@ class Kept:
             self._files = None
             return
         self._files = digest(listed)
-        self._write("files", _Listed, listed)
+        self._write("files", listed)
 
     def _read(self, name: str, kind: Any) -> Any:
         return read_entry(self._folder, digest(self._base, name), kind)
 
-    def _write(self, name: str, kind: Any, value: Any) -> None:
-        write_entry(self._folder, digest(self._base, name), kind, value)
+    def _write(self, name: str, value: Any) -> None:
+        write_entry(self._folder, digest(self._base, name), value)
 
 
 def kept_for(
@@ -465,13 +468,13 @@ def kept_for(
     if os.environ.get(OFF):
         return None
     # no home folder, a field that JSON cannot carry
-    with suppress(OSError, RuntimeError, codec.CodecError):
+    with suppress(OSError, RuntimeError, TypeError):
         about, others = surroundings(), names_beside(beside) if beside is not None else []
         if about is None or others is None:
             return None
         named = [(str(path.absolute()), _content(path)) for path in files]
         said = digest(
-            codec.encode(request, type(request)),
+            msgspec.to_builtins(request),
             about,
             named,
             str(beside and beside.absolute()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.memory.by_batch import (
     Gpu,
@@ -48,6 +49,13 @@ def steps_of(samples: int, batch: int, gpus: int = 1) -> int:
 @dataclass(frozen=True, slots=True)
 class Rental:
     """One offer for the whole training. US dollars."""
+
+    JSON_KEYS = ("instances", "idle", "on_demand", "spot")
+    JSON_NAMES: ClassVar = {
+        "idle": "idle_gpus",
+        "on_demand": "on_demand_usd",
+        "spot": "spot_usd",
+    }
 
     price: Price
     instances: int
@@ -160,6 +168,14 @@ def at_efficiency(step: Span, parameters: int, gpus: int, efficiency: float) -> 
 class Choice:
     """One offer at one batch size: how long the training takes and what it costs."""
 
+    JSON_KEYS = ("board", "batch", "way", "beyond", "seconds", "dollars", "spot")
+    JSON_NAMES: ClassVar = {
+        "beyond": "beyond_the_data",
+        "seconds": "training_s",
+        "dollars": "on_demand_usd",
+        "spot": "spot_usd",
+    }
+
     price: Price
     board: str
     """Name of the board."""
@@ -220,6 +236,15 @@ class Job:
 class Room:
     """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
 
+    JSON_KEYS = ("needed", "reserve", "limit", "fits", "lacking", "largest")
+    JSON_NAMES: ClassVar = {
+        "needed": "needed_bytes",
+        "reserve": "reserve_bytes",
+        "limit": "limit_bytes",
+        "lacking": "lacking_bytes",
+        "largest": "largest_batch",
+    }
+
     batch: int
     needed: int
     """At the peak. Of a replayed step what ``perfctl estimate --memory`` says is allocated; else
@@ -230,9 +255,6 @@ class Room:
     batch fits."""
     reserve: int = 0
     """Left free for the CUDA context and cuDNN's workspaces (:data:`RESERVE` of memory.trace)."""
-    replayed: bool = False
-    """Whether the largest batch is from a replay of PyTorch's allocator, which cannot use every
-    byte; else from the tensors."""
 
     @property
     def whole(self) -> int:
@@ -256,6 +278,27 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Training:
     """Time, cost, energy and memory of a job."""
+
+    JSON_KEYS = (
+        "step",
+        "alone",
+        "samples_per_second",
+        "steps",
+        "epoch",
+        "whole",
+        "room",
+        "parallel",
+        "energy",
+    )
+    JSON_NAMES: ClassVar = {
+        "step": "step_s",
+        "alone": "step_one_gpu_s",
+        "samples_per_second": "samples_per_s",
+        "steps": "steps_per_epoch",
+        "epoch": "epoch_s",
+        "whole": "training_s",
+        "room": "memory",
+    }
 
     job: Job
     step: Span
@@ -332,4 +375,4 @@ def room_on_gpu(
 ) -> Room:
     """As PyTorch's allocator runs the step. ``gpu``: compute capability."""
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
-    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve, replayed=True)
+    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.flops.engine import Totals
 from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
@@ -34,8 +34,11 @@ MEASURES = (
 )
 
 
-class LayerWork(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LayerWork:
     """What one layer does in a phase."""
+
+    JSON_KEYS = ("*", "flops")
 
     layer: str
     kind: str
@@ -53,6 +56,11 @@ class LayerWork(NamedTuple):
     unknown: tuple[tuple[str, int], ...] = ()
 
     @property
+    def flops(self) -> int:
+        """Of the multiply-adds: 2 each."""
+        return 2 * self.macs
+
+    @property
     def bytes(self) -> int:
         """Weights and cache: what a step moves at least."""
         return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
@@ -66,9 +74,39 @@ def layer_work(
     return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, unknown)
 
 
+class Moved(NamedTuple):
+    """Bytes of a phase, as in LayerWork."""
+
+    weight_bytes: int
+    cache_read_bytes: int
+    cache_written_bytes: int
+    other_bytes: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """Prefill, decode, or one step of decode; for the whole batch."""
+
+    JSON_KEYS = (
+        "name",
+        "steps",
+        "tokens",
+        "first",
+        "last",
+        "totals",
+        "moved",
+        "intensity",
+        "traced",
+        "layers",
+    )
+    JSON_NAMES: ClassVar = {
+        "first": "first_context",
+        "last": "last_context",
+        "intensity": "flops_per_byte",
+        "traced": "steps_traced",
+    }
+    JSON_INLINED = ("totals", "moved")
 
     name: str
     steps: int
@@ -84,6 +122,11 @@ class Phase:
 
     def total(self, measure: str) -> int:
         return sum(getattr(layer, measure) for layer in self.layers)
+
+    @property
+    def moved(self) -> Moved:
+        """Bytes of all layers."""
+        return Moved(*(self.total(name) for name in Moved._fields))
 
     @property
     def totals(self) -> Totals:
@@ -126,9 +169,29 @@ class CachePart(NamedTuple):
         return self.layers * self.each * self.item_bytes
 
 
+class Latent(NamedTuple):
+    """Values of a token in one layer."""
+
+    compressed_values: int
+    expanded_values: int
+    """As keys and values of all heads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cache:
     """The cache of keys and values, from the model's own tensors."""
+
+    JSON_KEYS = (
+        "dtypes",
+        "bytes_per_token",
+        "values_per_token",
+        "fixed_bytes",
+        "bytes",
+        "tokens",
+        "parts",
+        "latent",
+    )
+    JSON_NAMES: ClassVar = {"bytes": "bytes_at_end", "tokens": "tokens_at_end"}
 
     dtypes: tuple[str, ...]
     parts: tuple[CachePart, ...]
@@ -137,7 +200,7 @@ class Cache:
     batch: int
     bytes: int
     """At the end, of the whole batch."""
-    latent: tuple[int, int] | None
+    latent: Latent | None
     """Multi-head latent attention: values of a token in one layer, compressed and as keys and
     values of all heads."""
 
@@ -170,6 +233,18 @@ class Cache:
 @dataclass(frozen=True, slots=True)
 class Generation:
     """One model at one batch size, generating."""
+
+    JSON_KEYS = (
+        "prompt",
+        "generate",
+        "parameters",
+        "active_parameters",
+        "phases",
+        "cache",
+        "problem",
+        "notes",
+    )
+    JSON_NAMES: ClassVar = {"cache": "kv_cache"}
 
     name: str
     batch: int
@@ -374,7 +449,7 @@ def cache_of(
     )
     dtypes = tuple(dict.fromkeys(one.dtype for group in counts for one in group))
     size = sum(prod(tensor.shape) * _item(dtype or tensor.dtype) for tensor in end)
-    return Cache(dtypes, parts, tokens, batch, size, latent)
+    return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
 
 
 def _named(place: str) -> tuple[str, str]:

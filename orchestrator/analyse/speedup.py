@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Difference, compared
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
@@ -44,7 +43,8 @@ class Arm:
     runs: tuple[Run, ...]
 
 
-class Gain(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gain:
     """Ratio of geometric means, with its 95 % interval."""
 
     value: float
@@ -53,7 +53,8 @@ class Gain(NamedTuple):
     basis: str
 
 
-class Unsettled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unsettled:
     """An interval too wide to say anything: its ends are further apart than ``WIDEST``."""
 
     found: Gain
@@ -68,7 +69,8 @@ class Unsettled(NamedTuple):
         return TooWide(f"a factor of {WIDEST:g}", self.more, self.unit)
 
 
-class GainLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GainLine:
     """One quantity of both arms."""
 
     level: str
@@ -82,7 +84,8 @@ class GainLine(NamedTuple):
     unsettled: Unsettled | None = None
 
 
-class Epoch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Epoch:
     """One epoch of an arm's newest run."""
 
     number: int
@@ -96,7 +99,8 @@ class Epoch(NamedTuple):
     dice: float | None
 
 
-class Top(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Top:
     """One of the most expensive operations (CPU, by self time) or kernels (GPU)."""
 
     name: str
@@ -108,7 +112,8 @@ class Top(NamedTuple):
     share: float
 
 
-class Rate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rate:
     """FLOPs on paper over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
@@ -155,7 +160,8 @@ class ArmFacts:
     paper_memory_reason: str | None = None
 
 
-class IfOnly(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IfOnly:
     """Amdahl: the step's speed-up if only this layer ran as fast as on the other arm."""
 
     layer: str
@@ -176,7 +182,8 @@ class Against:
     if_only: tuple[IfOnly, ...]
 
 
-class Reached(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reached:
     """Training time until each arm was as good as the worst arm's best."""
 
     what: str
@@ -537,7 +544,7 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
         own = line.unsettled.found if line.unsettled else line.gain
         if line.level == "layer" and own is not None and line.base_ns and line.base_ns < step:
             part = line.base_ns / step
-            value, low, high = (amdahl(part, s) for s in own[:3])
+            value, low, high = (amdahl(part, s) for s in (own.value, own.low, own.high))
             if high <= WIDEST * low:
                 found.append(
                     IfOnly(line.name, part, Gain(value, low, high, own.basis), 1 / (1 - part))

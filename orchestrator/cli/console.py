@@ -104,22 +104,24 @@ def command_line() -> str:
 
 
 def as_json(value: Any, schema: str | None = None) -> None:
-    """The command's result for programs. ``schema``: its name in ``actions.schemas``, which an
-    object states first."""
-    from perfctl.orchestrator.actions.schemas import name_of
+    """Print the command's result for programs: records, or what ``json.dumps`` takes. ``schema``:
+    its name in ``outputs``, which an object states first."""
+    from perfctl.orchestrator.outputs import name_of, to_json
 
+    value = to_json(value)
     if schema is not None and isinstance(value, dict):
         value = {"schema": name_of(schema), **value}
     print(json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """A value as ``as_json`` prints it."""
+    """Return a value as ``as_json`` prints it."""
     import json
 
-    return _sent(
-        json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL)
-    )
+    from perfctl.orchestrator.outputs import to_json
+
+    text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
+    return _sent(text.translate(_JSON_CONTROL))
 
 
 class JsonLists:
@@ -150,7 +152,7 @@ class JsonLists:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         from shutil import copyfileobj
 
-        from perfctl.orchestrator.actions.schemas import name_of
+        from perfctl.orchestrator.outputs import name_of
 
         with ExitStack() as stack:
             for file in self._files.values():

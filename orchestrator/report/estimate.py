@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only, types_of_products
 from perfctl.orchestrator.analyse.flops.experts import assumption
@@ -14,7 +14,8 @@ from perfctl.orchestrator.analyse.memory.by_batch import Fit
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
-from perfctl.orchestrator.analyse.sheets.sheet import Sheet
+from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
+from perfctl.orchestrator.analyse.sheets.sheet import Section, Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
 from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
 from perfctl.orchestrator.report.files.documents import latex_page, latex_table
@@ -38,6 +39,63 @@ STYLE = (
     "font-size:.9em}@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}th,"
     "td{border-color:#444}}"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateOutput:
+    """Figures of one step, on paper. Memory in bytes."""
+
+    model: str
+    """As it was named."""
+    mode: str
+    batches: Mapping[int, Estimate]
+    """Batch size -> its figures."""
+    largest_batch: Fit | None
+    """null: no memory was stated."""
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value by hand is."""
+
+    JSON_INLINED = ("finding",)
+
+    finding: Finding
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSheet:
+    """The calculation of one layer at one batch size."""
+
+    layer: str
+    kind: str
+    sections: tuple[Section, ...]
+    check: Check | None
+    """null: no --check."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSheets:
+    """--sheet with --layer, or --check."""
+
+    model: str
+    """As it was named."""
+    batches: Mapping[int, LayerSheet]
+    """Batch size -> its figures."""
+    problems: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSheets:
+    """--sheet of a whole network."""
+
+    model: str
+    """As it was named."""
+    batches: Mapping[int, NetworkSheet]
+    """Batch size -> its figures."""
+    problems: Sequence[str]
 
 
 def columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int = 1) -> list[str]:
@@ -209,28 +267,8 @@ def types_text(found: Estimate) -> str:
     return "\n".join(lines)
 
 
-def types_json(found: Estimate) -> dict[str, Any]:
-    return {
-        "precision": found.precision,
-        "types": [asdict(row) for row in found.types],
-        "casts": asdict(found.casts),
-    }
-
-
 def _flops(total: Totals) -> str:
     return f"{'at least ' if total.at_least else ''}{total.flops:,}"
-
-
-def _total_json(total: Totals) -> dict[str, Any]:
-    return {**asdict(total), "at_least": total.at_least}
-
-
-def _memory_json(memory: Memory) -> dict[str, Any]:
-    return {
-        **asdict(memory),
-        "cublas_workspace": memory.cublas_workspace,
-        "allocated": memory.allocated,
-    }
 
 
 def calls_table(calls: Sequence[LayerCall]) -> str:
@@ -381,61 +419,21 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
     return "\n\n".join(filter(None, parts))
 
 
-def as_json(
-    model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None, notes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Every batch size in full; the largest that fits where it was asked for; what was taken where
-    there was a choice."""
-    batches = {
-        size: {
-            "parameters": one.parameters,
-            "trainable": one.trainable,
-            "input_bytes": one.input_bytes,
-            "active_parameters": one.active_parameters,
-            "experts": [layer._asdict() for layer in one.experts],
-            "forward": _total_json(one.forward),
-            "backward": _total_json(one.backward),
-            "recompute": _total_json(one.recompute),
-            "fused_attention": _total_json(one.fused),
-            "integer_macs": one.integer_macs,
-            **types_json(one),
-            "layers": [call._asdict() for call in one.calls],
-            "modules": [asdict(module) for module in one.modules],
-            "memory": _memory_json(one.memory) if one.memory is not None else None,
-            "data_dependent": one.data_dependent,
-            "problem": one.problem,
-        }
-        for size, one in found.items()
-    }
-    largest = asdict(fit) if fit is not None else None
-    return {
-        "model": model,
-        "mode": mode,
-        "batches": batches,
-        "largest_batch": largest,
-        "notes": list(notes),
-    }
-
-
-def sheet_json(
+def sheet_output(
     model: str,
     sheets: Mapping[int, Sheet],
     findings: Mapping[int, Finding],
     problems: Sequence[str],
-) -> dict[str, Any]:
-    """For each batch size the sheet, and what explains the hand value."""
-    batches = {
-        size: {
-            "layer": sheet.layer,
-            "kind": sheet.kind,
-            "sections": [asdict(section) for section in sheet.sections],
-            "check": {**asdict(findings[size]), "said": explain_check(findings[size], sheet.layer)}
-            if size in findings
-            else None,
-        }
-        for size, sheet in sheets.items()
-    }
-    return {"model": model, "batches": batches, "problems": list(problems)}
+) -> LayerSheets:
+    """Return for each batch size the sheet, and what explains the hand value."""
+    batches = {}
+    for size, sheet in sheets.items():
+        finding = findings.get(size)
+        check = None
+        if finding is not None:
+            check = Check(finding, explain_check(finding, sheet.layer))
+        batches[size] = LayerSheet(sheet.layer, sheet.kind, sheet.sections, check)
+    return LayerSheets(model, batches, problems)
 
 
 def heading(sheet: Sheet) -> str:

@@ -4,21 +4,18 @@ FLOPs: 1 multiply-add = 2."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
 from perfctl.orchestrator.analyse.gate.judge import Cause, causes
 from perfctl.orchestrator.analyse.gate.records import (
     BETTER,
     FAILS,
-    KINDS,
     MEANING,
     MISSING,
     NAMING,
     NEW,
     NOT_JUDGED,
-    SAME,
     SETUP,
     TIME,
     WORSE,
@@ -34,6 +31,15 @@ _FEW = 3
 MARKDOWN_LINES = 30
 _VALUES = 80
 """Characters of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateOutput:
+    """What a gate found."""
+
+    passed: bool
+    headline: str
+    entries: Sequence[Outcome]
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:
@@ -297,30 +303,7 @@ def _property(said: str) -> str:
     return _data(said).replace(":", "%3A").replace(",", "%2C")
 
 
-def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The whole, for --json."""
-    return {
-        "passed": not any(one.failed or one.undecided for one in outcomes),
-        "headline": headline(outcomes),
-        "entries": [
-            {
-                "entry": one.entry,
-                "failed": one.failed,
-                "undecided": one.undecided,
-                "problems": list(one.problems),
-                "notes": list(one.notes),
-                "differences": list(one.differences),
-                "rows": [
-                    {
-                        **asdict(row),
-                        "place": row.place._asdict(),
-                        "unit": KINDS[row.quantity].unit or None,
-                    }
-                    for row in one.rows
-                    if row.verdict != SAME
-                ],
-                "same": len(one.of(SAME)),
-            }
-            for one in outcomes
-        ],
-    }
+def gate_output(outcomes: Sequence[Outcome]) -> GateOutput:
+    """Return the whole."""
+    passed = not any(outcome.failed or outcome.undecided for outcome in outcomes)
+    return GateOutput(passed, headline(outcomes), outcomes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 from perfctl.orchestrator.analyse.generation import (
     MEASURES,
@@ -47,6 +48,17 @@ CONVENTION = (
 )
 
 _SheetPart = tuple[str, tuple[str, ...], list[tuple[str, ...]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOutput:
+    """--prompt."""
+
+    model: str
+    """As it was named."""
+    batches: Mapping[int, Generation]
+    """Batch size -> its figures."""
+    mode: Literal["generate"] = "generate"
 
 
 def as_text(found: Mapping[int, Generation], every_layer: bool, notes: Sequence[str]) -> str:
@@ -196,59 +208,6 @@ def _worked(parts: Sequence[CachePart]) -> str:
         count = f"{part.layers:,} {'layer' if part.layers == 1 else 'layers'}"
         texts.append(f"{count} x ({tensors}) x {part.item_bytes} B{window}")
     return "; ".join(texts) or "no layer keeps a token"
-
-
-def as_json(model: str, found: Mapping[int, Generation]) -> dict[str, Any]:
-    """Every phase with its layers, the cache and the assumptions, for each batch size."""
-    batches = {
-        batch: {
-            "prompt": one.prompt,
-            "generate": one.generate,
-            "parameters": one.parameters,
-            "active_parameters": one.active_parameters,
-            "phases": [_phase_json(phase) for phase in one.phases],
-            "kv_cache": _cache_json(one.cache) if one.cache is not None else None,
-            "problem": one.problem,
-            "notes": list(one.notes),
-        }
-        for batch, one in found.items()
-    }
-    return {"model": model, "mode": "generate", "batches": batches}
-
-
-def _phase_json(phase: Phase) -> dict[str, Any]:
-    totals = phase.totals
-    return {
-        "name": phase.name,
-        "steps": phase.steps,
-        "tokens": phase.tokens,
-        "first_context": phase.first,
-        "last_context": phase.last,
-        "macs": totals.macs,
-        "flops": totals.flops,
-        "at_least": totals.at_least,
-        "unknown": totals.unknown,
-        **{name: phase.total(name) for name in MEASURES[1:]},
-        "bytes": phase.total("bytes"),
-        "flops_per_byte": phase.intensity,
-        "steps_traced": phase.traced,
-        "layers": [{**row._asdict(), "flops": 2 * row.macs} for row in phase.layers],
-    }
-
-
-def _cache_json(cache: Cache) -> dict[str, Any]:
-    return {
-        "dtypes": cache.dtypes,
-        "bytes_per_token": cache.bytes_per_token,
-        "values_per_token": cache.values_per_token,
-        "fixed_bytes": cache.fixed_bytes,
-        "bytes_at_end": cache.bytes,
-        "tokens_at_end": cache.tokens,
-        "parts": [part._asdict() for part in cache.parts],
-        "latent": dict(zip(("compressed_values", "expanded_values"), cache.latent, strict=True))
-        if cache.latent
-        else None,
-    }
 
 
 def _sheet_parts(one: Generation) -> list[_SheetPart]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.history.changes import fewest
+from perfctl.orchestrator.analyse.compare.suspects import Suspect
+from perfctl.orchestrator.analyse.history.changes import Change, fewest
 from perfctl.orchestrator.analyse.history.lines import QUANTITIES, History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.suspects import Suspect
-    from perfctl.orchestrator.analyse.history.changes import Change
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 30
@@ -24,6 +20,71 @@ WIDTH, HEIGHT, EDGE = 240, 36, 3
 """Of a sparkline on the page, in pixels, and the space around it."""
 ROWS = 12
 """Rows of a line in the terminal: those that changed first."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryChange:
+    """A change of level. Points are places among those of the line, from 0."""
+
+    JSON_INLINED = ("found",)
+
+    found: Change
+    after: int
+    """First point of the new level."""
+    earliest: int
+    """Not before this point, with 95 %."""
+    latest: int
+    """Not after this point, with 95 %."""
+    before: int
+    """Last point of the old level."""
+    change: float | None
+    """New level over old, less 1; null: the old level is 0."""
+    differences: Sequence[Suspect]
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySeries:
+    """One quantity over the points of a line."""
+
+    JSON_INLINED = ("series",)
+
+    series: Series
+    unit: str
+    changes: list[HistoryChange]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """One point of a line. Its commit is null where it was not recorded."""
+
+    JSON_INLINED = ("first",)
+
+    store: str
+    runs: list[int]
+    first: Seen
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One workload at one batch size."""
+
+    JSON_INLINED = ("line",)
+
+    line: Line
+    device: str | None
+    """null: not recorded."""
+    points: list[HistoryPoint]
+    series: list[HistorySeries]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOutput:
+    """The runs of stores as lines over time."""
+
+    stores: tuple[str, ...]
+    gate: float
+    """Changes up to this are not told; 0.05 is 5 %."""
+    lines: list[HistoryLine]
 
 
 def text(found: History) -> Iterator[str]:
@@ -249,65 +310,32 @@ def sparkline(values: Sequence[float]) -> str:
     )
 
 
-def as_json(found: History) -> dict[str, Any]:
-    """Every line with all its points and series."""
-    return {
-        "stores": list(found.stores),
-        "gate": found.gate,
-        "lines": [_line(line, at, found) for at, line in enumerate(found.lines)],
-    }
+def history_output(found: History) -> HistoryOutput:
+    """Return every line with all its points and series."""
+    lines = [_line(line, at, found) for at, line in enumerate(found.lines)]
+    return HistoryOutput(found.stores, found.gate, lines)
 
 
-def _line(line: Line, at: int, found: History) -> dict[str, Any]:
+def _line(line: Line, at: int, found: History) -> HistoryLine:
     points = [
-        {
-            "store": found.stores[point[0].store],
-            "runs": [one.run for one in point],
-            "started_at": point[0].started_at,
-            "commit": point[0].commit,
-            "commit_time": point[0].commit_time,
-        }
-        for point in line.points
+        HistoryPoint(found.stores[runs[0].store], [run.run for run in runs], runs[0])
+        for runs in line.points
     ]
-    series = [
-        {
-            "quantity": one.what.quantity,
-            "layer": one.what.layer,
-            "direction": one.what.direction,
-            "unit": QUANTITIES[one.what.quantity],
-            "exact": one.exact,
-            "points": one.points,
-            "values": one.values,
-            "changes": [
-                _change(one, change, found.suspects.get((at, one.points[change.after]), ()))
-                for change in one.changes
-            ],
-        }
-        for one in line.series
-    ]
-    return {
-        "heading": line.name,
-        "batch": line.batch,
-        "profiler": line.profiler,
-        "device": line.facts.get("device"),
-        "apart": line.apart,
-        "points": points,
-        "series": series,
-    }
+    series = [_series(series, at, found) for series in line.series]
+    return HistoryLine(line, line.facts.get("device"), points, series)
 
 
-def _change(series: Series, change: Change, blamed: Sequence[Suspect]) -> dict[str, Any]:
-    places = {
-        name: series.points[getattr(change, name)] for name in ("after", "earliest", "latest")
-    }
-    differ = [
-        {**asdict(one.difference), "as_cause": one.level, "as_cause_why": one.why} for one in blamed
+def _series(series: Series, at: int, found: History) -> HistorySeries:
+    changes = [
+        HistoryChange(
+            found=change,
+            after=series.points[change.after],
+            earliest=series.points[change.earliest],
+            latest=series.points[change.latest],
+            before=series.points[change.after - 1],
+            change=None if change.change == inf else change.change,
+            differences=found.suspects.get((at, series.points[change.after]), ()),
+        )
+        for change in series.changes
     ]
-    return {
-        **places,
-        "before": series.points[change.after - 1],
-        "change": None if change.change == inf else change.change,
-        "interval": change.interval,
-        "p": change.p,
-        "differences": differ,
-    }
+    return HistorySeries(series, QUANTITIES[series.what.quantity], changes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.mfu.audit import Audit, Match, Reported, Row
 from perfctl.orchestrator.report.numbers import DASH
@@ -11,6 +11,32 @@ from perfctl.orchestrator.report.numbers import DASH
 SHOWN = 0.0005
 """Terms below this share of the exact count are not named; --json has them."""
 _MATCHES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class MfuRow:
+    """One formula."""
+
+    JSON_INLINED = ("row",)
+
+    row: Row
+    difference: float | None
+    """FLOPs of one token beyond the exact count."""
+    difference_by_term: Mapping[str, float] | None
+    """Term -> FLOPs of one token."""
+
+
+@dataclass(frozen=True, slots=True)
+class MfuOutput:
+    """Shares are of 1; FLOPs are those of training one token."""
+
+    JSON_INLINED = ("audit",)
+
+    audit: Audit
+    exact: MfuRow
+    exact_causal: MfuRow
+    formulas: Mapping[str, MfuRow]
+    """Convention -> its figures."""
 
 
 def lines(found: Audit) -> Iterator[str]:
@@ -125,49 +151,12 @@ def _match(one: Match) -> str:
     return f"{one.said}, {one.value:.2%} ({one.source})"
 
 
-def as_json(found: Audit) -> dict[str, Any]:
-    """Shares are of 1; FLOPs are those of training one token."""
-    model = found.model
-    reported = found.reported
-    return {
-        "model": model.name,
-        "seq": model.seq,
-        "parameters": model.parameters,
-        "active_parameters": model.active,
-        "tokens_per_second": found.tokens_per_second,
-        "gpus": found.devices,
-        "peak_flops_per_s": found.peak.flops,
-        "peak": found.peak.source,
-        "recompute": found.recompute,
-        "exact": _row(found, found.exact),
-        "exact_causal": _row(found, found.causal),
-        "formulas": {row.convention.key: _row(found, row) for row in found.rows},
-        "reported": None
-        if reported is None
-        else {
-            "mfu": reported.value,
-            "tolerance": reported.tolerance,
-            "matches": [_as_dict(one) for one in reported.matches],
-            "nearest": _as_dict(reported.nearest),
-        },
-        "notes": list(found.notes),
-    }
+def mfu_output(found: Audit) -> MfuOutput:
+    """Return every convention, and what explains the reported MFU."""
+    formulas = {row.convention.key: _row(found, row) for row in found.rows}
+    return MfuOutput(found, _row(found, found.exact), _row(found, found.causal), formulas)
 
 
-def _as_dict(one: Match) -> dict[str, Any]:
-    return {"explanation": one.said, "source": one.source, "mfu": one.value}
-
-
-def _row(found: Audit, row: Row) -> dict[str, Any]:
-    difference = found.difference(row)
-    return {
-        "formula": row.convention.formula,
-        "source": row.convention.source,
-        "flops_per_token": row.total,
-        "terms": None if row.terms is None else dict(row.terms),
-        "mfu": row.mfu,
-        "hfu": row.hfu,
-        "refused": row.refused,
-        "difference": None if difference is None else difference[0],
-        "difference_by_term": None if difference is None else dict(difference[1]),
-    }
+def _row(found: Audit, row: Row) -> MfuRow:
+    difference, by_term = found.difference(row) or (None, None)
+    return MfuRow(row, difference, None if by_term is None else dict(by_term))

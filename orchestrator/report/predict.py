@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
-from perfctl.orchestrator.analyse.cost import Energy, Parallel, Room, Span, Training
+from perfctl.orchestrator.analyse.cost import Choice, Frontier, Rental, Room, Span, Training
+from perfctl.orchestrator.analyse.hardware.machines import Device
+from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
@@ -21,15 +23,13 @@ from perfctl.orchestrator.report.numbers import (
     gigabytes,
     money,
 )
-from perfctl.orchestrator.report.prices import days, sources
+from perfctl.orchestrator.report.prices import PriceRow, days, sources
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from perfctl.orchestrator.analyse.cost import Frontier
-    from perfctl.orchestrator.analyse.predict.predict import StepTime
 
 OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
@@ -48,6 +48,79 @@ WAYS = {
 }
 
 _NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferOutput:
+    """One offer for the whole training."""
+
+    JSON_INLINED = ("price", "rental")
+
+    price: PriceRow
+    rental: Rental
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOutput:
+    """One choice that no other beats in both time and cost."""
+
+    JSON_INLINED = ("price", "choice")
+
+    price: PriceRow
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierOutput:
+    """The choices that no other beats, and how many were compared."""
+
+    compared: int
+    too_large: int
+    unknown: int
+    unsure: int
+    choices: list[ChoiceOutput]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedBatch:
+    """The prediction for one batch size. ``gaps`` has the reason of what is null or empty."""
+
+    JSON_INLINED = ("training", "step")
+
+    batch: int
+    training: Training
+    step: StepTime
+    tokens_per_s: Span | None
+    nearest: str | None
+    why_not_better: list[str]
+    offers: list[OfferOutput]
+    drivers: Mapping[str, float]
+    """What the time goes with -> share."""
+    gaps: Mapping[str, str]
+    """Key that is null or empty -> why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictOutput:
+    """Times in seconds, memory in bytes, money in US dollars, energy in kWh."""
+
+    model: str
+    """As it was named."""
+    mode: str
+    optimizer: str | None
+    precision: str
+    parameters: int
+    dataset_size: int | None
+    epochs: int | None
+    gpus: int
+    device: Device
+    prices: str
+    """Where the prices are from."""
+    notes: tuple[str, ...]
+    tokens_per_sample: int | None
+    batches: list[PredictedBatch]
+    frontier: FrontierOutput | None
+    """null: no --frontier."""
 
 
 def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
@@ -447,103 +520,51 @@ def facts(rows: Sequence[tuple[str, str]]) -> Table:
     return add_rows(table, [(text(name, "dim"), said) for name, said in rows])
 
 
-def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
-    """Everything, every offer and every layer."""
-    question, machine, subject = found.question, found.device.machine, found.subject
-    choices = [
-        {
-            **prices_text.as_json(choice.price, found.prices.today),
-            "board": choice.board,
-            "batch": choice.batch,
-            "way": choice.way,
-            "beyond_the_data": choice.beyond,
-            "training_s": _record(choice.seconds),
-            "on_demand_usd": _record(choice.dollars),
-            "spot_usd": _record(choice.spot),
-        }
-        for choice in (best.choices if best is not None else ())
-    ]
-    peaks = {"flops_per_second": dict(machine.flops_per_second), "source": found.device.source}
-    return {
-        "model": subject.model,
-        "mode": "train" if subject.training else "infer",
-        "optimizer": subject.optimizer or None,
-        "precision": question.precision,
-        "parameters": subject.parameters,
-        "dataset_size": question.samples,
-        "epochs": question.epochs,
-        "gpus": question.gpus,
-        "device": {**asdict(machine), **peaks},
-        "prices": found.prices.where,
-        "notes": list(found.notes),
-        "tokens_per_sample": subject.tokens,
-        "batches": [_point(point, found.prices.today, subject.tokens) for point in found.points],
-        "frontier": None
-        if best is None
-        else {
-            "compared": best.compared,
-            "too_large": best.too_large,
-            "unknown": best.unknown,
-            "unsure": best.unsure,
-            "choices": choices,
-        },
-    }
-
-
-def _point(point: AnswerPoint, today: date, tokens: int | None) -> dict[str, Any]:
-    step, training, room = point.step, point.training, point.training.room
-    memory = (
-        {
-            "needed_bytes": room.needed,
-            "reserve_bytes": room.reserve,
-            "limit_bytes": room.limit,
-            "fits": room.fits,
-            "lacking_bytes": room.lacking,
-            "largest_batch": room.largest,
-        }
-        if room is not None
-        else None
+def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
+    """Return everything, every offer and every layer."""
+    question, subject, prices = found.question, found.subject, found.prices
+    return PredictOutput(
+        model=subject.model,
+        mode="train" if subject.training else "infer",
+        optimizer=subject.optimizer or None,
+        precision=question.precision,
+        parameters=subject.parameters,
+        dataset_size=question.samples,
+        epochs=question.epochs,
+        gpus=question.gpus,
+        device=found.device,
+        prices=prices.where,
+        notes=found.notes,
+        tokens_per_sample=subject.tokens,
+        batches=[_point(point, prices.today, subject.tokens) for point in found.points],
+        frontier=None if best is None else _frontier(best, prices.today),
     )
-    return {
-        "batch": step.case.batch,
-        "step_s": _record(training.step),
-        "step_one_gpu_s": _record(training.alone),
-        "samples_per_s": _record(training.samples_per_second),
-        "tokens_per_s": _record(
-            training.samples_per_second.times(tokens) if tokens is not None else None
-        ),
-        "steps_per_epoch": training.steps,
-        "epoch_s": _record(training.epoch),
-        "training_s": _record(training.whole),
-        "way": step.way,
-        "source": step.source,
-        "nearest": step.nearest or None,
-        "operations": step.operations,
-        "host_s": step.host,
-        "gpu_s": step.gpu,
-        "host_limits": step.host_limits,
-        "coverage": step.coverage,
-        "why_not_better": [why for why in step.why_not if why],
-        "beyond_the_data": list(step.outside),
-        "roofline_s": step.floor,
-        "phases_s": dict(step.phases),
-        "memory": memory,
-        "parallel": _record(training.parallel),
-        "offers": [
-            {
-                **prices_text.as_json(rental.price, today),
-                "instances": rental.instances,
-                "idle_gpus": rental.idle,
-                "on_demand_usd": _record(rental.on_demand),
-                "spot_usd": _record(rental.spot),
-            }
+
+
+def _frontier(best: Frontier, today: date) -> FrontierOutput:
+    choices = [
+        ChoiceOutput(prices_text.price_row(choice.price, today), choice) for choice in best.choices
+    ]
+    return FrontierOutput(best.compared, best.too_large, best.unknown, best.unsure, choices)
+
+
+def _point(point: AnswerPoint, today: date, tokens: int | None) -> PredictedBatch:
+    step, training = point.step, point.training
+    speed = training.samples_per_second
+    return PredictedBatch(
+        batch=step.case.batch,
+        training=training,
+        step=step,
+        tokens_per_s=speed.times(tokens) if tokens is not None else None,
+        nearest=step.nearest or None,
+        why_not_better=[why for why in step.why_not if why],
+        offers=[
+            OfferOutput(prices_text.price_row(rental.price, today), rental)
             for rental in training.rentals
         ],
-        "energy": _record(training.energy),
-        "layers": [asdict(share) for share in step.shares],
-        "drivers": dict(step.drivers),
-        "gaps": _gaps(point, tokens),
-    }
+        drivers=dict(step.drivers),
+        gaps=_gaps(point, tokens),
+    )
 
 
 def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
@@ -581,7 +602,3 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
         ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),
     )
     return {name: why for name, is_missing, why in found if is_missing}
-
-
-def _record(found: Span | Parallel | Energy | None) -> dict[str, Any] | None:
-    return asdict(found) if found is not None else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
+from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
@@ -16,6 +17,7 @@ from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import DASH, compact, digits, duration, gigabytes
 from perfctl.orchestrator.report.predict import facts, grid_of, named
+from perfctl.orchestrator.report.prices import PriceRow
 from perfctl.orchestrator.report.text_tables import text
 
 if TYPE_CHECKING:
@@ -36,6 +38,53 @@ LIMITS = {
     "arithmetic": "FLOPs",
     "bandwidth": "bandwidth",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedMemory:
+    """Bytes on the device."""
+
+    JSON_INLINED = ("needed",)
+
+    needed: MemoryNeeded
+    largest_batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCostOutput:
+    """Price of an offer, and US dollars for a million generated tokens at it."""
+
+    JSON_INLINED = ("price",)
+
+    price: PriceRow
+    usd_per_million_tokens: Span
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedBatch:
+    """The prediction for one batch size. ``gaps`` has the reason of what is null."""
+
+    JSON_INLINED = ("point",)
+
+    point: GenerationPoint
+    memory: GeneratedMemory
+    cost: TokenCostOutput | None
+    nearest: str | None
+    gaps: Mapping[str, str]
+    """Key that is null or empty -> why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictGenerationOutput:
+    """Times in seconds, memory in bytes, money in US dollars."""
+
+    JSON_INLINED = ("answer",)
+
+    answer: GenerationAnswer
+    prices: str
+    """Where the prices are from."""
+    batches: list[GeneratedBatch]
+    mode: Literal["generate"] = "generate"
 
 
 def terminal(found: GenerationAnswer) -> Iterator[RenderableType]:
@@ -152,31 +201,18 @@ def _table(found: GenerationAnswer) -> Table:
     return table
 
 
-def as_json(found: GenerationAnswer) -> dict[str, Any]:
-    """Times in seconds as value, low and high; bytes; US dollars. Every null has its reason
-    under ``gaps``."""
-    machine = found.device.machine
-    return {
-        "model": found.model,
-        "mode": "generate",
-        "engine": found.engine,
-        "precision": found.precision,
-        "kv_cache": found.kv_cache,
-        "prompt": found.prompt,
-        "generate": found.generate,
-        "parameters": found.parameters,
-        "device": {
-            **asdict(machine),
-            "flops_per_second": dict(machine.flops_per_second),
-            "source": found.device.source,
-        },
-        "prices": found.prices.where,
-        "notes": list(found.notes),
-        "batches": [_point(found, one) for one in found.points],
-    }
+def predict_generation_output(found: GenerationAnswer) -> PredictGenerationOutput:
+    """Return everything, every batch size."""
+    return PredictGenerationOutput(
+        found, found.prices.where, [_point(found, point) for point in found.points]
+    )
 
 
-def _point(found: GenerationAnswer, point: GenerationPoint) -> dict[str, Any]:
+def _point(found: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
+    memory, cost = point.memory, None
+    if point.cost is not None:
+        price = prices_text.price_row(point.cost.price, found.prices.today)
+        cost = TokenCostOutput(price, point.cost.dollars)
     gaps = {
         "decode_first_step": "one token is asked for: it comes from prefill"
         if point.first is None
@@ -184,60 +220,21 @@ def _point(found: GenerationAnswer, point: GenerationPoint) -> dict[str, Any]:
         "coverage": "goes beyond what was measured: see beyond_the_data"
         if point.coverage is None
         else None,
-        "cost": _no_cost(found, point) if point.cost is None else None,
+        "cost": _no_cost(point) if cost is None else None,
         "memory.limit_bytes": "how much the device has is not known"
-        if point.memory.limit is None
+        if memory.limit is None
         else None,
     }
-    cost = point.cost
-    return {
-        "batch": point.batch,
-        "prefill": _step_json(point.prefill),
-        "decode_first_step": _step_json(point.first),
-        "decode_last_step": _step_json(point.last),
-        "whole_s": asdict(point.whole),
-        "tokens_per_s": asdict(point.tokens_per_second),
-        "memory": _memory_json(point.memory, point.batch),
-        "cost": None
-        if cost is None
-        else {
-            **prices_text.as_json(cost.price, found.prices.today),
-            "usd_per_million_tokens": asdict(cost.dollars),
-        },
-        "source": point.source,
-        "nearest": point.nearest or None,
-        "coverage": point.coverage,
-        "beyond_the_data": list(point.outside),
-        "gaps": {name: why for name, why in gaps.items() if why},
-    }
-
-
-def _no_cost(found: GenerationAnswer, point: GenerationPoint) -> str:
-    if point.memory.fits is False:
-        return "it does not fit in memory"
-    return "no offer of this device in the price table"
-
-
-def _step_json(step: StepSeconds | None) -> dict[str, Any] | None:
-    return (
-        None
-        if step is None
-        else {
-            "seconds": asdict(step.time),
-            "roofline_s": step.floor,
-            "limit": step.limit,
-            "context": step.context,
-        }
+    return GeneratedBatch(
+        point=point,
+        memory=GeneratedMemory(memory, memory.largest(point.batch)),
+        cost=cost,
+        nearest=point.nearest or None,
+        gaps={name: why for name, why in gaps.items() if why},
     )
 
 
-def _memory_json(memory: MemoryNeeded, batch: int) -> dict[str, Any]:
-    return {
-        "weights_bytes": memory.weights,
-        "kv_cache_bytes": memory.cache,
-        "reserve_bytes": memory.reserve,
-        "needed_bytes": memory.whole,
-        "limit_bytes": memory.limit,
-        "fits": memory.fits,
-        "largest_batch": memory.largest(batch),
-    }
+def _no_cost(point: GenerationPoint) -> str:
+    if point.memory.fits is False:
+        return "it does not fit in memory"
+    return "no offer of this device in the price table"

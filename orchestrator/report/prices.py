@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.prices import Price, PriceTable
 from perfctl.orchestrator.report.numbers import DASH
@@ -101,20 +102,51 @@ def days(prices: Sequence[Price]) -> str:
     return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def as_json(price: Price, today: date) -> dict[str, Any]:
-    """The columns of the table, which boards its GPU may be, and whether the price is more than a
-    year old."""
-    return {
-        "provider": price.provider,
-        "instance": price.instance or None,
-        "gpu": price.gpu,
-        "boards": [board.name for board in price.boards],
-        "count": price.count,
-        "on_demand_usd_per_hour": price.on_demand,
-        "spot_usd_per_hour": price.spot,
-        "region": price.region or None,
-        "date": price.date,
-        "older_than_a_year": price.is_old(today),
-        "in_doubt": price.doubt,
-        "source": price.source or None,
-    }
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """One offer."""
+
+    provider: str
+    instance: str | None
+    gpu: str
+    boards: list[str]
+    """Products that it may be."""
+    count: int
+    """GPUs."""
+    on_demand_usd_per_hour: float | None
+    spot_usd_per_hour: float | None
+    region: str | None
+    date: str
+    """When the price was seen."""
+    older_than_a_year: bool
+    in_doubt: str | None
+    """Why the price may not hold."""
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PricesOutput:
+    """A table of prices."""
+
+    table: str
+    """Where the prices are from."""
+    prices: list[PriceRow]
+
+
+def price_row(price: Price, today: date) -> PriceRow:
+    """Return the columns of the table, which boards its GPU may be, and whether the price is more
+    than a year old."""
+    return PriceRow(
+        price.provider,
+        price.instance or None,
+        price.gpu,
+        [board.name for board in price.boards],
+        price.count,
+        price.on_demand,
+        price.spot,
+        price.region or None,
+        price.date,
+        price.is_old(today),
+        price.doubt,
+        price.source or None,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import (
@@ -558,14 +558,3 @@ def terminal(one: Speedup) -> list[RenderableType]:
         *terminals.shown([figures], len(figures.rows), ""),
         *terminals.shown(others, 12, "the page and --json have them"),
     ]
-
-
-def as_json(value: Any) -> Any:
-    """Every figure: records as objects by field name, tuples as lists."""
-    if hasattr(value, "_asdict"):
-        return as_json(value._asdict())
-    if hasattr(value, "__dataclass_fields__"):
-        return {key: as_json(getattr(value, key)) for key in value.__dataclass_fields__}
-    if isinstance(value, dict):
-        return {str(key): as_json(item) for key, item in value.items()}
-    return [as_json(item) for item in value] if isinstance(value, (tuple, list)) else value

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from perfctl.orchestrator.store import bulk, checks, clean_text, schema
 from perfctl.orchestrator.store.database import now, transaction
@@ -66,6 +66,8 @@ class RunFacts:
 @dataclass(frozen=True, slots=True)
 class Written:
     """``new`` is False when the same artifact was there already, and nothing was written."""
+
+    JSON_NAMES: ClassVar = {"placed": "kernel_time_with_module"}
 
     run_id: int
     new: bool

@@ -32,6 +32,8 @@ WORKLOAD = "families"
 class BenchMachine:
     """The machine and software of a measurement."""
 
+    JSON_KEYS = ("device", "threads")
+
     device: str
     kind: str
     """cpu or gpu."""
@@ -43,6 +45,20 @@ class BenchMachine:
 @dataclass(frozen=True, slots=True)
 class BenchPoint:
     """One network at one batch size. Times are nanoseconds of one step."""
+
+    JSON_KEYS = (
+        "model",
+        "family",
+        "batch",
+        "mode",
+        "precision",
+        "machine",
+        "steps",
+        "step_ns",
+        "phase_ns",
+        "memory_bytes",
+    )
+    JSON_INLINED = ("machine",)
 
     model: str
     """Full specification, from which ``perfctl.workloads.models.plan.plan`` makes the layers."""

@@ -555,6 +555,24 @@ class Report:
     as a whole.
     """
 
+    JSON_KEYS = (
+        "form",
+        "devices",
+        "environment",
+        "steps",
+        "memory",
+        "summaries",
+        "gaps",
+        "diagnostics",
+        "advice",
+        "kernels",
+        "counters",
+        "copies",
+        "ranges",
+        "operations",
+        "samples",
+    )
+
     tool: str
     """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, proton, or workload for
     perfctl's own record."""

@@ -20,6 +20,29 @@ from perfctl.records.report import (
 class Run:
     """One run of the store: its request, its outcome, and everything that was read."""
 
+    JSON_KEYS = (
+        "id",
+        "sweep_id",
+        "sweep_name",
+        "sweep_command",
+        "host",
+        "profiler",
+        "profiler_version",
+        "workload",
+        "batch_size",
+        "mode",
+        "precision",
+        "status",
+        "origin",
+        "exit_code",
+        "reason",
+        "started_at",
+        "duration_ns",
+        "artifact",
+        "artifact_sha256",
+        "command",
+    )
+
     id: int
     sweep_id: int
     sweep_name: str

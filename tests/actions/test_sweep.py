@@ -65,7 +65,7 @@ def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
 def test_what_would_run_can_be_seen_beforehand(tmp_path: Path) -> None:
     asked = perfctl.SweepOptions(batches=(4, 8), steps=3, device="cpu", out=tmp_path)
     commands = planned(sweep_request(Nsys(), asked, ("--conv2", "32,64,5,1"), None))
-    profiled = [one.argv for batch, one in commands if one.stage == "profile"]
+    profiled = [one.command.argv for one in commands if one.command.stage == "profile"]
     assert [argv[argv.index("--batch") + 1] for argv in profiled] == ["4", "8"]
     assert all(argv[argv.index("--steps") + 1] == "3" and "--conv2" in argv for argv in profiled)
 

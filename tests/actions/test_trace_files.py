@@ -201,7 +201,7 @@ def test_what_came_over_the_network_is_not_kept(cache: Path) -> None:
     found = kept_traces(Request("hf:somebody/model"))
     assert found is not None
     found.made_from(None)
-    found.put(str, "facts", "facts")
+    found.put("facts", "facts")
     assert not cache.exists()
 
 
@@ -214,7 +214,7 @@ def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache: Path)
         one.made_from(())
         seen: set[str | None] = set()
         for _ in range(10):
-            one.put(str, texts[place], "one")
+            one.put(texts[place], "one")
             seen.add(one.get(str, "one"))
         return seen
 

@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -230,7 +230,7 @@ def test_an_entry_that_another_user_made_is_not_read(
     one = kept_traces(Request("mnist_cnn"))
     assert one is not None
     one.made_from(())
-    one.put(str, "mine", 1)
+    one.put("mine", 1)
     assert one.get(str, 1) == "mine"
     assert {path.stat().st_mode & 0o777 for path in (cache,)} == {0o700}
     monkeypatch.setattr(trace_cache.os, "geteuid", lambda: os.getuid() + 1)
@@ -261,7 +261,7 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     one.made_from(())
     noise = os.urandom(4000).hex()
     for place in range(6):
-        one.put(str, noise, place)
+        one.put(noise, place)
     for age, place in enumerate((0, 2, 3, 4, 5, 1)):  # as if they had been used in this order
         os.utime(
             cache / f"{digest(one._base, f'{one._files} {(place,)}')}.json.gz",
@@ -272,7 +272,20 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     os.utime(cache / ".left.tmp", (LONG_AGO,) * 2)
     size = max(path.stat().st_size for path in entries(cache))
     monkeypatch.setattr(trace_cache, "MOST_BYTES", 4 * size)
-    one.put(str, noise, 6)
+    one.put(noise, 6)
     assert sum(path.stat().st_size for path in entries(cache)) <= 4 * size
     assert [place for place in range(7) if one.get(str, place) is not None] == [0, 1, 6]
     assert not (cache / ".left.tmp").exists()
+
+
+class _Odd(NamedTuple):
+    value: object
+
+
+@pytest.mark.parametrize("value", ["\udcff", object(), 1 + 2j], ids=repr)
+def test_a_value_that_json_cannot_hold_is_not_kept_and_does_no_harm(value: object) -> None:
+    one = kept_traces(Request("mnist_cnn"))
+    assert one is not None
+    one.made_from(())
+    one.put(_Odd(value), 1)
+    assert one.get(_Odd, 1) is None

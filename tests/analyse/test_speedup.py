@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 from types import ModuleType
 from typing import Any
 
@@ -182,7 +183,12 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
         ("small", 0.2, 1.25),
     ]
     # T / (T - t + t / s): 100 / 75, with s from 1 to 4 from 100 / 100 to 100 / 62.5.
-    assert found[0].gain == (pytest.approx(100 / 75), 1.0, pytest.approx(100 / 62.5), "five runs")
+    assert astuple(found[0].gain) == (
+        pytest.approx(100 / 75),
+        1.0,
+        pytest.approx(100 / 62.5),
+        "five runs",
+    )
     assert found[1].gain[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
     assert if_only([layer_line("half", 50.0, twice)]) == ()
     assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
@@ -291,7 +297,7 @@ def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
     study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
-    assert [tuple(one) for one in study.reached] == [
+    assert [astuple(one) for one in study.reached] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
@@ -310,7 +316,7 @@ def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
         return {"steps": rows, "summaries": named}
 
     found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).reached
-    assert [tuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
+    assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
 def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleType) -> None:

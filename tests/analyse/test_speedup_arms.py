@@ -3,7 +3,7 @@ by hand."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from types import ModuleType
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out(
         Step(1, "epoch", None, None, 0.5),
         Step(2, "test", None, 5, 0.4),
     )
-    assert [tuple(one) for one in epochs(synthetic.make_run(steps=rows))] == [
+    assert [astuple(one) for one in epochs(synthetic.make_run(steps=rows))] == [
         (0, 10, 10, 0.9, None, 0.1, None),
         (2, 30, 40, 0.3, 0.4, 0.7, None),
     ]
@@ -146,8 +146,8 @@ def test_kernels_are_ranked_by_their_time_and_call_nothing(synthetic: ModuleType
     first, second = top(
         synthetic.make_run(kernels=kernels, operations=[operation("aten::mm", 1, 999)])
     )
-    assert tuple(first) == (gemm, "GEMM", 2, 60, None, 0.6)
-    assert tuple(second) == ("mystery", "other", 2, 40, None, 0.4)
+    assert astuple(first) == (gemm, "GEMM", 2, 60, None, 0.6)
+    assert astuple(second) == ("mystery", "other", 2, 40, None, 0.4)
 
 
 def test_kinds_of_work_are_shares_of_all_time(synthetic: ModuleType) -> None:
@@ -223,7 +223,7 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(
 
 
 def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -> None:
-    assert tuple(rate(synthetic.make_run(), 5.0)) == (
+    assert astuple(rate(synthetic.make_run(), 5.0)) == (
         None,
         None,
         None,

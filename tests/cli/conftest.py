@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.actions.schemas import name_of
-from perfctl.orchestrator.actions.schemas.outputs import schema_of
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.outputs import name_of, schema_of, to_json
 from tests.cli import hostile as hostile_store
 
 
@@ -67,7 +66,7 @@ def every_json_holds_to_its_schema(
         elif schema is None:
             wrong.append("printed without a schema")
         else:
-            printed = json.loads(json.dumps(value, default=str))
+            printed = json.loads(json.dumps(to_json(value), default=str))
             told = {"schema": name_of(schema), **printed} if isinstance(printed, dict) else printed
             wrong.extend(
                 f"{schema}: {one.json_path}: {one.message[:200]}"

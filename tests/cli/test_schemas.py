@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
-from perfctl.orchestrator.actions.schemas.outputs import schema_of
 from perfctl.orchestrator.cli.main import application
-from perfctl.orchestrator.report.studies.ranks import for_json
+from perfctl.orchestrator.outputs import VERSIONS, name_of, schema_of, to_json
+from perfctl.orchestrator.report.studies.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
 from tests.analyse.synthetic import foreign_run
 
@@ -138,7 +137,7 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
         foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2)
         for rank in (0, 1)
     ]
-    jobs = for_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
+    jobs = to_json(job_outputs(replace(run, artifact=f"job/{run.id}.json") for run in runs))
     assert jobs[0]["bubbles"]
     value = {
         "schema": name_of("ledger"),

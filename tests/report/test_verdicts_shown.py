@@ -97,7 +97,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     assert [row["batch"] for row in rest] == [16, 64] and all(
         set(row) == set(rows[0]) for row in rest
     )
-    assert sweep_verdicts([found])[0]["rule"] == "wrong window"
+    assert sweep_verdicts([found])[0].verdict.rule == "wrong window"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from perfctl.orchestrator.actions.tables import DEFAULT
@@ -41,6 +41,8 @@ _IDENTITY = ("id", "artifact_sha256", "started_at", "profiler")
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """What an export added."""
+
+    JSON_NAMES: ClassVar = {"folder": "path"}
 
     folder: Path
     runs: int

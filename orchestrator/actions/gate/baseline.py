@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perfctl.orchestrator.analyse.gate.records import KINDS, SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -95,46 +97,25 @@ def _entry(given: Mapping[str, Any]) -> Entry:
     subject = _subject(given["subject"])
     places: dict[Place, dict[str, Value]] = {}
     for line in given["places"]:
-        place = _where(line)
+        where = [line.get(name, default) for name, default in Place._field_defaults.items()]
+        place = msgspec.convert(where, Place)
         if place in places:
             raise ValueError(f"{place.name} is there twice")
         places[place] = {
             name: _value(name, value) for name, value in line.items() if name not in _FIELDS
         }
-    environment = {
-        str(study): {str(fact): str(said) for fact, said in facts.items()}
-        for study, facts in given.get("environment", {}).items()
-    }
+    environment = msgspec.convert(given.get("environment", {}), dict[str, dict[str, str]])
     if not places:
         raise ValueError("an entry holds nothing")
     return Entry(str(given["name"]), subject, Measured(places, {}, environment))
 
 
-def _where(line: Mapping[str, Any]) -> Place:
-    found = {name: line[name] for name in _FIELDS if name in line}
-    batch = found.pop("batch", None)
-    if not all(isinstance(one, str) for one in found.values()) or type(batch) not in (
-        int,
-        type(None),
-    ):
-        raise ValueError(f"{line!r:.80} is not a place")
-    return Place(batch=batch, **found)
-
-
 def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
-    named = (
-        [given[kind] for kind in ("model", "runs") if kind in given]
-        if isinstance(given, dict)
-        else []
-    )
-    if not named or not all(isinstance(one, str) for one in named):
+    named = [given[kind] for kind in ("model", "runs") if kind in given]
+    if not msgspec.convert(named, list[str]):
         raise ValueError("an entry names neither a model nor runs")
-    batches = given.get("batches", [1])
-    if (
-        not isinstance(batches, list)
-        or not batches
-        or not all(type(one) is int and one > 0 for one in batches)
-    ):
+    batches = msgspec.convert(given.get("batches", [1]), list[int])
+    if not batches or min(batches) < 1:
         raise ValueError(f"{batches!r:.80} are not batch sizes")
     return dict(given)
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.mcp.text import for_agents
 from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.errors import StoreError, UsageError
+from perfctl.orchestrator.outputs import to_json
 from perfctl.orchestrator.store import database, query, read
+from perfctl.records.run import Run
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.analysis import Analysis
     from perfctl.orchestrator.report.tables import Table
-    from perfctl.records.run import Run
 
 Answer = dict[str, Any]
 LEDGER = "ledger"
@@ -63,6 +64,20 @@ _TABLE_OF = {
     "counters": "counter",
 }
 """Column of a list of runs -> the table whose rows it counts."""
+_ROW_COUNTS = (
+    "kernels",
+    "counters",
+    "copies",
+    "ranges",
+    "operations",
+    "samples",
+    "steps",
+    "memory",
+    "summaries",
+    "advice",
+    "ops",
+)
+"""Fields of a report whose rows are counted."""
 _KERNELS = 5
 """Kernels of a row of the ledger."""
 _NCU_TIMES = "durations under ncu: locked clocks and cold caches, so they are not times to trust"
@@ -150,17 +165,12 @@ def _why(column: str, reasons: Mapping[str, str]) -> str:
 def run(store: Path, messages: Messages, *, run: int) -> Answer:
     """One run: facts, devices, libraries, steps, how many rows of each kind, and every gap with
     its reason."""
-    from perfctl.orchestrator.report.ledger.rows import BULK, FACTS
-
     found, analysis = _analysed(store, run)
     report = found.report
-    facts = {name: getattr(found, name) for name in FACTS}
+    facts = {name: getattr(found, name) for name in Run.JSON_KEYS}
     reasons = {gap.quantity: gap.reason for gap in report.gaps if gap.scope is None}
     why = {name: _why(name, reasons) for name, value in facts.items() if value is None}
-    counted = {
-        name: len(getattr(report, name))
-        for name in (*BULK, "steps", "memory", "summaries", "advice", "ops")
-    }
+    counted = {name: len(getattr(report, name)) for name in _ROW_COUNTS}
     steps = [
         {
             "batch": point.batch,
@@ -255,11 +265,11 @@ def ledger(
     for row in chosen:
         if (left := len(row["kernels"]) - _KERNELS) > 0:
             row["kernels"], row["kernels_left_out"] = row["kernels"][:_KERNELS], left
-    units = {name: unit for name, (unit, _) in export.column_facts().items() if unit != "-"}
+    units = {name: unit for name, (_, unit, _) in export.column_facts().items() if unit != "-"}
     return {
         "rows": chosen,
         "rows_total": len(rows),
-        "sweep_verdicts": export.sweep_verdicts(found),
+        "sweep_verdicts": to_json(export.sweep_verdicts(found)),
         "units": units,
         "sources": [_source(run) for one in found for run in one.study.runs],
         "how": (
@@ -476,10 +486,10 @@ def compare(
     or gone."""
     from perfctl.orchestrator.actions.compare import compare as compared
     from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE
-    from perfctl.orchestrator.report.compare.output import as_json
+    from perfctl.orchestrator.report.compare.output import compare_output
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
-    whole = as_json(found)
+    whole = to_json(compare_output(found))
     for said in ("findings", "warnings"):
         whole[said] = [for_agents(text) for text in whole[said]]
     rows = [
@@ -563,7 +573,7 @@ def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answ
     elif table == LEDGER:
         rows = [
             {"column": name, "unit": unit, "meaning": said}
-            for name, (unit, said) in column_facts().items()
+            for name, (_, unit, said) in column_facts().items()
         ]
     elif table in query.table_names():
         rows = [

@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.schemas.answer import ANSWER
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.tools import has_package
+from perfctl.orchestrator.outputs import schema_of
 from perfctl.orchestrator.store import database
 from perfctl.version import __version__
 
@@ -104,7 +104,7 @@ def _server(worker: Worker) -> Server[Any]:
             name=tool.name,
             description=tool.description,
             input_schema=tool.schema,
-            output_schema=ANSWER,
+            output_schema=schema_of("mcp"),
             annotations=hints,
         )
         for tool in tools.TOOLS

@@ -12,14 +12,15 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from perfctl.orchestrator.actions.mcp import answers
 from perfctl.orchestrator.actions.mcp.text import for_agents, neutral, neutral_text
-from perfctl.orchestrator.actions.schemas.answer import FLOPS, VERSION
 from perfctl.orchestrator.errors import Lost, PerfctlError, StoreNote, UsageError, sentence
+from perfctl.orchestrator.outputs import name_of, type_schema
 from perfctl.records.errors import ReportError
 
+FLOPS = "1 multiply-add = 2 FLOPs"
 ROWS, MOST_ROWS = 50, 1000
 MOST_CHARACTERS = 200_000
 """Of an answer as JSON."""
@@ -51,6 +52,39 @@ _NAME = {"type": "string", "maxLength": 500}
 
 def _number(description: str) -> dict[str, Any]:
     return {"type": "integer", "minimum": 0, "maximum": 2**53, "description": description}
+
+
+class AnswerKeys(NamedTuple):
+    """The keys that every answer may have."""
+
+    tool: str
+    store: str
+    """Name of the store's file."""
+    flops: Literal["1 multiply-add = 2 FLOPs"]
+    note: str
+    """How to read null, and that names are data."""
+    notes: list[str]
+    """What was left out or is not certain."""
+    units: dict[str, str]
+    """Name of a value -> unit."""
+    sources: list[dict[str, object]]
+    """Runs, reports or tables it was made from."""
+    rows: list[dict[str, object]]
+    rows_total: int | None
+    """null: more than were read."""
+    rows_left_out: int
+    """Rows that made the answer too long."""
+
+
+class Answer:
+    """Every answer of perfctl mcp; each tool adds keys."""
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the schema of an answer, which is open."""
+        keys = type_schema(AnswerKeys)
+        required = [key for key in keys["required"] if key != "rows_left_out"]
+        return {"type": "object", "properties": keys["properties"], "required": required}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +284,7 @@ def call(store: Path, name: str, arguments: dict[str, Any]) -> str:
     ]
     return _cut(
         {
-            "schema": VERSION,
+            "schema": name_of("mcp"),
             "tool": name,
             "store": store.name,
             "flops": FLOPS,

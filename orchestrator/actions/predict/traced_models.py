@@ -30,6 +30,8 @@ from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from perfctl.orchestrator.actions.estimate import (
     TRACED_AT,
     Session,
@@ -41,7 +43,7 @@ from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.analyse.memory import by_batch
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amount, Amounts, Network, amounts
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amounts, Network, amounts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
@@ -373,32 +375,14 @@ def model_record(model: Model) -> dict[str, Any]:
 
 
 def model_from(found: Any) -> Model | None:
-    """None for what :func:`model_record` did not make."""
+    """Return the model; None for what :func:`model_record` did not make."""
     with suppress(KeyError, TypeError, ValueError):
-        works, lines = tuple(Operation(*row) for row in found["works"]), found["lines"]
+        work = {name: found[name] for name in ("operations", "optimizers")}
+        known = msgspec.convert({**work, "steps": dict(found["steps"])}, Amounts)
+        lines = found["lines"]
         if lines is not None:
-            lines = {
-                precision: {
-                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one])
-                    for one in OPTIMIZERS
-                }
-                for precision, of in lines.items()
-            }
-        steps = {int(size): _rows(rows) for size, rows in found["steps"]}
-        known = Amounts(
-            steps,
-            {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS},
-            float(found["operations"]),
-        )
-        network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
-        return Model(network, lines, known, tuple(map(str, found["notes"])))
+            lines = msgspec.convert(lines, dict[str, dict[str, tuple[MemoryLine, ...]]])
+        works = tuple(Operation(*row) for row in found["works"])
+        network = Network(found["name"], found["family"], works, found["parameters"])
+        return Model(network, lines, known, tuple(found["notes"]))
     return None
-
-
-def _rows(found: Any) -> tuple[Amount, ...]:
-    return tuple(
-        Amount(
-            str(group), int(part), tuple((int(batch), float(amount)) for batch, amount in points)
-        )
-        for group, part, points in found
-    )

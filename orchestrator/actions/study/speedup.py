@@ -354,11 +354,9 @@ def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
 def _results(folder: StudyFolder, found: Sequence[Speedup]) -> None:
     """The joint results.json, as ``perfctl speedup --json`` writes it, and the notebook that
     reads it."""
-    from perfctl.orchestrator.report.speedup import as_json
+    from perfctl.orchestrator.outputs import to_json
 
-    write_text(
-        folder.path / "results.json", json.dumps([as_json(one) for one in found], indent=1) + "\n"
-    )
+    write_text(folder.path / "results.json", json.dumps(to_json(found), indent=1) + "\n")
     notebook = (
         resources.files("perfctl.templates").joinpath("speedup.ipynb").read_text(encoding="utf-8")
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from perfctl import parsers
 from perfctl.orchestrator import memory, pool
@@ -165,6 +165,9 @@ def unheard(request: SweepRequest) -> Iterator[SweepListener]:
 class Swept:
     """One sweep that has run."""
 
+    JSON_KEYS = ("name", "folder", "store", "runs")
+    JSON_NAMES: ClassVar = {"name": "sweep"}
+
     request: SweepRequest
     store: Path | None
     """None where nothing was written to one."""
@@ -178,6 +181,7 @@ class Swept:
 
     @property
     def folder(self) -> Path:
+        """Folder of all that was written."""
         return self.request.folder
 
     @property
@@ -196,6 +200,36 @@ class Swept:
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSwept:
+    """The sweep of one model under ``perfctl infer``."""
+
+    JSON_INLINED = ("swept",)
+
+    model: str
+    swept: Swept
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCommand:
+    """A command that a sweep would start: --dry-run."""
+
+    JSON_INLINED = ("command",)
+
+    batch_size: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCommand:
+    """A command that ``perfctl infer`` would start: --dry-run."""
+
+    JSON_INLINED = ("planned",)
+
+    model: str
+    planned: PlannedCommand
 
 
 def sweep(
@@ -279,15 +313,15 @@ def replay_request(
     return sweep_request(recorded, options, (), None, origin="recorded")
 
 
-def planned(request: SweepRequest, store: Path | None = None) -> list[tuple[int, Command]]:
-    """(batch size, command) of everything that the sweep would start, in order; ``store`` as for
+def planned(request: SweepRequest, store: Path | None = None) -> list[PlannedCommand]:
+    """Return every command that the sweep would start, in order; ``store`` as for
     :func:`run_request`.
 
     Raises StoreError where that would find no folder for the store.
     """
     if not request.alongside:
         database.check_folder(_store_of(request, store))
-    return list(sweeps.commands(request))
+    return [PlannedCommand(*command) for command in sweeps.commands(request)]
 
 
 def _store_of(request: SweepRequest, store: Path | None) -> Path:
@@ -382,6 +416,8 @@ def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = Tru
 @dataclass(frozen=True, slots=True)
 class NcuCost:
     """What ncu would replay at one batch size."""
+
+    JSON_INLINED = ("cost",)
 
     batch_size: int
     layers: tuple[str, ...]

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.analyse.compare.pairing import Key, Number, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, PER_REPORT, UNATTRIBUTED
@@ -55,6 +56,8 @@ Place = tuple[str, str]
 class Executed:
     """What one side ran at one place in a step."""
 
+    JSON_KEYS = ("algorithms", "arithmetic", "launches", "ns", "kernels")
+
     kernels: tuple[str, ...]
     """Whole names, sorted; empty where only the time is known."""
     algorithms: tuple[str, ...]
@@ -74,11 +77,14 @@ class Executed:
 class Part:
     """One place on both sides."""
 
+    JSON_KEYS = ("layer", "direction", "kind", "change", "flops", "a", "b")
+    JSON_NAMES: ClassVar = {"kind": "behind_it", "change": "change_ns", "flops": "flops_b_over_a"}
+
     layer: str
     direction: str
     """Of a layer; for kernels of no layer their family ("convolution")."""
     name: str
-    kind: str
+    kind: Annotated[str, KINDS]
     """One of KINDS."""
     a: Executed | None
     b: Executed | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.analyse.ledger.timing import preference
@@ -102,6 +102,21 @@ class Number:
 class Row:
     """One quantity on both sides."""
 
+    JSON_KEYS = (
+        "key",
+        "name",
+        "change",
+        "interval",
+        "p",
+        "adjusted",
+        "verdict",
+        "why",
+        "basis",
+        "a",
+        "b",
+    )
+    JSON_INLINED = ("key",)
+
     key: Key
     name: str
     """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
@@ -113,7 +128,7 @@ class Row:
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None
     adjusted: float | None
-    verdict: str
+    verdict: Annotated[str, MEANING]
     why: str
     basis: str | None
     ratio: Ratio | None = None
@@ -148,6 +163,8 @@ class Difference:
 class Pair:
     """One workload at one batch size, on both sides."""
 
+    JSON_KEYS = ("heading", "batch_a", "batch_b", "rows")
+
     heading: str
     batch_a: int | None
     batch_b: int | None
@@ -174,6 +191,9 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A against B, whole."""
+
+    JSON_KEYS = ("gate", "forced", "only_a", "only_b", "failed")
+    JSON_NAMES: ClassVar = {"failed": "failed_in_b"}
 
     a: Side
     b: Side

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.compare.causes import (
     ALGORITHM,
@@ -43,6 +44,9 @@ _Judged = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A difference, and how likely it is behind the change."""
+
+    JSON_NAMES: ClassVar = {"level": "as_cause", "why": "as_cause_why"}
+    JSON_INLINED = ("difference",)
 
     difference: Difference
     level: str

@@ -141,6 +141,8 @@ _Parts = list[tuple[OpShape, Part]]
 class Totals:
     """Sums over layer calls."""
 
+    JSON_KEYS = ("*", "at_least")
+
     macs: int
     flops: int
     elementwise_flops: int

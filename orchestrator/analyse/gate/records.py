@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 
 class Place(NamedTuple):
@@ -135,20 +135,39 @@ FAILS = (WORSE, CHANGED)
 class Judged:
     """One quantity against the baseline."""
 
+    JSON_KEYS = ("*", "unit")
+
     place: Place
     quantity: str
     before: Value | None
     after: Value | None
-    verdict: str
+    verdict: Annotated[str, MEANING]
     said: str
     """Why, or what changed: "+9,437,184 FLOP, +100 %"."""
     change: float | None = None
     """After over before, less 1; None where that is not defined."""
 
+    @property
+    def unit(self) -> str | None:
+        """Of the quantity."""
+        return KINDS[self.quantity].unit or None
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One entry of the baseline, judged."""
+
+    JSON_KEYS = (
+        "entry",
+        "failed",
+        "undecided",
+        "problems",
+        "notes",
+        "differences",
+        "not_the_same",
+        "same",
+    )
+    JSON_NAMES: ClassVar = {"not_the_same": "rows"}
 
     entry: str
     rows: tuple[Judged, ...]
@@ -162,6 +181,16 @@ class Outcome:
 
     def of(self, *verdicts: str) -> tuple[Judged, ...]:
         return tuple(row for row in self.rows if row.verdict in verdicts)
+
+    @property
+    def not_the_same(self) -> tuple[Judged, ...]:
+        """All rows but those that are equal."""
+        return tuple(row for row in self.rows if row.verdict != SAME)
+
+    @property
+    def same(self) -> int:
+        """How many rows are equal."""
+        return len(self.of(SAME))
 
     @property
     def failed(self) -> bool:

@@ -321,6 +321,9 @@ class Device:
     """A machine with its source, and its board for cost and memory; None: given by hand, or
     a CPU."""
 
+    JSON_KEYS = ("machine", "source")
+    JSON_INLINED = ("machine",)
+
     machine: Machine
     source: str
     board: Board | None = None

@@ -49,6 +49,8 @@ which is chosen for leaving little."""
 class Change:
     """A level that changed between two points of a series."""
 
+    JSON_KEYS = ("interval", "p")
+
     after: int
     """Index of the first point of the new level; the one before it is the last of the old one."""
     change: float

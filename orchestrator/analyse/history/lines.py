@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.compare.pairing import FACTS, commit_of
 from perfctl.orchestrator.analyse.compare.rows import flops, times
@@ -54,6 +54,8 @@ class What(NamedTuple):
 class Seen:
     """What a history keeps of one run."""
 
+    JSON_KEYS = ("started_at", "commit", "commit_time")
+
     run: int
     store: int
     sweep: int
@@ -72,6 +74,9 @@ class Seen:
 class Series:
     """One quantity of a line; ``points`` are the places of its values among the line's points."""
 
+    JSON_KEYS = ("what", "exact", "points", "values")
+    JSON_INLINED = ("what",)
+
     what: What
     points: tuple[int, ...]
     values: tuple[float, ...]
@@ -83,6 +88,9 @@ class Series:
 @dataclass(slots=True)
 class Line:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
+
+    JSON_KEYS = ("name", "batch", "profiler", "apart")
+    JSON_NAMES: ClassVar = {"name": "heading"}
 
     name: str
     batch: int | None

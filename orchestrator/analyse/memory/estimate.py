@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from perfctl.orchestrator.analyse.flops.engine import (
     BACKWARD,
@@ -29,6 +29,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """One step of one model on paper. FLOPs count 1 multiply-add as 2."""
+
+    JSON_KEYS = (
+        "parameters",
+        "trainable",
+        "input_bytes",
+        "active_parameters",
+        "experts",
+        "forward",
+        "backward",
+        "recompute",
+        "fused",
+        "integer_macs",
+        "precision",
+        "types",
+        "casts",
+        "calls",
+        "modules",
+        "memory",
+        "data_dependent",
+        "problem",
+    )
+    JSON_NAMES: ClassVar = {"fused": "fused_attention", "calls": "layers"}
 
     calls: tuple[LayerCall, ...]
     modules: tuple[ModuleSeen, ...]

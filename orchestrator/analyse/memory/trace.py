@@ -211,6 +211,8 @@ class Peak:
 class Memory:
     """Memory of a step, in bytes."""
 
+    JSON_KEYS = ("*", "cublas_workspace", "allocated")
+
     parameters: int
     buffers: int
     gradients: int

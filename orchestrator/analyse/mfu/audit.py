@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.mfu.conventions import CONVENTIONS, VARIANTS, Convention
 from perfctl.orchestrator.analyse.mfu.decoder import TERMS, Decoder
@@ -33,7 +34,12 @@ CAUSAL = Convention(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One convention on one model."""
+    """One convention on one model. Terms and what follows from them are None where the formula asks
+    for what is not known of the model."""
+
+    JSON_KEYS = ("convention", "total", "terms", "mfu", "hfu", "refused")
+    JSON_NAMES: ClassVar = {"total": "flops_per_token"}
+    JSON_INLINED = ("convention",)
 
     convention: Convention
     terms: Mapping[str, float] | None
@@ -55,6 +61,9 @@ class Row:
 class Match:
     """One explanation of a reported MFU."""
 
+    JSON_KEYS = ("said", "source", "value")
+    JSON_NAMES: ClassVar = {"said": "explanation", "value": "mfu"}
+
     said: str
     source: str
     value: float
@@ -67,6 +76,8 @@ class Match:
 class Reported:
     """A published MFU and what explains it."""
 
+    JSON_NAMES: ClassVar = {"value": "mfu"}
+
     value: float
     tolerance: float
     matches: tuple[Match, ...]
@@ -78,6 +89,9 @@ class Reported:
 class Peak:
     """Dense FLOP/s of one device, and others that are taken for it by mistake."""
 
+    JSON_KEYS = ("flops", "source")
+    JSON_NAMES: ClassVar = {"flops": "peak_flops_per_s", "source": "peak"}
+
     flops: float
     source: str
     slips: tuple[tuple[str, float], ...] = ()
@@ -87,6 +101,18 @@ class Peak:
 @dataclass(frozen=True, slots=True)
 class Audit:
     """MFU of one throughput by every convention."""
+
+    JSON_KEYS = (
+        "model",
+        "tokens_per_second",
+        "devices",
+        "peak",
+        "recompute",
+        "reported",
+        "notes",
+    )
+    JSON_NAMES: ClassVar = {"devices": "gpus"}
+    JSON_INLINED = ("model", "peak")
 
     model: Decoder
     tokens_per_second: float

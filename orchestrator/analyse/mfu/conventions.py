@@ -25,6 +25,8 @@ MEGATRON = "Megatron-LM, num_floating_point_operations"
 class Convention:
     """One way to count."""
 
+    JSON_KEYS = ("formula", "source")
+
     key: str
     formula: str
     """With N parameters, L layers, H heads of depth Q, T tokens, W the smaller of T and

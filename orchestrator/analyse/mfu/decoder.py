@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 TERMS = {
     "weights": "layers",
@@ -38,6 +39,9 @@ class AttentionLayer:
 class Decoder:
     """One model at one sequence length. Multiply-adds are those of one token, forward; experts:
     those that it meets."""
+
+    JSON_KEYS = ("name", "seq", "parameters", "active")
+    JSON_NAMES: ClassVar = {"name": "model", "active": "active_parameters"}
 
     name: str
     seq: int

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.generation import Generation, LayerWork, Phase
@@ -300,6 +300,8 @@ def describe_engine(engine: Engine) -> str:
 class StepSeconds:
     """One step of prefill or decode."""
 
+    JSON_NAMES: ClassVar = {"time": "seconds", "floor": "roofline_s"}
+
     time: Span
     floor: float
     """Seconds at the machine's peaks."""
@@ -313,6 +315,15 @@ class StepSeconds:
 @dataclass(frozen=True, slots=True)
 class MemoryNeeded:
     """Bytes on the device, without the activations of prefill."""
+
+    JSON_KEYS = ("weights", "cache", "reserve", "whole", "limit", "fits")
+    JSON_NAMES: ClassVar = {
+        "weights": "weights_bytes",
+        "cache": "kv_cache_bytes",
+        "reserve": "reserve_bytes",
+        "whole": "needed_bytes",
+        "limit": "limit_bytes",
+    }
 
     weights: float
     cache: float
@@ -349,6 +360,25 @@ class TokenCost:
 class GenerationPoint:
     """One batch size. Times in seconds."""
 
+    JSON_KEYS = (
+        "batch",
+        "prefill",
+        "first",
+        "last",
+        "whole",
+        "tokens_per_second",
+        "source",
+        "coverage",
+        "outside",
+    )
+    JSON_NAMES: ClassVar = {
+        "first": "decode_first_step",
+        "last": "decode_last_step",
+        "whole": "whole_s",
+        "tokens_per_second": "tokens_per_s",
+        "outside": "beyond_the_data",
+    }
+
     batch: int
     prefill: StepSeconds
     """To the first token."""
@@ -379,6 +409,18 @@ class GenerationPoint:
 @dataclass(frozen=True, slots=True)
 class GenerationAnswer:
     """What ``perfctl predict --prompt`` answers."""
+
+    JSON_KEYS = (
+        "model",
+        "engine",
+        "precision",
+        "kv_cache",
+        "prompt",
+        "generate",
+        "parameters",
+        "device",
+        "notes",
+    )
 
     model: str
     device: Device

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import published as shipped
@@ -53,6 +54,28 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """How long one step takes."""
+
+    JSON_KEYS = (
+        "way",
+        "source",
+        "operations",
+        "host",
+        "gpu",
+        "host_limits",
+        "coverage",
+        "outside",
+        "floor",
+        "phases",
+        "shares",
+    )
+    JSON_NAMES: ClassVar = {
+        "host": "host_s",
+        "gpu": "gpu_s",
+        "outside": "beyond_the_data",
+        "floor": "roofline_s",
+        "phases": "phases_s",
+        "shares": "layers",
+    }
 
     case: StepSpec
     machine: Machine

@@ -31,6 +31,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, of_board
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, PRODUCTS, class_of, peak_of
@@ -201,26 +203,7 @@ def from_json(found: Mapping[str, Any]) -> Published:
         raise ValueError(
             f"published fit: format {found.get('format')!r} or its parts are not this version's"
         )
-    measured = {name: tuple(regimes) for name, regimes in found["measured"].items()}
-    networks = tuple(
-        (str(name), float(macs), float(held), str(where))
-        for name, macs, held, where in found["networks"]
-    )
-    least, most = found["watts"]
-    return Published(
-        found["costs"],
-        found["factors"],
-        measured,
-        found["host"],
-        found["spread"],
-        networks,
-        tuple(found["sources"]),
-        (least, most),
-        int(found["rows"]),
-        found["compiled"],
-        tuple(found["compiled on"]),
-        found.get("kind", "gpu"),
-    )
+    return msgspec.convert({**found, "compiled_on": found["compiled on"]}, Published)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from perfctl.orchestrator.analyse.usage.busy import by_device, measured_window
 from perfctl.records.report import Sample
@@ -32,6 +32,34 @@ K = TypeVar("K")
 @dataclass(frozen=True, slots=True)
 class Energy:
     """One GPU of a run. Joules; None where ``reason`` says why."""
+
+    JSON_KEYS = (
+        "device",
+        "joules",
+        "span_ns",
+        "watts",
+        "source",
+        "error",
+        "period_ns",
+        "readings",
+        "steps",
+        "per_step",
+        "per_sample",
+        "per_token",
+        "delay_product",
+        "reason",
+        "step_reason",
+        "token_reason",
+    )
+    JSON_NAMES: ClassVar = {
+        "device": "device_index",
+        "watts": "mean_watts",
+        "error": "sampling_error",
+        "per_step": "joules_per_step",
+        "per_sample": "joules_per_sample",
+        "per_token": "joules_per_token",
+        "delay_product": "energy_delay_js",
+    }
 
     run: Run
     device: int | None

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import ClassVar
 
 from perfctl.orchestrator.analyse.hardware.machines import find
 from perfctl.orchestrator.analyse.usage.busy import joined
@@ -106,6 +107,8 @@ class LayerTalk:
 class StepTalk:
     """One step on all ranks."""
 
+    JSON_KEYS = ("*", "imbalance")
+
     step: int | None
     """null: the whole capture, where kernels belong to no step."""
     span_ns: int
@@ -154,8 +157,33 @@ class Bubble:
 
 
 @dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank of a job. Times in ns."""
+
+    JSON_INLINED = ("rank",)
+
+    rank: RankUse
+    clock_error_ns: float | None
+    """Of offset_ns; null: fewer than 3 collectives align the clock."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobTalk:
     """The communication of one job."""
+
+    JSON_KEYS = (
+        "world_size",
+        "ranks",
+        "layers",
+        "steps",
+        "late",
+        "bubbles",
+        "exchanges",
+        "link",
+        "link_peak",
+        "link_reason",
+    )
+    JSON_NAMES: ClassVar = {"exchanges": "collectives"}
 
     job: Job
     exchanges: tuple[Exchange, ...]
@@ -174,6 +202,16 @@ class JobTalk:
     clock_errors: tuple[float | None, ...]
     """Of each rank against the first one: 1.48 x the median absolute deviation, or the resolution
     of the times if more."""
+
+    @property
+    def world_size(self) -> int | None:
+        """null: not stated."""
+        return self.job.world_size
+
+    @property
+    def ranks(self) -> list[RankRow]:
+        """The ranks, in order."""
+        return list(map(RankRow, self.job.ranks, self.clock_errors))
 
     @property
     def late_by_rank(self) -> dict[int, int]:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.flops.engine import estimate
@@ -130,6 +130,39 @@ class Cache:
 class PartUse:
     """One part of the model in all steps of one phase, for the whole capture."""
 
+    JSON_KEYS = (
+        "part",
+        "blocks",
+        "launches",
+        "kernel_ns",
+        "share",
+        "token_ns",
+        "shared",
+        "prompts_ns",
+        "decodes_ns",
+        "split_by",
+        "flops",
+        "flops_why",
+        "bytes",
+        "bytes_why",
+        "estimated",
+        "intensity",
+        "ridge",
+        "path",
+        "bound",
+        "padded",
+    )
+    JSON_NAMES: ClassVar = {
+        "shared": "kernel_ns_shared",
+        "flops": "paper_flops",
+        "flops_why": "paper_why",
+        "estimated": "bytes_estimated",
+        "intensity": "flops_per_byte",
+        "ridge": "ridge_flops_per_byte",
+        "path": "roof",
+        "padded": "executed_per_paper",
+    }
+
     phase: str
     part: str
     blocks: int | None
@@ -168,6 +201,13 @@ class PartUse:
     """What ``prompts_ns`` goes by."""
 
     @property
+    def decodes_ns(self) -> float | None:
+        """Of mixed steps: the rest of the kernel time, of the decodes."""
+        if self.prompts_ns is None or self.kernel_ns is None:
+            return None
+        return self.kernel_ns - self.prompts_ns
+
+    @property
     def intensity(self) -> float | None:
         """Paper FLOPs per byte."""
         return self.flops / self.bytes if self.flops and self.bytes else None
@@ -184,8 +224,23 @@ class PartUse:
 class PhaseParts:
     """One phase of a run, part by part in the order of their first launch."""
 
+    JSON_KEYS = (
+        "run_id",
+        "phase",
+        "steps",
+        "tokens",
+        "is_inferred",
+        "cache_bytes",
+        "cache_why",
+    )
+    JSON_NAMES: ClassVar = {
+        "run_id": "run",
+        "is_inferred": "inferred",
+        "cache_bytes": "cache_read_bytes",
+    }
+
     run: Run
-    phase: str
+    phase: Annotated[str, PHASES]
     steps: int
     tokens: int | None
     parts: tuple[PartUse, ...]
@@ -196,6 +251,15 @@ class PhaseParts:
     """What is missing, or how it was worked out."""
     peaks: Peaks
     launches: int = 0
+
+    @property
+    def run_id(self) -> int:
+        return self.run.id
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether no annotation names the steps: their phase follows from shapes."""
+        return any(step.from_shapes for step in self.run.report.served_steps)
 
     @property
     def kernel_ns(self) -> float | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import PurePath
 from statistics import median
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.report import Collective, Copy, Kernel
@@ -50,6 +50,24 @@ class Activity:
 class RankUse:
     """One rank, in ns. ``None`` where nothing says."""
 
+    JSON_KEYS = (
+        "run_id",
+        "rank",
+        "span_ns",
+        "compute_ns",
+        "communication_ns",
+        "exposed_ns",
+        "idle_ns",
+        "matched",
+        "waiting_ns",
+        "last",
+        "offset_ns",
+        "spread_ns",
+        "shift_ns",
+        "overlap",
+    )
+    JSON_NAMES: ClassVar = {"run_id": "run"}
+
     run: Run
     rank: int
     span_ns: int
@@ -75,6 +93,10 @@ class RankUse:
     collectives."""
     shift_ns: int
     """As ``offset_ns``; where that is None, to the clock of the first rank that groups lead to."""
+
+    @property
+    def run_id(self) -> int:
+        return self.run.id
 
     @property
     def overlap(self) -> float | None:

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, kernel_keys, times_kernels
@@ -67,8 +68,20 @@ class Queries:
 class PassUse:
     """All kernels of one direction, of all recorded steps."""
 
+    JSON_KEYS = (
+        "run_id",
+        "direction",
+        "layers",
+        "launches",
+        "kernel_ns",
+        "share",
+        "running_ns",
+        "collective_ns",
+    )
+    JSON_NAMES: ClassVar = {"run_id": "run", "collective_ns": "exchange_ns"}
+
     run: Run
-    direction: str | None
+    direction: Annotated[str, DIRECTIONS] | None
     """One of DIRECTIONS; None for kernels that nothing says it of."""
     layers: int
     launches: int
@@ -80,6 +93,10 @@ class PassUse:
     collective_ns: float
     """Kernel time in exchanges between GPUs."""
     queries: Queries | None
+
+    @property
+    def run_id(self) -> int:
+        return self.run.id
 
 
 def passes(run: Run) -> tuple[PassUse, ...]:

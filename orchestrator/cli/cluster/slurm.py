@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -66,6 +66,36 @@ def replay(
 
 
 PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
+
+
+class TaskStatus(NamedTuple):
+    """One task of an array. profiler, batch and sweep are null for one that is not a run of
+    a sweep."""
+
+    task: int
+    """Its number in the array."""
+    label: str
+    profiler: str | None
+    batch: int | None
+    sweep: str | None
+    state: Annotated[
+        str, ("whole", "partial", "running", "waiting", "failed", "missing", "unknown")
+    ]
+    said: str | None
+    """Stage and time of a running task, reason of a waiting or failed one; null: nothing."""
+    log: tuple[str, ...]
+    """Last lines of the log of a failed task."""
+
+
+class SlurmStatus(NamedTuple):
+    """How far an array is."""
+
+    asked_squeue: bool
+    """false: there is no Slurm here, and only files were read."""
+    tasks: list[TaskStatus]
+    summary: str
+    repeat: list[int]
+    """Tasks that --tasks can repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,10 +494,10 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
 
     found = run(folder, console)
     if as_json:
-        tasks = [_record(state) for state in found.tasks]
-        counted = {"summary": summary(found.tasks), "repeat": found.repeat}
+        tasks = [_task_status(state) for state in found.tasks]
         console.as_json(
-            {"asked_squeue": found.asked_squeue, "tasks": tasks, **counted}, "slurm-status"
+            SlurmStatus(found.asked_squeue, tasks, summary(found.tasks), found.repeat),
+            "slurm-status",
         )
         return
     _table(found.tasks)
@@ -558,19 +588,18 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _record(state: TaskState) -> dict[str, object]:
+def _task_status(state: TaskState) -> TaskStatus:
     task, runs = state.task, state.task.runs
-    sweep = (runs.profiler, runs.batch_size, runs.sweep) if runs else (None, None, None)
-    return {
-        "task": task.number,
-        "label": task.label,
-        "profiler": sweep[0],
-        "batch": sweep[1],
-        "sweep": sweep[2],
-        "state": state.state,
-        "said": state.said,
-        "log": state.log,
-    }
+    return TaskStatus(
+        task=task.number,
+        label=task.label,
+        profiler=runs.profiler if runs else None,
+        batch=runs.batch_size if runs else None,
+        sweep=runs.sweep if runs else None,
+        state=state.state,
+        said=state.said,
+        log=state.log,
+    )
 
 
 def _table(found: Sequence[TaskState]) -> None:

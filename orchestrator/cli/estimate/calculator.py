@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,17 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import working
+
+
+@dataclass(frozen=True, slots=True)
+class CalculatorPage:
+    """The page that was written."""
+
+    path: Path
+    bytes: int
+    models: int
+    """Models of torchvision on it."""
+    devices: int
 
 
 def calculator(
@@ -47,9 +59,7 @@ def calculator(
     devices = len(known.places)
     traced = sum(model.network.family == "torchvision" for model in known.models)
     if as_json:
-        console.as_json(
-            {"path": str(out), "bytes": size, "models": traced, "devices": devices}, "calculator"
-        )
+        console.as_json(CalculatorPage(out, size, traced, devices), "calculator")
     else:
         console.result(
             f"Wrote {out} ({size / 1e6:.1f} MB, {traced} torchvision models, {devices} devices)"

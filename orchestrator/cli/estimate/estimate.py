@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -181,10 +180,8 @@ def estimate(
     if sheet and layer is None and check is None:
         networks = found.network_sheets()
         if as_json:
-            batches_said = {size: asdict(one) for size, one in networks.items()}
             console.as_json(
-                {"model": model, "batches": batches_said, "problems": list(found.problems)},
-                "estimate-sheet",
+                estimate_view.NetworkSheets(model, networks, found.problems), "estimate-sheet"
             )
         else:
             console.result(NETWORK_FORMS[form](model, networks).rstrip("\n"))
@@ -192,16 +189,15 @@ def estimate(
         sheets = found.sheets(layer)
         findings = check_value(check, sheets) if check is not None else {}
         if as_json:
-            console.as_json(
-                estimate_view.sheet_json(model, sheets, findings, found.problems), "estimate-layer"
-            )
+            layers = estimate_view.sheet_output(model, sheets, findings, found.problems)
+            console.as_json(layers, "estimate-layer")
         else:
             console.result(_sheets_text(sheets, findings, form if sheet else None))
     else:
         shown = found.batches if layer is None else found.part(layer)
         if as_json:
             console.as_json(
-                estimate_view.as_json(model, mode, shown, found.fit, found.notes), "estimate"
+                estimate_view.EstimateOutput(model, mode, shown, found.fit, found.notes), "estimate"
             )
         else:
             text = estimate_view.as_text(shown, all_rows, tuple(map(flags.with_flags, found.notes)))
@@ -237,7 +233,9 @@ def _generation(
     if layer is not None:
         whole = {size: part_of_model(one, layer) for size, one in whole.items()}
     if as_json:
-        console.as_json(view.as_json(request.model, {**found, **whole}), "estimate-generation")
+        console.as_json(
+            view.GenerationOutput(request.model, {**found, **whole}), "estimate-generation"
+        )
     elif sheet and whole:
         console.result(view.FORMS[form](request.model, whole).rstrip("\n"))
     elif whole:

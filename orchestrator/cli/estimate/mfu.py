@@ -134,7 +134,7 @@ def mfu(
         reported=reported,
     )
     if as_json:
-        console.as_json(view.as_json(found), "mfu")
+        console.as_json(view.mfu_output(found), "mfu")
     else:
         console.result(flags.with_flags("\n".join(view.lines(found))))
 

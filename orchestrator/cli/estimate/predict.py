@@ -222,7 +222,7 @@ def predict(
     if as_json:
         from perfctl.orchestrator.report import predict as report_predict
 
-        console.as_json(report_predict.as_json(found, best), "predict")
+        console.as_json(report_predict.predict_output(found, best), "predict")
         return
     from perfctl.orchestrator.report import predict as report_predict
 
@@ -238,7 +238,7 @@ def _generation(as_json: bool, **given: Any) -> None:
 
     found = answer(GenerationQuestion(**given), console)
     if as_json:
-        console.as_json(view.as_json(found), "predict-generation")
+        console.as_json(view.predict_generation_output(found), "predict-generation")
         return
     found = replace(found, notes=tuple(map(flags.with_flags, found.notes)))
     for part in view.terminal(found):

@@ -52,8 +52,8 @@ def _list(gpu: str | None, file: Path | None, as_json: bool) -> None:
     table = actions.prices(gpu, file)
     shown = table.prices
     if as_json:
-        found = [prices_text.as_json(price, table.today) for price in shown]
-        console.as_json({"table": table.where, "prices": found}, "prices")
+        rows = [prices_text.price_row(price, table.today) for price in shown]
+        console.as_json(prices_text.PricesOutput(table.where, rows), "prices")
         return
     if not shown:
         console.result(f"No offer of {gpu} in {table.where}")

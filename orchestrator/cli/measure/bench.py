@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,13 +123,7 @@ def _show_design(request: BenchRequest, as_json: bool) -> None:
     """Every point, and every network that is skipped."""
     points, skipped = request.points, request.design.skipped
     if as_json:
-        console.as_json(
-            {
-                "points": [asdict(one) for one in points],
-                "skipped": [asdict(one) for one in skipped],
-            },
-            "bench-design",
-        )
+        console.as_json(request, "bench-design")
         return
     for point in points:
         console.result(f"{point.model}, batch {point.batch}: {point.flops / 1e9:.3g} GFLOP a step")
@@ -194,23 +187,9 @@ def _line(result: RunResult) -> str:
 
 
 def _show_result(result: BenchResult, as_json: bool) -> None:
-    request, done = result.request, result.done
+    request = result.request
     if as_json:
-        runs = [
-            {
-                **asdict(point),
-                "status": made.status,
-                "reason": made.reason,
-                "skipped": made.skipped,
-                "folder": str(made.folder),
-            }
-            for point, made in done.results
-        ]
-        left, skipped = (
-            [asdict(point) for point in done.left],
-            [asdict(one) for one in request.design.skipped],
-        )
-        console.as_json({"runs": runs, "left": left, "skipped": skipped}, "bench")
+        console.as_json(result, "bench")
         return
     console.result(
         f"{result.whole} of {len(request.points)} points measured, {result.new} of them now"
@@ -249,7 +228,7 @@ def show(
     points = actions.bench_points(store or DEFAULT, file=file, family=family)
     found = correlations(points)
     if as_json:
-        console.as_json(page_bench.as_json(points, found), "bench-show")
+        console.as_json(page_bench.bench_shown(points, found), "bench-show")
         return
     tables = [page_bench.points_table(points)]
     for part in terminal.shown([one for one in tables if one], _POINTS, "--json has them"):

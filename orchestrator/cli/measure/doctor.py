@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from perfctl.orchestrator.cli import console, options
 
 
@@ -14,7 +12,7 @@ def doctor(as_json: options.Json = False) -> None:
 
     findings = setup.doctor()
     if as_json:
-        console.as_json([asdict(finding) for finding in findings], "doctor")
+        console.as_json(findings, "doctor")
     else:
         rows = [
             (finding.name, finding.state, finding.value, finding.detail) for finding in findings

@@ -12,7 +12,6 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.measure.profilers import (
-    as_record,
     listening,
     print_commands,
     print_summary,
@@ -69,7 +68,7 @@ infer = _command()
 def _infer(
     models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]
 ) -> None:
-    from perfctl.orchestrator.actions.sweep.sweep import infer_requests
+    from perfctl.orchestrator.actions.sweep.sweep import ModelSwept, infer_requests
 
     asked, output, placement = options.sweep_options(given)
     requests = infer_requests(
@@ -87,9 +86,7 @@ def _infer(
     store = asked.store or asked.out.parent / DEFAULT
     done = _run(requests, store, output)
     if output.as_json:
-        console.as_json(
-            [{"model": model, **as_record(one)} for model, one in done.items()], "infer"
-        )
+        console.as_json([ModelSwept(model, swept) for model, swept in done.items()], "infer")
     else:
         _print_all(done, store)
     _check(done)
@@ -118,7 +115,7 @@ def _print_commands(
     requests: dict[str, SweepRequest], store: Path | None, output: SweepOutput
 ) -> None:
     """A line for each command; as JSON one list with an object a command."""
-    from perfctl.orchestrator.actions.sweep.sweep import planned
+    from perfctl.orchestrator.actions.sweep.sweep import ModelCommand, planned
 
     if not output.as_json:
         for request in requests.values():
@@ -126,9 +123,9 @@ def _print_commands(
         return
     console.as_json(
         [
-            {"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
+            ModelCommand(model, command)
             for model, request in requests.items()
-            for batch, command in planned(request, store)
+            for command in planned(request, store)
         ],
         "infer-commands",
     )

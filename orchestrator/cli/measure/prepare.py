@@ -48,14 +48,7 @@ def prepare(
         archive, devkit, out, synsets=synsets, verify=not no_verify, progress=_bar, messages=console
     )
     if as_json:
-        counts = {
-            "images": done.images,
-            "of": done.total,
-            "already": done.already,
-            "classes": done.classes,
-        }
-        odd = {"ignored": list(done.ignored), "strays": [str(path) for path in done.strays]}
-        console.as_json({"folder": str(out), **counts, **odd}, "prepare")
+        console.as_json(done, "prepare")
         return
     _print(done)
 

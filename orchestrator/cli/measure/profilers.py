@@ -10,7 +10,6 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -319,7 +318,7 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
         return
     done = run_request(request, store, listening)
     if output.as_json:
-        console.as_json(as_record(done), "sweep")
+        console.as_json(done, "sweep")
     elif done.store is None:
         console.result(
             f"Wrote {done.folder}. Next: perfctl slurm gather {shlex.quote(str(done.folder))}"
@@ -335,13 +334,9 @@ def print_commands(request: SweepRequest, store: Path | None, *, as_json: bool) 
     from perfctl.orchestrator.launch import printable
 
     if as_json:
-        found = [
-            {"batch_size": batch, "stage": one.stage, "argv": one.argv}
-            for batch, one in planned(request, store)
-        ]
-        console.as_json(found, "sweep-commands")
+        console.as_json(planned(request, store), "sweep-commands")
         return
-    commands = [command for _, command in planned(request, store)]
+    commands = [step.command for step in planned(request, store)]
     for command in commands:
         console.result(printable(command))
     for note in dict.fromkeys(command.note for command in commands if command.note):
@@ -410,27 +405,11 @@ def print_summary(done: Swept, store: Path) -> None:
     console.result(f"Next: perfctl report{extra}")
 
 
-def as_record(done: Swept) -> dict[str, object]:
-    """A sweep and how each run of it went, as JSON has it; times in nanoseconds. The store is null
-    where none was written."""
-    keys = ("batch_size", "status", "reason", "skipped", "duration_ns")
-    runs = [
-        {**{key: getattr(one, key) for key in keys}, "folder": str(one.folder)} for one in done.runs
-    ]
-    store = None if done.store is None else str(done.store)
-    return {"sweep": done.name, "folder": str(done.folder), "store": store, "runs": runs}
-
-
 def _print_cost(found: NcuCost, output: SweepOutput) -> None:
     from perfctl.orchestrator.analyse.kernels.replay_cost import cost_lines
 
     if output.as_json:
-        record = {
-            "batch_size": found.batch_size,
-            "layers": list(found.layers),
-            **asdict(found.cost),
-        }
-        console.as_json(record, "ncu-cost")
+        console.as_json(found, "ncu-cost")
         return
     for line in cost_lines(found.cost, found.batch_size, found.layers):
         console.result(line)

@@ -150,7 +150,7 @@ def _show(
     from perfctl.orchestrator.report import speedup as speedup_text
 
     if as_json:
-        console.as_json([speedup_text.as_json(one) for one in result.studies], "speedup")
+        console.as_json(result.studies, "speedup")
     else:
         for one in result.studies:
             for part in speedup_text.terminal(one):

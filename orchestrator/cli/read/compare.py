@@ -128,7 +128,7 @@ def _show(
         write_text(Path(markdown), output.markdown(found))
         console.note(f"Wrote {markdown}")
     if as_json:
-        console.as_json(output.as_json(found), "compare")
+        console.as_json(output.compare_output(found), "compare")
     elif form:
         console.document(form, output.document(found))
     elif markdown != "-":
@@ -204,7 +204,7 @@ def history(
         write_text(out, page.render_history(found))
         console.note(f"Wrote {out}")
     if as_json:
-        console.as_json(texts.as_json(found), "history")
+        console.as_json(texts.history_output(found), "history")
         return
     for line in texts.text(found):
         console.result(line)

@@ -83,10 +83,7 @@ def export(
         store=store or DEFAULT,
     )
     if as_json:
-        output.as_json(
-            {"path": str(written.path), "format": written.format, "tables": list(written.tables)},
-            "export",
-        )
+        output.as_json(written, "export")
     else:
         output.result(f"Wrote {written.path} ({', '.join(written.tables)})")
 
@@ -96,10 +93,7 @@ def _dataset(folder: Path, store: Path, *, as_json: bool) -> None:
 
     added = export_dataset(folder, store)
     if as_json:
-        output.as_json(
-            {"path": str(folder), "runs": added.runs, "files": added.files, "rows": added.rows},
-            "export-dataset",
-        )
+        output.as_json(added, "export-dataset")
     elif added.runs:
         output.result(
             f"Added {added.runs:,} runs to {folder}: {added.rows:,} rows in {added.files:,} files"

@@ -139,7 +139,7 @@ def _show(
     if markdown not in (None, "-"):
         write_text(Path(str(markdown)), texts.markdown(found))
     if as_json:
-        console.as_json(texts.as_json(found), "gate")
+        console.as_json(texts.gate_output(found), "gate")
         return
     console.result((texts.markdown(found) if markdown == "-" else texts.text(found)).rstrip("\n"))
     for annotation in texts.github(found, str(baseline)) if github else ():

@@ -7,10 +7,11 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -28,13 +29,36 @@ from perfctl.orchestrator.ingest.events import (
     Started,
     Warned,
 )
+from perfctl.orchestrator.store.write import Written
 
 _SINGLE = 8
 """Runs of one file that have a line each."""
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest import Ingested
-    from perfctl.orchestrator.store.write import Written
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedRun:
+    """One object a run that was read."""
+
+    JSON_INLINED = ("written",)
+
+    path: Path
+    """The report."""
+    written: Written
+
+
+class IngestOutput(NamedTuple):
+    """The runs that are in the store now."""
+
+    store: Path
+    runs: list[IngestedRun]
+    """One object a run that was read."""
+    failed: tuple[str, ...]
+    """What could not be read, and why."""
+    empty: tuple[Path, ...]
+    """Files without anything to store."""
 
 
 def ingest(
@@ -235,19 +259,15 @@ def listening_to_reports() -> Iterator[Hear]:
 
 def _print(done: Ingested, as_json: bool) -> None:
     if as_json:
-        rows = [_record(path, written) for path, written in done.taken]
-        empty = [str(path) for path in done.empty]
-        console.as_json(
-            {"store": str(done.store), "runs": rows, "failed": list(done.failed), "empty": empty},
-            "ingest",
-        )
+        runs = [IngestedRun(path, written) for path, written in done.taken]
+        console.as_json(IngestOutput(done.store, runs, done.failed, done.empty), "ingest")
         return
     for path, group in groupby(done.taken, key=lambda taken: taken[0]):
-        runs = [written for _, written in group]
+        parts = [written for _, written in group]
         for line in (
-            [_line(path, written) for written in runs]
-            if len(runs) <= _SINGLE
-            else [_sum(path, runs)]
+            [_line(path, written) for written in parts]
+            if len(parts) <= _SINGLE
+            else [_sum(path, parts)]
         ):
             console.result(line)
     if any(written.new for _, written in done.taken):
@@ -268,11 +288,6 @@ def _counts(written: Written) -> dict[str, int | bool]:
         "op_calls",
     )
     return {field: getattr(written, field) for field in fields}
-
-
-def _record(path: Path, written: Written) -> dict[str, object]:
-    more = {"reason": written.reason, "kernel_time_with_module": written.placed}
-    return {"path": str(path), **_counts(written), **more}
 
 
 def _sum(path: Path, runs: list[Written]) -> str:

@@ -74,13 +74,13 @@ def show(
             "perfctl ingest FILE.ncu-rep --source --again",
         )
     if source and as_json:
-        console.as_json([line._asdict() for line in lines], "show-source")
+        console.as_json(lines, "show-source")
         return
     if source:
         console.show(terminal.source_lines(lines))
         return
     if as_json:
-        console.as_json(stored_runs.shown(found, lambda: export.run_json(found)), "show")
+        console.as_json(stored_runs.shown(found, lambda: export.shown_run(found)), "show")
         return
     if form:
         console.document(form, stored_runs.shown(found, lambda: terminal.run_document(found)))
@@ -137,7 +137,7 @@ def ledger(
             ):
                 ranked |= dict.fromkeys(of_ranks)
                 lists.add(texts)
-            jobs = stored_runs.analysed(_runs(store, ranked), ranks.for_json) if ranked else []
+            jobs = stored_runs.analysed(_runs(store, ranked), ranks.job_outputs) if ranked else []
             lists.add({"jobs": list(map(console.json_text, jobs))})
         return
     if form:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfctl.orchestrator.actions.plot import ChartName
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console as output
 from perfctl.orchestrator.cli import options, progress
@@ -82,19 +83,15 @@ def plot(
             messages=output,
         )
     if as_json:
-        output.as_json(
-            {"path": str(done.path), "chart": done.name, "description": done.description}, "plot"
-        )
+        output.as_json(done, "plot")
     else:
         output.result(f"Wrote {done.path}")
 
 
 def _list(charts: dict[str, Drawn], as_json: bool) -> None:
     if as_json:
-        output.as_json(
-            [{"name": name, "description": chart.description} for name, chart in charts.items()],
-            "plot-list",
-        )
+        names = [ChartName(name, chart.description) for name, chart in charts.items()]
+        output.as_json(names, "plot-list")
         return
     wide = max(14, *(len(name) for name in charts))
     for name, chart in charts.items():

@@ -56,15 +56,7 @@ def report(
             progress=steps,
         )
     if as_json:
-        console.as_json(
-            {
-                "path": str(out),
-                "bytes": page.size,
-                "runs": list(page.runs),
-                "left_out": page.left_out,
-            },
-            "report",
-        )
+        console.as_json(page, "report")
     else:
         console.result(f"Wrote {out} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)")
         if page.left_out:

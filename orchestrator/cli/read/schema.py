@@ -19,11 +19,10 @@ def schema(
 
     An output that is an object states its version first, as in "schema": "perfctl.ledger/1".
     """
-    from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
-    from perfctl.orchestrator.actions.schemas.outputs import schema_of
+    from perfctl.orchestrator.outputs import OUTPUTS, name_of, schema_of
 
     if output is not None:
         console.as_json(schema_of(output))
         return
-    for name in VERSIONS:
-        console.result(f"{name:<{max(map(len, VERSIONS))}}  {name_of(name)}")
+    for name in OUTPUTS:
+        console.result(f"{name:<{max(map(len, OUTPUTS))}}  {name_of(name)}")

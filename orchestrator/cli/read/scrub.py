@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +31,17 @@ UNKNOWN = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ScrubOutput:
+    """The copy, without any removed value."""
+
+    path: Path
+    rows_removed: Mapping[str, int]
+    """Table -> rows."""
+    replaced: Mapping[str, int]
+    """Kind -> how many were replaced."""
+
+
 def scrub(
     file: Annotated[
         Path,
@@ -53,9 +66,7 @@ def scrub(
 
     done = write_copy(file, out, force=force)
     if as_json:
-        console.as_json(
-            {"path": str(done.path), "rows_removed": done.rows, "replaced": done.replaced}, "scrub"
-        )
+        console.as_json(ScrubOutput(done.path, done.rows, done.replaced), "scrub")
         return
     for table, rows in done.rows.items():
         why = next((held for start, held in HELD.items() if table.startswith(start)), "")

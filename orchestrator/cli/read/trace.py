@@ -34,21 +34,12 @@ def trace(
         run, step=step, whole=whole, out=out, force=force, store=store or DEFAULT, messages=output
     )
     if as_json:
-        output.as_json(
-            {
-                "path": str(written.path),
-                "run": run,
-                "step": written.step,
-                "events": written.events,
-                **written.counted,
-            },
-            "trace",
-        )
+        output.as_json(written, "trace")
     else:
         singular = {"copies": "copy"}
         parts = [
             f"{count:,} {singular.get(what, what[:-1]) if count == 1 else what}"
-            for what, count in written.counted.items()
+            for what, count in written.counted._asdict().items()
             if count
         ]
         output.result(

@@ -8,10 +8,11 @@ as on one machine.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
@@ -150,18 +151,11 @@ def read_plan(folder: Path) -> Plan:
             "Use the perfctl that rendered it",
         )
     try:
-        tasks = tuple(_task(**task) for task in record["tasks"])
-        finish = tuple(record.get("finish", ()))
-        return Plan(folder, record["workload"], tasks, record["command"], record["host"], finish)
-    except (KeyError, TypeError) as error:
+        return msgspec.convert({**record, "folder": folder}, Plan)
+    except msgspec.ValidationError as error:
         raise UsageError(
             f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`"
         ) from error
-
-
-def _task(number: int, label: str, arguments: Sequence[str], runs: dict[str, Any] | None) -> Task:
-    """A task as it is written."""
-    return Task(number, label, tuple(arguments), SweepRuns(**runs) if runs else None)
 
 
 @dataclass(frozen=True, slots=True)

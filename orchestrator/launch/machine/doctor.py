@@ -63,7 +63,7 @@ _Answers = tuple[tuple[bool, str, str | None, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``perfctl doctor``."""
+    """One tool or property of the machine: a line of ``perfctl doctor``."""
 
     name: str
     state: str

@@ -160,7 +160,10 @@ class RunRequest:
 class Command:
     """One process to start. Never a shell string."""
 
+    JSON_KEYS = ("stage", "argv")
+
     argv: tuple[str, ...]
+    """Words of the command."""
     stage: str
     """Its name in progress output: "profile", "export"."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
@@ -230,14 +230,17 @@ class SweepRequest:
 class RunResult:
     """The result of one run; ``folder`` holds its files."""
 
+    JSON_KEYS = ("batch_size", "status", "reason", "skipped", "duration_ns", "folder")
+
     batch_size: int
-    status: str
-    """ok, partial or failed."""
+    status: Annotated[str, ("ok", "partial", "failed")]
     reason: str | None
+    """null: it is ok."""
     folder: Path
     skipped: bool = False
     """The batch size was complete already, and nothing ran."""
     duration_ns: int | None = None
+    """Of the whole run; null: nothing ran, or it did not end."""
     repeat: int = 1
     """Number of the repeat, from 1."""
 

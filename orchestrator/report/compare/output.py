@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.compare.causes import Part as Alignment
 from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
+from perfctl.orchestrator.analyse.compare.suspects import Suspect
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     CompareTable,
@@ -16,7 +17,6 @@ from perfctl.orchestrator.report.compare.page import (
     name_of,
 )
 from perfctl.orchestrator.report.compare.words import (
-    Explained,
     around,
     explained,
     findings,
@@ -37,6 +37,48 @@ ROWS, ELSEWHERE = 12, "--out compare.html shows them"
 MARKDOWN_ROWS = 25
 LEFT_OUT = ("workload", "why", "95 % interval")
 """Columns of the page that do not fit a terminal of 80 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSide:
+    """One side."""
+
+    label: str
+    runs: list[int]
+    """Numbers of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """One workload and batch size on both sides."""
+
+    JSON_INLINED = ("pair",)
+
+    pair: Pair
+    comparable: bool
+    differences: tuple[Suspect, ...]
+    by_layer: bool
+    aligned: tuple[Alignment, ...]
+    """Times in ns a step, B less A."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOutput:
+    """Times in ns, memory in bytes, throughput in samples per second, energy in J, energy-delay
+    product in J s."""
+
+    JSON_INLINED = ("comparison",)
+
+    comparison: Comparison
+    a: ComparedSide
+    b: ComparedSide
+    regressions: int
+    improvements: int
+    news: int
+    not_comparable: int
+    findings: Sequence[str]
+    warnings: Sequence[str]
+    pairs: list[ComparedPair]
 
 
 def terminal(found: Comparison) -> list[RenderableType]:
@@ -169,80 +211,24 @@ def document(found: Comparison) -> list[Part]:
     return [Part(view.title, said), *map(of_view, tables)]
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
-    """The whole comparison for programs. Times in ns, memory in bytes, FLOPs with 1
-    multiply-add = 2."""
+def compare_output(found: Comparison) -> CompareOutput:
+    """Return the whole comparison for programs."""
     said = findings(found)
-    return {
-        "a": {
-            "label": found.a.label,
-            "runs": [run.id for pair in found.pairs for run in pair.runs_a],
-        },
-        "b": {
-            "label": found.b.label,
-            "runs": [run.id for pair in found.pairs for run in pair.runs_b],
-        },
-        "gate": found.gate,
-        "forced": found.forced,
-        "regressions": len(found.regressions),
-        "improvements": len(found.improvements),
-        "news": len(found.news),
-        "not_comparable": len(found.not_comparable),
-        "findings": list(said.news),
-        "warnings": list(said.warnings),
-        "only_a": list(found.only_a),
-        "only_b": list(found.only_b),
-        "failed_in_b": list(found.failed),
-        "pairs": [_pair_json(explained(pair)) for pair in found.pairs],
-    }
+    return CompareOutput(
+        comparison=found,
+        a=ComparedSide(found.a.label, [run.id for pair in found.pairs for run in pair.runs_a]),
+        b=ComparedSide(found.b.label, [run.id for pair in found.pairs for run in pair.runs_b]),
+        regressions=len(found.regressions),
+        improvements=len(found.improvements),
+        news=len(found.news),
+        not_comparable=len(found.not_comparable),
+        findings=said.news,
+        warnings=said.warnings,
+        pairs=list(map(_pair, found.pairs)),
+    )
 
 
-def _pair_json(one: Explained) -> dict[str, Any]:
-    pair = one.pair
-    differences = [
-        {**asdict(said.difference), "as_cause": said.level, "as_cause_why": said.why}
-        for said in one.suspects
-    ]
-    return {
-        "heading": pair.heading,
-        "batch_a": pair.batch_a,
-        "batch_b": pair.batch_b,
-        "comparable": not pair.blocked,
-        "differences": differences,
-        "by_layer": one.why.by_layer,
-        "aligned": [_part_json(part) for part in one.why.parts],
-        "rows": [_row_json(row) for row in pair.rows],
-    }
-
-
-def _part_json(part: Alignment) -> dict[str, Any]:
-    """One place on both sides; ``ns`` a step."""
-    sides = {
-        which: None
-        if side is None
-        else {
-            "algorithms": side.algorithms,
-            "arithmetic": side.arithmetic,
-            "launches": side.launches,
-            "ns": side.ns,
-            "kernels": side.kernels,
-        }
-        for which, side in (("a", part.a), ("b", part.b))
-    }
-    return {
-        "layer": part.layer,
-        "direction": part.direction,
-        "behind_it": part.kind,
-        "change_ns": part.change,
-        "flops_b_over_a": part.flops,
-        **sides,
-    }
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    fields = ("name", "change", "interval", "p", "adjusted", "verdict", "why", "basis")
-    sides = {
-        side: None if number is None else asdict(number)
-        for side, number in (("a", row.a), ("b", row.b))
-    }
-    return {**row.key._asdict(), **{name: getattr(row, name) for name in fields}, **sides}
+def _pair(pair: Pair) -> ComparedPair:
+    shown = explained(pair)
+    why = shown.why
+    return ComparedPair(pair, not pair.blocked, shown.suspects, why.by_layer, why.parts)

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-from weakref import finalize
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import Lost, PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
@@ -40,12 +39,6 @@ EXACT = 10**15
 """Spreadsheets keep 15 digits: larger whole numbers go in as text, so that none is changed."""
 
 _AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
-
-SPOOLED = 16 << 20
-"""Bytes of a ledger's rows that are held; more go to a temporary file."""
-
-Lines = tuple[Sequence[str], Sequence[tuple[Sequence[str], Sequence[str]]]]
-"""Rows as JSON, one a text; and which columns they have, each time with the types of the values."""
 
 
 def lines(
@@ -97,6 +90,17 @@ def as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
+
+
+class QueryRow:
+    """One object a row, by the names of its columns; a second column of a name is name_2. Bytes are
+    hexadecimal digits. With --search the columns are what, name, kind, runs, launches,
+    duration_ns."""
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the schema of any row."""
+        return {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -333,57 +337,13 @@ def _import(name: str) -> Any:
         ) from error
 
 
-def ledger_lines(rows: Iterable[dict[str, Any]]) -> Lines:
-    """The ledger's rows (see ledger_rows), to be put aside."""
-    texts: list[str] = []
-    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], None] = {}
-    for row in rows:
-        seen[tuple(row), tuple([type(value).__name__ for value in row.values()])] = None
-        texts.append(_AS_JSON(row))
-    return texts, list(seen)
-
-
-def ledger_table(parts: Iterable[Lines]) -> Table:
-    """The ledger's rows as a table; lists in them become JSON.
-
-    The columns are known after the last row, so the rows are put aside until then.
-    """
-    from tempfile import SpooledTemporaryFile
-
+def ledger_table(rows: Iterable[Sequence[Any]]) -> Table:
+    """Return the ledger's rows (values in the order of its columns) as a table; lists in them
+    become JSON."""
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
-    aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115
-    kinds: dict[str, set[str]] = {}
-    for texts, seen in parts:
-        aside.writelines(f"{text}\n" for text in texts)
-        for heads, types in seen:
-            for name, kind in zip(heads, types, strict=True):
-                kinds.setdefault(name, set()).add(kind)
-    facts = column_facts()
-    names = tuple(kinds or facts)
-    columns = []
-    for name in names:
-        unit, meaning = facts.get(name, ("-", ""))
-        columns.append(Column(name, _kind(kinds.get(name, set())), meaning, unit, "not known"))
-    put_aside = _put_aside(aside, names)
-    finalize(put_aside, aside.close)  # also where nobody begins to read
-    return Table("ledger", tuple(columns), put_aside)
-
-
-def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    rows.seek(0)
-    for line in rows:
-        yield tuple(map(json.loads(line).get, names))
-
-
-def _kind(types: set[str]) -> str:
-    found = types - {"NoneType"}
-    if not found:
-        return "TEXT"
-    kinds = (
-        ("INTEGER", {"int"}),
-        ("REAL", {"int", "float"}),
-        ("BOOLEAN", {"bool"}),
-        ("TEXT", {"str"}),
-    )
-    return next((kind for kind, types in kinds if found <= types), "JSON")
+    columns = [
+        Column(name, kind, meaning, unit, "not known")
+        for name, (kind, unit, meaning) in column_facts().items()
+    ]
+    return Table("ledger", tuple(columns), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -45,6 +45,16 @@ OF_MIXED = ("of prompts", "of decodes")
 """Columns that only mixed steps have."""
 
 _LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One part of a language model in one phase. FLOPs count 1 multiply-add as 2."""
+
+    JSON_INLINED = ("phase", "part")
+
+    phase: PhaseParts
+    part: PartUse
 
 
 def phases_of(found: Analysis, *, each: bool = False) -> list[PhaseParts]:
@@ -164,7 +174,7 @@ def said(phase: PhaseParts) -> Iterator[str]:
         )
     if any(part.shared for part in phase.parts):
         yield f"~ before a part's time: {SHARED_OUT}."
-    if any(step.from_shapes for step in phase.run.report.served_steps):
+    if phase.is_inferred:
         yield (
             "No annotation names a step: phase and tokens are inferred from the shapes of "
             "operators."
@@ -349,40 +359,6 @@ def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
     )
 
 
-def phase_rows(found: Sequence[PhaseParts]) -> list[dict[str, Any]]:
-    """The tables as rows of full values, for ``--json``; None is not known."""
-    return [
-        {
-            "run": phase.run.id,
-            "phase": phase.phase,
-            "steps": phase.steps,
-            "tokens": phase.tokens,
-            "inferred": any(step.from_shapes for step in phase.run.report.served_steps),
-            "cache_read_bytes": phase.cache_bytes,
-            "cache_why": phase.cache_why,
-            "part": part.part,
-            "blocks": part.blocks,
-            "launches": part.launches,
-            "kernel_ns": part.kernel_ns,
-            "share": part.share,
-            "token_ns": part.token_ns,
-            "kernel_ns_shared": part.shared,
-            "prompts_ns": part.prompts_ns,
-            "decodes_ns": None
-            if part.prompts_ns is None or part.kernel_ns is None
-            else part.kernel_ns - part.prompts_ns,
-            "split_by": part.split_by,
-            "paper_flops": part.flops,
-            "paper_why": part.flops_why,
-            "bytes": part.bytes,
-            "bytes_why": part.bytes_why,
-            "bytes_estimated": part.estimated,
-            "flops_per_byte": part.intensity,
-            "ridge_flops_per_byte": part.ridge,
-            "roof": part.path,
-            "bound": part.bound,
-            "executed_per_paper": part.padded,
-        }
-        for phase in found
-        for part in phase.parts
-    ]
+def phase_rows(found: Sequence[PhaseParts]) -> list[PhaseRow]:
+    """Return the tables as rows of full values; None is not known."""
+    return [PhaseRow(phase, part) for phase in found for part in phase.parts]

@@ -4,89 +4,133 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
-from perfctl.orchestrator.analyse.usage.energy import why_none
+from perfctl.orchestrator.analyse.usage.energy import Energy, why_none
 from perfctl.orchestrator.analyse.usage.training import PassUse, passes
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
-from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
+from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
+from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
+from perfctl.orchestrator.report.studies.ranks import JobOutput
 from perfctl.orchestrator.report.tables import why
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Report
 from perfctl.records.run import Run
 
-_ROOFS = (
-    "dram_bytes",
-    "flops_per_byte",
-    "roof",
-    "peak_flops_per_s",
-    "attainable_flops_per_s",
-    "of_attainable",
-    "mfu",
-    "mfu_refused",
-    "hfu",
-    "bound",
-    "bound_why",
-)
-BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
-SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics", "advice")
-FACTS = (
-    "id",
-    "sweep_id",
-    "sweep_name",
-    "sweep_command",
-    "host",
-    "profiler",
-    "profiler_version",
-    "workload",
-    "batch_size",
-    "mode",
-    "precision",
-    "status",
-    "origin",
-    "exit_code",
-    "reason",
-    "started_at",
-    "duration_ns",
-    "artifact",
-    "artifact_sha256",
-    "command",
-)
-
-ENERGY = (
-    "device_index",
-    "joules",
-    "span_ns",
-    "mean_watts",
-    "source",
-    "sampling_error",
-    "period_ns",
-    "readings",
-    "steps",
-    "joules_per_step",
-    "joules_per_sample",
-    "joules_per_token",
-    "energy_delay_js",
-    "reason",
-    "step_reason",
-    "token_reason",
-)
+_JSON_TYPES = {"TEXT": "string", "REAL": "number", "INTEGER": "integer", "BOOLEAN": "boolean"}
 
 
-def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
+class LedgerColumns(dict[str, Any]):
+    """A row of the ledger: a layer, direction and batch size, or what no layer explains."""
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the columns that ``ledger.csv`` describes."""
+        lists = {"verdicts": type_schema(list[Verdict]), "kernels": type_schema(list[KernelUse])}
+        return object_schema(
+            {
+                name: lists[name] | {"description": meaning}
+                if kind == "JSON"
+                else column_schema(_JSON_TYPES[kind], meaning, unit, null="not known")
+                for name, (kind, unit, meaning) in column_facts().items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SweepVerdict:
+    """A verdict about a sweep as a whole, with the study that it is about."""
+
+    JSON_INLINED = ("verdict",)
+
+    workload: str | None
+    variant: str | None
+    mode: str | None
+    precision: str | None
+    device: str | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PassRow:
+    """A pass of training: forward, backward for the input, for the weights. Attention, of one call,
+    by its kernel's tile and grid; null: no kernel tells."""
+
+    JSON_INLINED = ("use",)
+
+    use: PassUse
+    attention_calls: int | None = None
+    tokens_a_call: int | None = None
+    """By the rows of other kernels, too: inferred; null also where these do not agree."""
+    tokens_a_call_least: int | None = None
+    tokens_a_call_most: int | None = None
+
+
+class LayerEnergy(NamedTuple):
+    """A layer's share of the joules of a step."""
+
+    layer: str
+    direction: str
+    joules_per_step_shared: float
+    """The step's joules by time, shared and not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRow:
+    """Energy of one GPU whose power was read, or the reason where none was."""
+
+    JSON_INLINED = ("energy",)
+
+    energy: Energy
+    layers: list[LayerEnergy]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOutput:
+    """The ledger of every study."""
+
+    rows: list[LedgerColumns]
+    """One object a layer, direction and batch size; then what no layer explains."""
+    sweep: list[SweepVerdict]
+    """Verdicts about a sweep as a whole."""
+    phases: list[PhaseRow]
+    """Of a language model's traces: one object a phase and part of the model."""
+    passes: list[PassRow]
+    """Of traces of training: one object a pass."""
+    jobs: list[JobOutput]
+    """One object a job of several ranks that came in together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """Everything that one run holds, in the units of the store."""
+
+    JSON_INLINED = ("run", "report")
+
+    run: Run
+    report: Report
+    ledger: list[LedgerColumns]
+    energy: list[EnergyRow]
+    """One object a GPU whose power was read; one with a reason where none was."""
+    layer_calls: tuple[LayerCall, ...]
+
+
+def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
     """One row a layer, direction and batch size, then the rest that no layer explains. None is
     not known."""
     for found in analyses:
         for row in found.ledger.rows:
-            yield _row(found, row)
+            yield LedgerColumns(_row(found, row))
         for rest in found.ledger.unattributed:
-            yield _rest(found, rest)
+            yield LedgerColumns(_rest(found, rest))
 
 
 def ledger_json(
@@ -113,77 +157,50 @@ def ledger_json(
     }
 
 
-def _pass(one: PassUse) -> dict[str, Any]:
-    told = one.queries
-    return {
-        "run": one.run.id,
-        "direction": one.direction,
-        "layers": one.layers,
-        "launches": one.launches,
-        "kernel_ns": one.kernel_ns,
-        "share": one.share,
-        "running_ns": one.running_ns,
-        "exchange_ns": one.collective_ns,
-        "attention_calls": None if told is None else told.calls,
-        "tokens_a_call": None if told is None else told.rows,
-        "tokens_a_call_least": None if told is None else told.least,
-        "tokens_a_call_most": None if told is None else told.most,
-    }
+def _pass(use: PassUse) -> PassRow:
+    queries = use.queries
+    if queries is None:
+        return PassRow(use)
+    return PassRow(use, queries.calls, queries.rows, queries.least, queries.most)
 
 
-def energy_rows(prepared: PreparedRun) -> list[dict[str, Any]]:
-    """Energy of each GPU that was read, in joules; one row with the reason where none was. Layers:
-    a step's joules by time."""
+def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
+    """Return the energy of each GPU that was read, in joules, with its layers; one row with the
+    reason where none was."""
     found = prepared.usage.energy
     if not found:
-        return [
-            {**dict.fromkeys(ENERGY), "readings": 0, "reason": why_none(prepared.run), "layers": []}
-        ]
-    times = (
-        {}
-        if prepared.layer_times is None
-        else {key: row.mean for key, row in prepared.layer_times.rows.items()}
-    )
-    rows = []
-    for item in found:
-        layers = [
-            {"layer": layer, "direction": direction, "joules_per_step_shared": joules}
-            for (layer, direction), joules in item.shared(times).items()
-        ]
-        figures = (
-            item.device,
-            item.joules,
-            item.span_ns,
-            item.watts,
-            item.source,
-            item.error,
-            item.period_ns,
-            item.readings,
-            item.steps,
-            item.per_step,
-            item.per_sample,
-            item.per_token,
-            item.delay_product,
-            item.reason,
-            item.step_reason,
-            item.token_reason,
+        none = Energy(
+            run=prepared.run,
+            device=None,
+            joules=None,
+            span_ns=None,
+            span="",
+            source=None,
+            error=None,
+            period_ns=None,
+            readings=0,
+            steps=None,
+            tokens=None,
+            reason=why_none(prepared.run),
+            step_reason=None,
         )
-        rows.append({**dict(zip(ENERGY, figures, strict=True)), "layers": layers})
+        return [EnergyRow(none, [])]
+    times = prepared.layer_times.rows.items() if prepared.layer_times is not None else ()
+    means = {key: row.mean for key, row in times}
+    rows = []
+    for energy in found:
+        shares = energy.shared(means).items()
+        rows.append(EnergyRow(energy, [LayerEnergy(*key, joules) for key, joules in shares]))
     return rows
 
 
-def sweep_verdicts(analyses: Sequence[Analysis]) -> list[dict[str, Any]]:
-    """Verdicts about sweeps as a whole, with the study they are about."""
+def sweep_verdicts(analyses: Sequence[Analysis]) -> list[SweepVerdict]:
+    """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        {**_study(found), **_fields_of(verdict)}
+        SweepVerdict(**_study(found), verdict=verdict)
         for found in analyses
         for verdict in found.judgement.sweep
     ]
-
-
-def _fields_of(record: Verdict | KernelUse) -> dict[str, Any]:
-    """Its fields, none of which is a record itself: ``asdict`` would copy each."""
-    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _study(found: Analysis) -> dict[str, Any]:
@@ -194,13 +211,32 @@ def _study(found: Analysis) -> dict[str, Any]:
     }
 
 
+def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
+    """Return all columns in order, with the values that both kinds of rows have."""
+    counted, time = row.counted, row.time
+    return {
+        **dict.fromkeys(column_facts()),
+        **_study(found),
+        "batch": row.batch,
+        "counted_flops": counted.value,
+        "counted_state": counted.state,
+        "counted_why": why(counted) or None,
+        "counted_rule": counted.rule,
+        "counted_is_lower_bound": counted.lower_bound,
+        "time_ns": time.median if time else None,
+        "time_low_ns": time.low if time else None,
+        "time_high_ns": time.high if time else None,
+        "clock": row.basis,
+        "share": row.share,
+        "share_of": row.whole,
+    }
+
+
 def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     point = found.roofline.of(row.batch, row.layer, row.direction)
-    time = row.time
     return {
-        **_study(found),
-        "batch": row.batch,
+        **_shared_columns(found, row),
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
@@ -208,97 +244,63 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "paper_state": row.paper.state,
         "paper_why": why(row.paper) or None,
         "paper_is_lower_bound": row.paper.lower_bound,
-        **_counted(row),
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "verdicts": list(map(_fields_of, judged.verdicts)),
+        "verdicts": to_json(judged.verdicts),
         "unexplained": judged.unexplained,
-        "time_ns": time.median if time else None,
-        "time_low_ns": time.low if time else None,
-        "time_high_ns": time.high if time else None,
         "time_why": row.time_reason,
-        "clock": row.basis,
-        "clock_trusted": row.trusted if time else None,
-        "share": row.share,
-        "share_of": row.whole,
+        "clock_trusted": row.trusted if row.time else None,
         "paper_flops_per_s": row.achieved,
-        **_roofs(point, found.roofline),
+        **(_roofs(point, found.roofline) if point is not None else {}),
         "guessed": row.guessed,
         "shared": row.shared,
-        "kernels": list(map(_fields_of, row.kernels)),
+        "kernels": to_json(row.kernels),
     }
 
 
-def _counted(row: LedgerRow | Unattributed) -> dict[str, Any]:
-    counted = row.counted
+def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     return {
-        "counted_flops": counted.value,
-        "counted_state": counted.state,
-        "counted_why": why(counted) or None,
-        "counted_rule": counted.rule,
-        "counted_is_lower_bound": counted.lower_bound,
+        "dram_bytes": point.traffic.dram.value,
+        "flops_per_byte": point.intensity,
+        "roof": point.path,
+        "peak_flops_per_s": point.peak,
+        "attainable_flops_per_s": point.attainable,
+        "of_attainable": point.reached,
+        "mfu": point.mfu,
+        "mfu_refused": point.mfu_refused,
+        "hfu": point.hfu,
+        "bound": None if point.refused else point.bound,
+        "bound_why": spoken(point, roofline),
     }
-
-
-def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
-    """A row below the roofs; None throughout where the roofline has no point for it."""
-    if point is None:
-        return dict.fromkeys(_ROOFS)
-    values = (
-        point.traffic.dram.value,
-        point.intensity,
-        point.path,
-        point.peak,
-        point.attainable,
-        point.reached,
-        point.mfu,
-        point.mfu_refused,
-        point.hfu,
-        None if point.refused else point.bound,
-        spoken(point, roofline),
-    )
-    return dict(zip(_ROOFS, values, strict=True))
 
 
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
-    """With the columns of the other rows, None in most."""
-    columns = _row(found, found.ledger.rows[0]) if found.ledger.rows else column_facts()
     return {
-        **dict.fromkeys(columns),
-        **_study(found),
-        "batch": rest.batch,
+        **_shared_columns(found, rest),
         "layer": "not attributed",
-        **_counted(rest),
-        "time_ns": rest.time.median,
-        "time_low_ns": rest.time.low,
-        "time_high_ns": rest.time.high,
-        "clock": rest.basis,
-        "share": rest.share,
-        "share_of": rest.whole,
         "verdicts": [],
         "kernels": [],
     }
 
 
 @cache
-def column_facts() -> dict[str, tuple[str, str]]:
-    """Name of each column -> (unit, "-" where there is none; meaning)."""
+def column_facts() -> dict[str, tuple[str, str, str]]:
+    """Return the name of each column -> (type as in a store, JSON for lists; unit, "-" where there
+    is none; meaning)."""
     text = resources.files("perfctl.templates").joinpath("ledger.csv").read_text(encoding="utf-8")
-    return {name: (unit, meaning) for name, unit, meaning in csv.reader(text.splitlines())}
+    return {
+        name: (kind, unit, meaning) for name, kind, unit, meaning in csv.reader(text.splitlines())
+    }
 
 
-def run_json(run: Run) -> dict[str, Any]:
-    """Everything a run holds; NULL is null. FLOPs count 1 multiply-add as 2. Units are those of
-    the store."""
+def shown_run(run: Run) -> ShownRun:
+    """Return everything that a run holds."""
     (study,) = studies([run])
     analysed = analyse(study)
-    return {
-        **{name: getattr(run, name) for name in FACTS},
-        "form": run.report.form,
-        "devices": [asdict(device) for device in run.report.devices],
-        "environment": run.report.environment,
-        "ledger": list(ledger_rows([analysed])),
-        "energy": energy_rows(analysed.prepared.runs[0]),
-        "layer_calls": [call._asdict() for call in run.layer_calls],
-        **{name: [row._asdict() for row in getattr(run.report, name)] for name in (*SMALL, *BULK)},
-    }
+    return ShownRun(
+        run,
+        run.report,
+        list(ledger_rows([analysed])),
+        energy_rows(analysed.prepared.runs[0]),
+        run.layer_calls,
+    )

@@ -7,9 +7,8 @@ command away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.ledger.prepared import MODES, Study
 from perfctl.orchestrator.analyse.predict import bench as measured
@@ -114,26 +113,29 @@ def flops(point: BenchPoint) -> float | None:
     return sum(parts) if parts else None
 
 
-def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[str, Any]:
-    """Every point and every coefficient; times in nanoseconds."""
-    rows = [
-        {
-            "model": point.model,
-            "family": point.family,
-            "batch": point.batch,
-            "mode": point.mode,
-            "precision": point.precision,
-            "device": point.machine.device,
-            "threads": point.machine.threads,
-            "steps": point.steps,
-            "step_ns": point.step_ns,
-            "phase_ns": dict(point.phase_ns),
-            "memory_bytes": dict(point.memory_bytes),
-            "features": figures(point),
-        }
-        for point in points
-    ]
-    return {"points": rows, "correlations": [asdict(one) for one in found]}
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One point that was measured."""
+
+    JSON_INLINED = ("point",)
+
+    point: BenchPoint
+    features: Mapping[str, float]
+    """Estimated figure -> its value for one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchShown:
+    """Every point and every coefficient."""
+
+    points: list[BenchRow]
+    correlations: Sequence[Correlation]
+
+
+def bench_shown(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> BenchShown:
+    """Return what ``bench show --json`` prints."""
+    rows = [BenchRow(point, figures(point)) for point in points]
+    return BenchShown(rows, found)
 
 
 def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:

@@ -4,12 +4,11 @@ stragglers and pipelines."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from perfctl.orchestrator.analyse.usage.exchange import JobTalk, LayerTalk, job_talk
-from perfctl.orchestrator.analyse.usage.ranks import Job, RankUse, jobs
+from perfctl.orchestrator.analyse.usage.ranks import Job, jobs
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
@@ -43,6 +42,17 @@ NAMED_RANKS = 8
 """A process group with more ranks is named by their number."""
 _NO_MATCH = "the ranks have no collective in common, one for one"
 _NO_ERROR = "fewer than 3 collectives align the clocks"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """A job of several ranks that came in together."""
+
+    JSON_INLINED = ("talk",)
+
+    talk: JobTalk
+    findings: list[str]
+    """What stands out, and what to do."""
 
 
 def talks(runs: Iterable[Run]) -> tuple[JobTalk, ...]:
@@ -466,31 +476,8 @@ def _stalled(talk: JobTalk) -> Iterator[str]:
     )
 
 
-def for_json(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """The jobs of several ranks among the runs, for ``perfctl ledger --json``."""
-    return [_job(talk) for talk in talks(runs)]
-
-
-def _job(talk: JobTalk) -> dict[str, Any]:
-    own = [field.name for field in fields(RankUse) if field.name != "run"]
-    return {
-        "world_size": talk.job.world_size,
-        "ranks": [
-            {
-                "run": one.run.id,
-                **{name: getattr(one, name) for name in own},
-                "overlap": one.overlap,
-                "clock_error_ns": error,
-            }
-            for one, error in zip(talk.job.ranks, talk.clock_errors, strict=True)
-        ],
-        "layers": [asdict(one) for one in talk.layers],
-        "steps": [{**asdict(one), "imbalance": one.imbalance} for one in talk.steps],
-        "late": [asdict(one) for one in talk.late],
-        "bubbles": [asdict(one) for one in talk.bubbles],
-        "collectives": [asdict(one) for one in talk.exchanges],
-        "link": talk.link,
-        "link_peak": talk.link_peak,
-        "link_reason": talk.link_reason,
-        "findings": [one.text for one in rank_findings(talk)],
-    }
+def job_outputs(runs: Iterable[Run]) -> list[JobOutput]:
+    """Return the jobs of several ranks among the runs, for ``perfctl ledger --json``."""
+    return [
+        JobOutput(talk, [finding.text for finding in rank_findings(talk)]) for talk in talks(runs)
+    ]

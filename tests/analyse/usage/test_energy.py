@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.schemas.outputs import schema_of
 from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.pairing import Side
 from perfctl.orchestrator.analyse.compare.rows import observed, rows
@@ -21,6 +20,7 @@ from perfctl.orchestrator.analyse.usage.energy import (
     integral,
     why_none,
 )
+from perfctl.orchestrator.outputs import schema_of, to_json
 from perfctl.orchestrator.report.ledger.rows import energy_rows
 from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
@@ -241,13 +241,13 @@ def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes
 
 
 def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
-    (row,) = energy_rows(PreparedRun(watched(lambda _: 200.0)))
+    (row,) = to_json(energy_rows(PreparedRun(watched(lambda _: 200.0))))
     assert (
         row["joules_per_step"] == pytest.approx(10)
         and row["token_reason"]
         and row["reason"] is None
     )
-    (none,) = energy_rows(PreparedRun(synthetic.cpu_run(1, 16)))
+    (none,) = to_json(energy_rows(PreparedRun(synthetic.cpu_run(1, 16))))
     assert (
         none["joules"] is None and none["reason"] == "a run on the CPU: no power of a GPU was read"
     )

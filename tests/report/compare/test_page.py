@@ -113,7 +113,7 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     assert {line.count("|") for line in rows} == {8}
     shown = printed(compare_text.terminal(found))
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
-    assert compare_text.as_json(found)["pairs"]
+    assert compare_text.compare_output(found).pairs
 
 
 def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(

@@ -1,0 +1,220 @@
+"""What commands print with ``--json``: the record of each output, its JSON, and its JSON Schema.
+
+A record is a dataclass or a NamedTuple. Its JSON is an object with a key for each field, and the
+schema follows from the type hints; the docstring below a field, or of a property, describes the
+key. Three attributes of the class say what differs:
+
+- ``JSON_KEYS``: the fields and properties that are written, in order; "*" stands for all fields.
+- ``JSON_NAMES``: field or property -> key, where the key has another name.
+- ``JSON_INLINED``: fields that are records, and whose keys stand among those of this one.
+
+A class whose JSON is described elsewhere (columns of the store) has a function ``json_schema``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from textwrap import dedent
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.records import paper
+
+FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
+OUTPUTS = {
+    "runs": "orchestrator.actions.tables:StoredRun[]",
+    "show": "orchestrator.report.ledger.rows:ShownRun",
+    "show-source": "records.report:SourceLine[]",
+    "ledger": "orchestrator.report.ledger.rows:LedgerOutput",
+    "compare": "orchestrator.report.compare.output:CompareOutput",
+    "query": "orchestrator.report.files.tables:QueryRow[]",
+    "doctor": "orchestrator.launch.machine.doctor:Finding[]",
+    "prices": "orchestrator.report.prices:PricesOutput",
+    "estimate": "orchestrator.report.estimate:EstimateOutput",
+    "estimate-layer": "orchestrator.report.estimate:LayerSheets",
+    "estimate-sheet": "orchestrator.report.estimate:NetworkSheets",
+    "estimate-generation": "orchestrator.report.generation:GenerationOutput",
+    "predict": "orchestrator.report.predict:PredictOutput",
+    "predict-generation": "orchestrator.report.predict_generation:PredictGenerationOutput",
+    "report": "orchestrator.actions.report:Page",
+    "plot": "orchestrator.actions.plot:Plotted",
+    "plot-list": "orchestrator.actions.plot:ChartName[]",
+    "trace": "orchestrator.actions.export:Trace",
+    "export": "orchestrator.actions.export:Exported",
+    "export-dataset": "orchestrator.actions.dataset.write:Dataset",
+    "calculator": "orchestrator.cli.estimate.calculator:CalculatorPage",
+    "scrub": "orchestrator.cli.read.scrub:ScrubOutput",
+    "mcp": "orchestrator.actions.mcp.tools:Answer",
+    "sweep": "orchestrator.actions.sweep.sweep:Swept",
+    "sweep-commands": "orchestrator.actions.sweep.sweep:PlannedCommand[]",
+    "ncu-cost": "orchestrator.actions.sweep.sweep:NcuCost",
+    "infer": "orchestrator.actions.sweep.sweep:ModelSwept[]",
+    "infer-commands": "orchestrator.actions.sweep.sweep:ModelCommand[]",
+    "speedup": "orchestrator.analyse.speedup:Speedup[]",
+    "bench": "orchestrator.actions.bench:BenchResult",
+    "bench-design": "orchestrator.actions.bench:BenchRequest",
+    "bench-show": "orchestrator.report.page.bench:BenchShown",
+    "prepare": "orchestrator.actions.setup:Prepared",
+    "slurm-status": "orchestrator.cli.cluster.slurm:SlurmStatus",
+    "ingest": "orchestrator.cli.read.ingest:IngestOutput",
+    "mfu": "orchestrator.report.mfu:MfuOutput",
+    "gate": "orchestrator.report.gate:GateOutput",
+    "history": "orchestrator.report.history:HistoryOutput",
+}
+"""Output -> module below ``perfctl`` and class of its record; [] for a list."""
+VERSIONS = dict.fromkeys(OUTPUTS, 1) | {"gate": 2, "scrub": 2}
+"""Output -> its version. Within a version keys are added only; one that goes, or changes its
+meaning, type or unit, makes a new version."""
+
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def name_of(output: str) -> str:
+    """Return "perfctl.ledger/1": what an output that is an object says of itself under "schema"."""
+    return f"perfctl.{output}/{VERSIONS[output]}"
+
+
+def to_json(value: Any) -> Any:
+    """Return ``value`` with objects in place of records, as ``json.dumps`` takes it."""
+    kind: Any = type(value)
+    if keys := _keys_of(kind):
+        inlined = getattr(kind, "JSON_INLINED", ())
+        json: dict[str, Any] = {}
+        for attribute, key in keys.items():
+            part = to_json(getattr(value, attribute))
+            json |= part if attribute in inlined else {key: part}
+        return json
+    if isinstance(value, Mapping):
+        return {key: to_json(part) for key, part in value.items()}
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    return [to_json(part) for part in value]
+
+
+@cache
+def _keys_of(kind: Any) -> dict[str, str]:
+    """Return field or property -> key of a record, in order; nothing for another class."""
+    names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    names = names or list(getattr(kind, "_fields", ()))
+    keys = getattr(kind, "JSON_NAMES", {})
+    chosen = getattr(kind, "JSON_KEYS", ("*",))
+    written = [name for word in chosen for name in (names if word == "*" else [word])]
+    return {name: keys.get(name, name) for name in written}
+
+
+def schema_of(output: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of one of OUTPUTS. Raises UsageError for another name."""
+    if output not in OUTPUTS:
+        raise UsageError(
+            f"`output`: there is no schema '{output}'", f"There are {', '.join(OUTPUTS)}"
+        )
+    path, is_list, _ = OUTPUTS[output].partition("[]")
+    record = pkgutil.resolve_name(f"perfctl.{path}")
+    schema = type_schema(record)
+    if is_list:
+        schema = {"type": "array", "items": schema}
+    else:
+        stated = {"const": name_of(output), "description": "version of this shape"}
+        schema["properties"] = {"schema": stated, **schema["properties"]}
+        schema["required"] = ["schema", *schema["required"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:{name_of(output).replace('/', ':')}",
+        "title": f"perfctl {output.replace('-', ', ')} --json, version {VERSIONS[output]}",
+        **schema,
+        "description": f"{inspect.getdoc(record)} {FLOPS}",
+    }
+
+
+def type_schema(hint: Any) -> dict[str, Any]:
+    """Return the schema of a type hint; {} allows anything. ``Annotated[str, words]`` is one of
+    these words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return {**type_schema(arguments[0]), "enum": list(arguments[1])}
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        options = [type_schema(option) for option in arguments]
+        if all(option.keys() == {"type"} for option in options):
+            return {"type": [option["type"] for option in options]}
+        return {"anyOf": options}
+    if origin is tuple and arguments[-1] is not ...:
+        return {"type": "array", "prefixItems": list(map(type_schema, arguments)), "items": False}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": type_schema(arguments[1])}
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return {"type": "array", "items": type_schema(arguments[0])}
+    if hint is Path:
+        return {"type": "string"}
+    if hasattr(hint, "json_schema"):
+        return dict(hint.json_schema())
+    return _record_schema(hint) if isinstance(hint, type) and _keys_of(hint) else {}
+
+
+def _record_schema(kind: type) -> dict[str, Any]:
+    hints = _hints_of(kind)
+    texts = _docstrings_of_fields(kind)
+    properties: dict[str, Any] = {}
+    for name, key in _keys_of(kind).items():
+        if name not in hints:
+            method = getattr(kind, name)
+            method = method.func if isinstance(method, cached_property) else method.fget
+            hints[name] = _hints_of(method)["return"]
+            texts[name] = inspect.getdoc(method) or ""
+        schema = type_schema(hints[name])
+        if name in getattr(kind, "JSON_INLINED", ()):
+            properties |= schema["properties"]
+        else:
+            text = " ".join(texts.get(name, "").split())
+            properties[key] = schema | ({"description": text} if text else {})
+    return object_schema(properties)
+
+
+def _hints_of(definition: Any) -> dict[str, Any]:
+    # some modules import the records of paper for type checks only
+    names = vars(paper) | vars(sys.modules[definition.__module__])
+    return get_type_hints(definition, localns=names, include_extras=True)
+
+
+def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object of exactly these keys."""
+    required = list(properties)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def column_schema(kind: str, meaning: str, unit: str = "-", null: str = "never") -> dict[str, Any]:
+    """Return the schema of a column of a table. ``kind``: its JSON type; ``null``: what null
+    means."""
+    text = meaning if unit == "-" else f"{meaning} ({unit})"
+    if null == "never":
+        return {"type": kind, "description": text}
+    return {"type": [kind, "null"], "description": f"{text}; null: {null}"}
+
+
+def _docstrings_of_fields(kind: type) -> dict[str, str]:
+    """Return field -> the docstring below it in the source."""
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(text, ast.Constant):
+                texts[field.target.id] = str(text.value)
+    return texts
