@@ -77,7 +77,7 @@ def wrong_rows(run: Run) -> str | None:
         (f"{table}.{column.name}", value)
         for table, rows in _tables(run)
         for row in rows
-        for column in _columns(type(row), table)
+        for column in _columns(row.__class__, table)
         if not column.accepts(value := getattr(row, column.name))
     )
 
@@ -92,7 +92,7 @@ def wrong_types(run: Run) -> str | None:
     for table, rows in _tables(run):
         if not rows:
             continue
-        columns = _columns(type(rows[0]), table)
+        columns = _columns(rows[0].__class__, table)
         tuples = rows if isinstance(rows[0], tuple) else map(_values_of(columns), rows)
         values = zip(*tuples, strict=True)
         if not all(column.has_types(own) for column, own in zip(columns, values, strict=True)):
