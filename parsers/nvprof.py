@@ -26,8 +26,15 @@ _KINDS = {
     METRICS: {"Invocations", "Avg"},
 }
 """Kind of table -> columns that only it has together."""
-_FIGURES = {"Time(%)": "%", "Time": "ns", "Calls": None, "Invocations": None}
-_FIGURES |= {"Avg": "ns", "Min": "ns", "Max": "ns"}
+_FIGURES = {
+    "Time(%)": "%",
+    "Time": "ns",
+    "Calls": None,
+    "Invocations": None,
+    "Avg": "ns",
+    "Min": "ns",
+    "Max": "ns",
+}
 """Columns of sums -> their unit; metrics have units of their own."""
 _LAUNCH = (
     *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),

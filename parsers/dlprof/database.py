@@ -109,6 +109,7 @@ _ALWAYS = {
     "iteration_list": ("aggr_id", "iter_value", "start_time", "stop_time"),
 }
 """Tables and columns that are read; DLProf writes all of them, with rows or without."""
+NAMELESS = "(no name in the database)"
 _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 
@@ -116,7 +117,6 @@ def _read_number(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-NAMELESS = "(no name in the database)"
 _OPERATION = (
     Column("op", read=lambda name: read_text(name) or NAMELESS),
     Column("type", read=read_text),

@@ -21,6 +21,8 @@ TOOL, AGAIN = "sampler", "Run this batch size again"
 MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
+_NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
+_GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
 def _read_integer(cell: str) -> int | None:
@@ -49,8 +51,6 @@ _READERS: dict[str, Callable[[str], object]] = {
 }
 _COLUMNS = [Column(name, read=_READERS.get(name, _read_integer)) for name in Sample._fields]
 """One column per field of Sample; a cell that cannot be read raises ValueError."""
-_NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
-_GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
 @dataclass(slots=True)

@@ -2,9 +2,7 @@
 known are read as far as their columns allow. Each parser has a list of what it reads and one of
 what it knows and skips; anything in neither is named in the warning.
 
-Also says where a report contradicts itself: numbers that should count up, figures that are stated
-twice, readings that should follow each other. Such a report was damaged, edited, or exported in
-part; its rows are kept as they are."""
+Also reports what is missing from numbers that count up, and that a file holds several outputs."""
 
 from __future__ import annotations
 

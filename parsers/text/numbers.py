@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from functools import lru_cache
@@ -58,28 +59,15 @@ _HOURS: dict[str | None, int] = {
     "AKDT": -8,
     "HST": -10,
 }
-_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CLOCK_TIME = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?(?: "
-    "?(?P<half>[AaPp][Mm]))?"
+_STAMP = re.compile(
+    r"(?P<date>.*?\S)[T ]+(?P<clock>\d{1,2}:\d{2}:\d{2})(?:[.,](?P<fraction>\d{1,9}))?"
+    r"(?: ?(?P<half>[AaPp][Mm]))?(?: *(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
+    r"(?P<year> +\d{4})?\Z"
 )
-_ZONE = r"(?: ?(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
-_YEAR_FIRST = re.compile(
-    rf"(?P<year>\d{{4}})[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:[T "
-    rf"]+){_CLOCK_TIME}{_ZONE}\Z"
-)
-_PACKED = re.compile(
-    rf"(?P<year>\d{{4}})(?P<month>\d{{2}})(?P<day>\d{{2}})[T ]+{_CLOCK_TIME}{_ZONE}\Z"
-)
-_YEAR_LAST = re.compile(
-    rf"(?P<one>\d{{1,2}})[-/](?P<two>\d{{1,2}})[-/](?P<year>\d{{4}})[T ]+{_CLOCK_TIME}{_ZONE}\Z"
-)
-_DATE = re.compile(
-    rf"[A-Z][a-z]{{2}},? +(?:(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}})|(?P<day2>\d{{1,2}}) "
-    f"+(?P<name2>[A-Z][a-z]{{2}}))"
-    rf"(?: +(?P<year2>\d{{4}}))? +{_CLOCK_TIME}(?: "
-    rf"+(?P<zone>[A-Z]{{3,5}}|[+-]\d{{2}}:?\d{{2}}))?(?: +(?P<year>\d{{4}}))?\s*\Z"
-)
+_YEAR_LAST = re.compile(r"\d{1,2}[-/]\d{1,2}[-/]\d{4}[T ]")
+_DATES = ("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%a %b %d %Y", "%a %d %b %Y", "%a, %d %b %Y")
+_DATES_MONTH_FIRST = (*_DATES, "%m-%d-%Y", "%m/%d/%Y")
+_DATES_DAY_FIRST = (*_DATES, "%d-%m-%Y", "%d/%m/%Y")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEARS = range(1990, 2200)
 """Years that a report can be from; all of them fit into 64 bits of nanoseconds."""
@@ -318,22 +306,18 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
         if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
             return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
     text = text.strip()
-    if len(text) > _LONGEST or not text.isascii():
+    match = _STAMP.match(text) if len(text) <= _LONGEST and text.isascii() else None
+    if match is None:
         return None
-    if match := _YEAR_FIRST.match(text) or _PACKED.match(text):
-        return _stamp(match, *match.group("year", "month", "day"))
-    if match := _YEAR_LAST.match(text):
-        return _stamp(
-            match, *match.group(*(("year", "two", "one") if day_first else ("year", "one", "two")))
-        )
-    if (match := _DATE.match(text)) and (year := match["year"] or match["year2"]):
-        name = (match["name"] or match["name2"]).lower()
-        return _stamp(
-            match,
-            year,
-            _MONTHS.index(name) if name in _MONTHS else 0,
-            match["day"] or match["day2"],
-        )
+    printed = f"{match['date']}{match['year'] or ''} {match['clock']} {match['half'] or ''}"
+    clock, zone = "%I:%M:%S %p" if match["half"] else "%H:%M:%S ", _offset(match["zone"])
+    for date in _DATES_DAY_FIRST if day_first else _DATES_MONTH_FIRST:
+        with suppress(ValueError):
+            moment = datetime.strptime(printed, f"{date} {clock}").replace(tzinfo=zone or UTC)
+            fraction = int((match["fraction"] or "0").ljust(9, "0"))
+            seconds = (moment - _EPOCH) // timedelta(seconds=1)
+            is_known = moment.year in YEARS
+            return Stamp(seconds * 10**9 + fraction, zone is not None) if is_known else None
     return None
 
 
@@ -377,23 +361,6 @@ def day_is_first(texts: Iterable[str]) -> bool | None:
 def iso_utc(ns: int) -> str:
     """UTC, ISO 8601, to the second."""
     return (_EPOCH + timedelta(seconds=ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _stamp(match: re.Match[str], *date: str | int) -> Stamp | None:
-    year, month, day, hour, minute, second = map(
-        int, (*date, *match.group("hour", "minute", "second"))
-    )
-    if year not in YEARS or (match["half"] and not 1 <= hour <= 12):
-        return None
-    if match["half"]:
-        hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
-    zone = _offset(match["zone"])
-    try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=zone or UTC)
-    except ValueError:
-        return None
-    fraction = int((match["fraction"] or "0").ljust(9, "0"))
-    return Stamp((moment - _EPOCH) // timedelta(seconds=1) * 10**9 + fraction, zone is not None)
 
 
 def _offset(zone: str | None) -> timezone | None:

@@ -1,0 +1,122 @@
+"""The builder of records from tables: cells, columns by name, CSV, JSON and SQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers.text.tables import (
+    Column,
+    Table,
+    ends_with_line,
+    read_csv,
+    read_integer,
+    read_object,
+    read_real,
+    read_selected,
+    read_text,
+    sql_columns,
+)
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Gap
+
+COLUMNS = (
+    Column("Start", "ns", "start"),
+    Column("Stream_Id", field="stream", also=("Queue_Id",)),
+    Column("Name", field="name", read=read_text),
+    Column("Size", "byte", "bytes", gap="no version of the file states sizes"),
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "integer", "real"),
+    [
+        ("24576", 24576, 24576),
+        ("16384.0", 16384, 16384),
+        ("1.5", None, 1.5),
+        (7, 7, 7),
+        (7.5, None, 7.5),
+        ("9223372036854775807", 2**63 - 1, 2**63 - 1),
+        ("9223372036854775808", None, None),
+        ("nan", None, None),
+        ("", None, None),
+        ("-", None, None),
+        (None, None, None),
+        (True, None, None),
+        (b"7", None, None),
+    ],
+)
+def test_a_number_fits_64_bits_and_anything_else_is_none(
+    cell: object, integer: int | None, real: float | None
+) -> None:
+    assert (read_integer(cell), read_real(cell)) == (integer, real)
+
+
+def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_counts() -> None:
+    table = Table(COLUMNS, ["Name", " Queue_Id ", "Start", "Size", "Start"])
+    row = ["mul", "3", "1000", "", "9"]
+    assert table.read(row) == {"start": 1000, "stream": 3, "name": "mul", "bytes": None}
+    both = Table(COLUMNS, ["Queue_Id", "Stream_Id"])
+    assert both.read(["1", "2"])["stream"] == 2
+
+
+def test_a_missing_column_reads_as_none_and_may_declare_a_gap() -> None:
+    table = Table(COLUMNS, ["Start"])
+    assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
+    assert table.gaps == [Gap("bytes", "not_available", "no version of the file states sizes")]
+    assert Table(COLUMNS, ["Size"]).gaps == []
+
+
+def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts() -> None:
+    columns = (
+        Column("grid.x", field="x"),
+        Column("agent.handle", field="agent", also=("agent",)),
+    )
+    assert read_object(columns, {"grid": {"x": 8}, "agent": {"handle": 3}}) == {"x": 8, "agent": 3}
+    assert read_object(columns, {"grid": 8, "agent": 4}) == {"x": None, "agent": 4}
+
+
+def test_a_column_that_a_database_lacks_is_null() -> None:
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute('CREATE TABLE t ("Start", "Name")')
+        connection.execute("INSERT INTO t VALUES (5, 'mul')")
+        selected = ", ".join(sql_columns(COLUMNS, "t", {"Start", "Name"}))
+        row = connection.execute(f"SELECT {selected} FROM t").fetchone()
+    assert read_selected(COLUMNS, row) == {
+        "start": 5,
+        "stream": None,
+        "name": "mul",
+        "bytes": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('a,b\n1,"2', r"the file ends inside a quoted cell \(line 2\)"),
+        ('a,b\n1,"2"x\n', "line 2 is no complete CSV"),
+    ],
+)
+def test_what_is_no_csv_is_refused_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(ReportError, match=reason):
+        list(read_csv(path, "tool", "Copy it again"))
+
+
+def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n\n,\n"1\n2",3\n')
+    assert list(read_csv(path, "tool", "")) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
+
+
+@pytest.mark.parametrize(
+    ("content", "is_complete"), [(b"a\n", True), (b"a\r", True), (b"a\n\0", True), (b"a", False)]
+)
+def test_a_file_ends_with_a_line_if_nothing_follows_its_last_line_end(
+    tmp_path: Path, content: bytes, is_complete: bool
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    assert ends_with_line(tmp_path / "a.csv") is is_complete
