@@ -25,7 +25,8 @@ from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"
-BLOCK_BYTES = CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 """Blocks of 8 MB take more than twice the CPU time: most of it goes to fresh pages of memory."""
 MAX_VALUE_BYTES = 64 << 20
 """Largest event or metadata; no profiler comes near it, so more means broken JSON."""
