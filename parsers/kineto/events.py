@@ -41,6 +41,7 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 
+_DICTIONARY = msgspec.json.Decoder(dict[str, Any])
 _WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
@@ -291,7 +292,6 @@ class _ArgsReader(Generic[A]):
             return self._decode_any(msgspec.json.encode(fitting))
 
 
-_DICTIONARY = msgspec.json.Decoder(dict[str, Any])
 _read_operation_args = _ArgsReader(_OperationArgs)
 _read_call_args = _ArgsReader(_CallArgs)
 _read_device_args = _ArgsReader(_DeviceArgs)

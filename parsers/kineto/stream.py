@@ -25,7 +25,8 @@ from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"
-BLOCK_BYTES = CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 """Blocks of 8 MB take more than twice the CPU time: most of it goes to fresh pages of memory."""
 MAX_VALUE_BYTES = 64 << 20
 """Largest event or metadata; no profiler comes near it, so more means broken JSON."""
@@ -54,10 +55,13 @@ _GAP = re.compile(r"[ \t\r\n,]*")
 _ARRAY_BEGIN = '{"":['
 _PARTIAL = re.compile(r"[-+.\w\\]{0,9}\s*\Z")
 """What a cut leaves of a number, a word or an escape."""
-_STRING_OR_BARE = re.compile(
-    r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(-?(?:inf(?:inity)?|nan)\b)', re.DOTALL | re.IGNORECASE
+_TOKEN = re.compile(
+    r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(-?(?:inf(?:inity)?|nan)\b)|(,(?=[ \t\r\n,]*[\]},]))',
+    re.DOTALL | re.IGNORECASE,
 )
-"""Possessive: a regular expression that may go back remembers each character, 150 bytes of memory
+"""A string, a bare inf or nan, or a comma too many.
+
+Possessive: a regular expression that may go back remembers each character, 150 bytes of memory
 for one of a string."""
 _FAULT = re.compile(
     r'(\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
@@ -125,7 +129,7 @@ class TraceStream:
         """Members of the trace but its events; complete once all blocks are read. Numbers with a
         fraction are text."""
         self.repaired = False
-        """Whether bare inf, nan, lone backslashes or control characters had to be repaired."""
+        """Whether bare inf, nan, lone backslashes, commas or characters had to be repaired."""
         self._path = path
         self._buffer = b""
         self._bytes = self._elements = 0
@@ -205,7 +209,8 @@ class TraceStream:
         return True
 
     def _decode_events(self, text: bytes, *, repair: bool) -> list[Event] | None:
-        array = b"[%b]" % (_repair(text) if repair else text)
+        given = b"[%b]" % text
+        array = _repair(given) if repair else given
         try:
             try:
                 events = _EVENTS.decode(array)
@@ -219,7 +224,7 @@ class TraceStream:
                 events = _EXACT_EVENTS.decode(b"[%b]" % objects)
         except _BROKEN_JSON:
             return None
-        self.repaired |= repair and array[1:-1] != text
+        self.repaired |= array != given
         return events
 
     def _raise_broken(self, *, is_object: bool = False) -> None:
@@ -354,12 +359,15 @@ def _repair(text: bytes) -> bytes:
     should be."""
     if len(text) > MAX_REPAIR_BYTES:
         return text
-    return _STRING_OR_BARE.sub(_repair_token, text.decode("utf-8", "replace")).encode()
+    return _TOKEN.sub(_repair_token, text.decode("utf-8", "replace")).encode()
 
 
 def _repair_token(match: re.Match[str]) -> str:
-    """Return null for a bare inf or nan; a string with what JSON does not allow escaped."""
-    return "null" if match[1] else _FAULT.sub(_repair_escape, match[0])
+    """Return null for a bare inf or nan, nothing for a comma too many; a string with what JSON does
+    not allow escaped."""
+    if match[1]:
+        return "null"
+    return "" if match[2] else _FAULT.sub(_repair_escape, match[0])
 
 
 def _repair_escape(match: re.Match[str]) -> str:

@@ -363,3 +363,13 @@ def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path: Path) -> Non
 def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path: Path) -> None:
     path = put(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
     assert read(path)[0] == [("k\ufffd", {}), (None, {})]
+
+
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
+def test_commas_too_many_are_passed_over(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch, chunk)
+    text = '{"traceEvents": [{"name": "a,]"},, {"name": "b", "args": {"c": [1,]}},\n], "d": 1,}'
+    path = put(tmp_path / "x.json", text)
+    assert read(path) == ([("a,]", {}), ("b", {"c": [1]})], {"d": 1})
