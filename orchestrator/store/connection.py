@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import time
@@ -95,6 +96,38 @@ def set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
         time.sleep(0.01)
+
+
+@contextmanager
+def folder_locked(path: Path, how: int, seconds: float = 1) -> Iterator[bool | None]:
+    """Hold a lock on the folder while a store in it is opened (shared), migrated or removed
+    (exclusive): SQLite cannot tell that the file it opened has lost its name.
+
+    False after this many seconds without it; None where the file system has no locks.
+    """
+    try:
+        folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield _lock(folder, how, time.monotonic() + seconds)
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, how: int, until: float) -> bool | None:
+    while True:
+        try:
+            fcntl.flock(folder, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        except OSError:
+            return None
+        else:
+            return True
 
 
 @contextmanager

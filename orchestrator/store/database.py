@@ -15,7 +15,6 @@ import fcntl
 import os
 import re
 import sqlite3
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -30,6 +29,7 @@ from perfctl.orchestrator.store.connection import (
     as_store_error,
     connect,
     connect_read_only,
+    folder_locked,
     set_journal_mode,
     version_of,
 )
@@ -56,18 +56,8 @@ def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connecti
     check_folder(path)
     _check_kind(path)
     with as_store_error(path):
-        with _folder_locked(path, fcntl.LOCK_SH):
-            is_new = not path.exists()
-            connection = _open(path, connect)
-            try:
-                set_journal_mode(connection, "WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("PRAGMA foreign_keys = ON")
-                _create(connection)
-                _make_views(connection)
-            except BaseException:
-                connection.close()
-                raise
+        is_new = not path.exists()
+        connection = _open(path, connect, _prepare_writing)
         try:
             yield connection
         finally:
@@ -88,8 +78,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         )
         raise StoreError(f"{path}: there is no store here yet", remedy)
     with as_store_error(path):
-        with _folder_locked(path, fcntl.LOCK_SH):
-            connection = _open(path, connect_read_only)
+        connection = _open(path, connect_read_only, lambda connection: None)
         try:
             if version_of(connection) == 0:
                 raise StoreError(
@@ -123,26 +112,40 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def _open(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
+def _open(
+    path: Path,
+    connect: Callable[[Path], sqlite3.Connection],
+    prepare: Callable[[sqlite3.Connection], None],
+) -> sqlite3.Connection:
     """Return a connection to an empty file or a store of this version; a store of 1.0 is migrated
-    first."""
+    first. ``prepare`` is called before the folder is unlocked."""
     while True:
-        before = path.stat() if path.exists() else None
-        connection = connect(path)
-        try:
-            version = _checked_version(connection, path)
-            # another process may have put a migrated copy in its place
-            is_same = before is None or os.path.samestat(before, path.stat())
-            if is_same and version != OLD_VERSION:
-                if version:
-                    schema.check_tables(connection, path)
-                return connection
-        except BaseException:
+        with folder_locked(path, fcntl.LOCK_SH):
+            before = path.stat() if path.exists() else None
+            connection = connect(path)
+            try:
+                version = _checked_version(connection, path)
+                # another process may have put a migrated copy in its place
+                is_same = before is None or os.path.samestat(before, path.stat())
+                if is_same and version != OLD_VERSION:
+                    if version:
+                        schema.check_tables(connection, path)
+                    prepare(connection)
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
             connection.close()
-            raise
-        connection.close()
         if is_same:
             migrate(path)
+
+
+def _prepare_writing(connection: sqlite3.Connection) -> None:
+    set_journal_mode(connection, "WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    _create(connection)
+    _make_views(connection)
 
 
 def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
@@ -232,31 +235,6 @@ def is_damaged(connection: sqlite3.Connection) -> bool:
 
 
 @contextmanager
-def _folder_locked(path: Path, how: int) -> Iterator[bool]:
-    """Hold a lock on the folder while a store in it is opened (shared) or removed (exclusive):
-    SQLite cannot tell that the file it opened has lost its name.
-
-    False after a second without it, or where the file system has no locks.
-    """
-    try:
-        folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        yield False
-        return
-    try:
-        is_locked = False
-        for _ in range(100):
-            with suppress(OSError):
-                fcntl.flock(folder, how | fcntl.LOCK_NB)
-                is_locked = True
-                break
-            time.sleep(0.01)
-        yield is_locked
-    finally:
-        os.close(folder)
-
-
-@contextmanager
 def no_empty(path: Path) -> Iterator[None]:
     """A store that was made inside the block, by another process too, goes again behind it unless
     something was stored."""
@@ -275,7 +253,7 @@ def no_empty(path: Path) -> Iterator[None]:
 def _remove_empty(connection: sqlite3.Connection, path: Path) -> None:
     """Remove the store if no table has a row. What this asks of SQLite is refused while another
     process has it open."""
-    with suppress(sqlite3.Error, OSError), _folder_locked(path, fcntl.LOCK_EX) as is_locked:
+    with suppress(sqlite3.Error, OSError), folder_locked(path, fcntl.LOCK_EX) as is_locked:
         if not is_locked:
             return
         connection.execute("PRAGMA busy_timeout = 0")

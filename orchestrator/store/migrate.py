@@ -7,6 +7,7 @@ copy is removed by the next attempt.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -17,7 +18,13 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import schema
-from perfctl.orchestrator.store.connection import connect, set_journal_mode, version_of
+from perfctl.orchestrator.store.connection import (
+    WAIT_MS,
+    connect,
+    folder_locked,
+    set_journal_mode,
+    version_of,
+)
 from perfctl.orchestrator.store.schema import name_list, quote_name
 
 OLD_VERSION = 4
@@ -38,8 +45,13 @@ def migrate(path: Path) -> None:
     """
     path = path.resolve()
     copy = path.with_name(f"{path.name}.migrating")
-    with closing(connect(path)) as old:
-        before = path.stat()
+    before = path.stat()
+    with (
+        folder_locked(path, fcntl.LOCK_EX, WAIT_MS / 1000) as is_locked,
+        closing(connect(path)) as old,
+    ):
+        if is_locked is False:
+            raise sqlite3.OperationalError("database is locked")
         if version_of(old) != OLD_VERSION:
             return
         _check_writable(path)
@@ -48,26 +60,30 @@ def migrate(path: Path) -> None:
         if not os.path.samestat(before, path.stat()):
             return
         try:
-            copy.unlink(missing_ok=True)
+            _remove(copy)
             with closing(connect(copy)) as new:
                 with closing(connect(path)) as source:  # a backup waits for its own transaction
                     source.backup(new)
                 with _explained(path):
                     _rebuild(new)
+                set_journal_mode(new, "WAL")
             _replace(path, copy)
         finally:
-            copy.unlink(missing_ok=True)
+            _remove(copy)
         # a perfctl 1.0 that waited for the old file has to see that it is out of date
         with suppress(sqlite3.OperationalError):
             old.execute(f"PRAGMA user_version = {schema.VERSION}")
             old.execute("COMMIT")
-    with closing(connect(path)) as new:
-        set_journal_mode(new, "WAL")
     warnings.warn(
         f"{path}: brought up to date from perfctl 1.0, which cannot open it any more",
         StoreNote,
         stacklevel=1,
     )
+
+
+def _remove(copy: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        copy.with_name(copy.name + ending).unlink(missing_ok=True)
 
 
 def _check_writable(path: Path) -> None:

@@ -66,7 +66,10 @@ def test_every_reading_command_names_the_run_or_copes(
 
 
 @pytest.mark.parametrize("statement", REFUSED_BY_SQLITE)
-def test_a_store_takes_no_value_of_another_type(replayed: Path, statement: str) -> None:
+def test_a_store_takes_no_value_of_another_type(
+    replayed: Path, statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(sqlite3.IntegrityError, match="cannot store"):
         spoil(replayed, statement)
 

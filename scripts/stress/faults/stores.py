@@ -14,6 +14,7 @@ from pathlib import Path
 
 from scene import (
     RECORDED,
+    ROOT,
     Broken,
     Ended,
     Fault,
@@ -50,6 +51,10 @@ READ_AND_WRITE = (
     ("replay", str(RECORDED / "torch")),
     ("report",),
 )
+WRITTEN_BY_1_0 = ROOT / "scripts" / "proof" / "guard" / "stores" / "mnist-v100.sql.gz"
+MIGRATED_ROWS = 400_000
+"""Rows that make a migration last long enough to be hit by a kill."""
+Rows = list[tuple[object, ...]]
 READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
@@ -217,6 +222,89 @@ def _older(scene: Scene) -> None:
             )
 
 
+def _migrated(scene: Scene) -> None:
+    """A store of 1.0 whose migration is killed: what is there is the old store or the new one, and
+    the next command goes on."""
+    old = scene.fresh("old") / "perfctl.db"
+    with closing(sqlite3.connect(old)) as connection:
+        connection.executescript(gzip.decompress(WRITTEN_BY_1_0.read_bytes()).decode())
+        connection.executemany(
+            "INSERT INTO step (run_id, number, phase, duration_ns) VALUES (1, ?, 'step', 5)",
+            ((number,) for number in range(MIGRATED_ROWS)),
+        )
+        connection.execute("CREATE TABLE notes AS SELECT id, 'mine' AS text FROM run")
+        connection.execute("CREATE INDEX by_length ON step(duration_ns)")
+        connection.commit()
+        connection.execute("PRAGMA journal_mode = WAL")
+    whole = scene.fresh()
+    shutil.copy(old, whole)
+    started = time.monotonic()
+    expect(scene.perfctl("runs", cwd=whole), 0)
+    length = time.monotonic() - started
+    wanted = _rows_of_step(whole / "perfctl.db")
+    for _ in range(scene.moments):
+        scene.attempt(
+            partial(_migration_killed, scene, old, scene.random.uniform(0, length), wanted)
+        )
+    scene.attempt(partial(_readers_of_old, scene, old, wanted))
+
+
+def _migration_killed(scene: Scene, old: Path, after: float, wanted: Rows) -> str:
+    folder = scene.fresh()
+    store = Path(shutil.copy(old, folder))
+    child = scene.start("runs", cwd=folder)
+    time.sleep(after)
+    child.kill()
+    scene.ended(child, folder)
+    version = _version_of(store)
+    if version not in (4, 5) or _rows_of_step(store) != wanted:
+        raise Broken(f"after a kill the store has version {version} and other rows")
+    expect(scene.perfctl("runs", cwd=folder), 0)
+    store_is_whole(store)
+    if (_version_of(store), _rows_of_step(store)) != (5, wanted):
+        raise Broken("the next command did not bring the store up to date")
+    if left := [path.name for path in folder.iterdir() if "migrating" in path.name]:
+        raise Broken(f"{left[0]} was left behind")
+    removed(folder)
+    return f"killed at version {version}, then up to date"
+
+
+def _readers_of_old(scene: Scene, old: Path, wanted: Rows) -> str:
+    """Four commands open a store of 1.0 at the same time: one migrates it, the others wait."""
+    folder = scene.fresh()
+    store = Path(shutil.copy(old, folder))
+    places = [folder / str(number) for number in range(4)]
+    for place in places:
+        place.mkdir()
+    children = [scene.start("runs", "--store", str(store), cwd=place) for place in places]
+    for place, child in zip(places, children, strict=True):
+        expect(scene.ended(child, place), 0)
+    store_is_whole(store)
+    if (_version_of(store), _rows_of_step(store)) != (5, wanted):
+        raise Broken("four readers at once did not bring the store up to date")
+    return "four at once: up to date"
+
+
+def _version_of(store: Path) -> int:
+    with closing(sqlite3.connect(store)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _rows_of_step(store: Path) -> Rows:
+    """Return counts and sums of the rows, and of what the store's owner made."""
+    with closing(sqlite3.connect(store)) as connection:
+        return [
+            connection.execute(
+                "SELECT count(*), sum(number), sum(duration_ns) FROM step"
+            ).fetchone(),
+            connection.execute("SELECT count(*), sum(duration_ns) FROM kernel").fetchone(),
+            connection.execute("SELECT count(*), min(text) FROM notes").fetchone(),
+            connection.execute(
+                "SELECT name, tbl_name FROM sqlite_master WHERE name = 'by_length'"
+            ).fetchone(),
+        ]
+
+
 def _newer(scene: Scene) -> None:
     """Refused with the version to install, and not a byte changed."""
     for command in READ_AND_WRITE:
@@ -249,5 +337,6 @@ FAULTS = (
     Fault("four-and-four", "four ingests and four readers on one store at once", _four_and_four),
     Fault("same-sweep", "the same sweep twice at once", _same_sweep),
     Fault("older-store", "a store of perfctl 0.x", _older),
+    Fault("migrate", "a store of perfctl 1.0 whose migration is killed", _migrated),
     Fault("newer-store", "a store of a newer version", _newer),
 )
