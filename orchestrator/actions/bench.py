@@ -204,7 +204,7 @@ class BenchRun:
     reason: str | None
     """null: it is ok."""
     skipped: bool
-    """It was complete already, and nothing ran."""
+    """Whether the point was complete already, and nothing ran."""
     folder: Path
 
 
