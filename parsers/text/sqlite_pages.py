@@ -127,7 +127,9 @@ class _Pages:
 
     def _headers(self, pages: Integers) -> Integers:
         """Where the header of each page begins."""
-        return (pages - 1) * self._size + FILE_HEADER * (pages == 1)
+        starts: Integers = (pages - 1) * self._size
+        starts[pages == 1] += FILE_HEADER
+        return starts
 
     def read_leaves(self, pages: Integers, wanted: Sequence[int]) -> list[Column]:
         """Return the columns in all rows of these leaf pages."""
