@@ -149,17 +149,18 @@ def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> 
 def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
     names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if has_nodes else ()))
     pieces: list[tuple[Integers, ...]] = []
-    for process, correlation, start, end, *nodes in database.numbers(table, *names):
-        known = start.where_known() & end.where_known()
-        length = np.where(known, end.values - start.values, NOBODY)
-        ids = process.or_else(NOBODY), correlation.or_else(NOBODY)
+    for process, called, begin, end, *nodes in database.numbers(table, *names):
+        known = begin.where_known() & end.where_known()
+        took = np.where(known, end.values - begin.values, NOBODY)
+        ids = process.or_else(NOBODY), called.or_else(NOBODY)
         graph = [np.where(node.or_else(0) == 0, NOBODY, node.values) for node in nodes]
-        pieces.append((*ids, start.values, length, *graph))
+        pieces.append((*ids, begin.values, took, *graph))
     if not pieces:
         return _Work(*[np.empty(0, np.int64)] * 5)
     processes, *columns = zip(*pieces, strict=True)
-    nodes_read = _join(columns.pop()) if has_nodes else np.empty(0, np.int64)
-    return _Work(_join_equal(processes), *map(_join, columns), nodes_read)
+    graph_nodes = _join(columns.pop()) if has_nodes else np.empty(0, np.int64)
+    correlation, start, length = map(_join, columns)
+    return _Work(_join_equal(processes), correlation, start, length, graph_nodes)
 
 
 def _read_calls(
