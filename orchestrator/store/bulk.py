@@ -292,8 +292,8 @@ def _copy_kernels(
     ``first_ids``: of ranges, names and layers.
     """
     first_range, first_name, first_layer = first_ids
-    # ids count up from the next one, as rows come in the order of launches: not to state them
-    # saves a sixth of the time
+    # rows come in the order of launches, so ids count up: not to state them saves a sixth of the
+    # time
     values = {
         "run_id": f"{run_id:d}",
         "launch": f"kernel.rowid - {kernels.first_row}",

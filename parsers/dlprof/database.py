@@ -69,19 +69,7 @@ _READ = (
     "db_version",
     "expert_systems_feedback",
 )
-"""DLProf numbers the rows of each from 1 on."""
-_DISTINCT = (
-    OP,
-    "dictionary",
-    "read_only_grid_block",
-    "read_only_domains",
-    "kernel_iteration_node",
-    "iteration_list",
-    "op_nodes",
-    "model_summary",
-)
-"""Texts, sizes and ops stand once; of the others there is one row for each op, kernel and iteration
-of an aggregation."""
+"""Tables that are read."""
 _ALWAYS = {
     KERNEL: (
         "device_id",

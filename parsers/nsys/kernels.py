@@ -149,15 +149,18 @@ def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> 
 def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
     names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if has_nodes else ()))
     pieces: list[tuple[Integers, ...]] = []
-    for process, correlation, start, end, *nodes in database.numbers(table, *names):
-        known = start.where_known() & end.where_known()
-        length = np.where(known, end.values - start.values, NOBODY)
-        ids = process.or_else(NOBODY), correlation.or_else(NOBODY)
+    for process, called, begin, end, *nodes in database.numbers(table, *names):
+        known = begin.where_known() & end.where_known()
+        took = np.where(known, end.values - begin.values, NOBODY)
+        ids = process.or_else(NOBODY), called.or_else(NOBODY)
         graph = [np.where(node.or_else(0) == 0, NOBODY, node.values) for node in nodes]
-        pieces.append((*ids, start.values, length, *graph))
-    process, *columns = zip(*pieces, strict=True) if pieces else [()] * len(names)
-    columns += [()] * (not has_nodes)
-    return _Work(_join_equal(process), *map(_join, columns))
+        pieces.append((*ids, begin.values, took, *graph))
+    if not pieces:
+        return _Work(*[np.empty(0, np.int64)] * 5)
+    processes, *columns = zip(*pieces, strict=True)
+    graph_nodes = _join(columns.pop()) if has_nodes else np.empty(0, np.int64)
+    correlation, start, length = map(_join, columns)
+    return _Work(_join_equal(processes), correlation, start, length, graph_nodes)
 
 
 def _read_calls(
@@ -193,8 +196,8 @@ def _read_calls(
         kept += [(calls.process, caller, begins, calls.end)] * keeps_spans
     only = callers.pop() if len(callers) == 1 else None
     spans = Spans(*map(_join, zip(*kept, strict=True) if kept else [()] * 4))
-    calls = Calls(_join_equal(processes), _join(correlations))
-    return _LaunchCalls(calls, _join_around(found), only, spans if keeps_spans else None)
+    by_id = Calls(_join_equal(processes), _join(correlations))
+    return _LaunchCalls(by_id, _join_around(found), only, spans if keeps_spans else None)
 
 
 def _find_launches(
@@ -213,8 +216,8 @@ def _find_launches(
         if created is not None and len(work.node):
             layer, _ = created.find(process, work.node[part])
             captured.append(layer != NOBODY)
-            layer = np.where(layer != NOBODY, layer, around.layer).astype(np.int32)
-            around = around._replace(layer=layer)
+            of_layer = np.where(layer != NOBODY, layer, around.layer).astype(np.int32)
+            around = around._replace(layer=of_layer)
         found.append(around)
     rows = np.concatenate(captured) if captured else None
     has_captured = rows is not None and bool(rows.any())

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from perfctl.parsers.nsys import stats_rows as rows
 from perfctl.parsers.nsys.stats_columns import (
     API_TRACE,
+    COUNTS,
     GPU_TRACE,
     KERNEL_TRACE,
     NAMES,
@@ -220,7 +221,7 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
             report = "cuda_api_sum" if of_cuda else "osrt_sum"
             survey.tables[number] = (start._replace(report=report), kept)
         for row in (Cells(cells, shape) for cells in kept):
-            if min(row.integer(*rows.COUNTS) or 0, row.integer("Total Time") or 0) < 0:
+            if min(row.integer(*COUNTS) or 0, row.integer("Total Time") or 0) < 0:
                 survey.trouble.rows += 1
                 continue
             if operation := rows.read_operation(report, row):

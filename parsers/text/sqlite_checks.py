@@ -72,13 +72,21 @@ def _find_odd_values(database: Database, table: str) -> Iterator[Gap]:
     rows = database.connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
     for _, name, declared, *_ in rows:
         classes = next((kinds for part, kinds in _TYPES if part in str(declared).upper()), None)
-        if classes is None:
+        if declared and classes is None:
             continue
-        kinds = ", ".join(f"'{kind}'" for kind in (*classes, "null"))
+        kinds = ", ".join(f"'{kind}'" for kind in (*(classes or ("integer",)), "null"))
+        column = quoted(name)
         query = (
-            f"SELECT sum(typeof({quoted(name)}) NOT IN ({kinds})), count(*) FROM {quoted(table)}"
+            f"SELECT sum(typeof({column}) NOT IN ({kinds})), sum(typeof({column}) = 'integer'), "
+            f"count(*) FROM {quoted(table)}"
         )
-        odd, count = database.connection.execute(query).fetchone()
+        odd, integers, count = database.connection.execute(query).fetchone()
+        # without a declared type the others tell it; settings hold numbers and texts
+        if not declared and (name == "value" or not integers):
+            continue
         if odd:
-            reason = f"{table}.{name}: {odd:,} of {count:,} values are not of the type {declared}"
+            what = (
+                f"are not of the type {declared}" if declared else "are no integers, as others are"
+            )
+            reason = f"{table}.{name}: {odd:,} of {count:,} values {what}"
             yield Gap(f"table:{table}", "unreadable", reason)

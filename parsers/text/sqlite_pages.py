@@ -1,8 +1,8 @@
 """Integer columns of an SQLite table, read from the file's pages by numpy. The layout is that of
 https://www.sqlite.org/fileformat2.html (sections 1.6 and 2).
 
-It buys speed: a million kernels and their calls become arrays in a third of the processor time that
-SQLite takes to hand them out row by row (0.5 s against 1.4 s, a third of the whole ingest).
+It buys speed: a million kernels and their million calls become arrays in 0.4 s of processor time,
+and in 1.9 s when SQLite hands them out row by row (of 3.6 s and 5.1 s for the whole ingest).
 
 Only what is plain is read here: integers and NULL, in rows that lie on one page each.
 ``Unplain`` is raised for everything else; then SQLite reads the table, and says what is wrong
@@ -127,7 +127,9 @@ class _Pages:
 
     def _headers(self, pages: Integers) -> Integers:
         """Where the header of each page begins."""
-        return (pages - 1) * self._size + FILE_HEADER * (pages == 1)
+        starts: Integers = (pages - 1) * self._size
+        starts[pages == 1] += FILE_HEADER
+        return starts
 
     def read_leaves(self, pages: Integers, wanted: Sequence[int]) -> list[Column]:
         """Return the columns in all rows of these leaf pages."""
