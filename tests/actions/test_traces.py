@@ -282,7 +282,9 @@ class _Odd(NamedTuple):
     value: object
 
 
-@pytest.mark.parametrize("value", ["\udcff", object(), 1 + 2j], ids=repr)
+@pytest.mark.parametrize(
+    "value", ["\udcff", object(), 1 + 2j], ids=["half a pair", "object", "complex"]
+)
 def test_a_value_that_json_cannot_hold_is_not_kept_and_does_no_harm(value: object) -> None:
     one = kept_traces(Request("mnist_cnn"))
     assert one is not None
