@@ -88,23 +88,6 @@ def test_copies_and_memory_settings_come_along(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("table", "columns"),
-    [("read_only_kernels", ""), ("read_only_ops", ""), ("dictionary", "string")],
-)
-def test_a_row_that_was_copied_under_a_number_of_its_own_is_said(
-    table: str, columns: str, tmp_path: Path
-) -> None:
-    path = made(tmp_path / "d.sqlite")
-    assert "repeat" not in " ".join(gap.reason or "" for gap in parse(path).gaps)
-    with closing(sqlite3.connect(path)) as database, database:
-        listed = columns or ", ".join(
-            row[1] for row in database.execute(f"PRAGMA table_info({table})") if not row[5]
-        )
-        database.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {table} LIMIT 1")
-    assert f"{table}: 1 of " in " ".join(gap.reason or "" for gap in parse(path).gaps)
-
-
 def test_a_database_without_the_later_tables_says_what_is_missing(tmp_path: Path) -> None:
     report = parse(
         made(
