@@ -147,8 +147,11 @@ def _read_block(title: str, node: dict[str, Any]) -> Block:
     if columns and is_table:
         lines = [(label, tuple(map(_print, cells.values()))) for label, cells in node.items()]
         return Block(title, columns, lines)
-    plain = [(label, (_print(value),)) for label, value in node.items() if not _is_tree(value)]
-    return Block(title, (), plain)
+    block = Block(title, (), [])
+    for label, value in node.items():
+        if not _is_tree(value):
+            block.lines.append((label, (_print(value),)))
+    return block
 
 
 def _is_tree(value: Any) -> bool:

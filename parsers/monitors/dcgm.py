@@ -63,13 +63,11 @@ def parse(path: Path) -> Report:
         with path.open("rb") as file:
             is_csv = any(map(_CSV_HEADER.match, _head_lines(file.read(HEAD_BYTES))))
         text = MonitorText(path, TOOL)
-        last, last_line = Cells(), 0
+        gaps = []
         for when, device, cells in _read_csv(text) if is_csv else _read_text(text):
-            last, last_line = moments.setdefault((when, device), []), text.line
-            last += cells
-    gaps = []
-    if last and last_line == text.line and not text.ends_whole and last[-1][1][-1].isdigit():
-        gaps.append(half(last.pop()[0].name))
+            if not text.ends_whole and cells[-1][1][-1].isdigit():
+                gaps.append(half(cells.pop()[0].name))
+            moments.setdefault((when, device), []).extend(cells)
     readings = Readings()
     clock = readings.clock
     clock.interval_ns = text.interval_ns

@@ -317,8 +317,8 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     starts: list[int] = []
     # rows before the last header; the line at which another program's output begins below the last
-    # row, or 0; the line of the last row
-    first_row, other_line, row_line = 0, 0, 0
+    # row, or 0
+    first_row, other_line = 0, 0
     names: list[str] = []
     by_comma = False
     for line in text:
@@ -334,27 +334,21 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
         if line.lstrip().startswith("#"):
             continue
         cells = _split(line, by_comma) if len(line) <= _LINE_LIMIT else []
-        if names and names[-1] == "command":
-            last = len(names) - 1
-            cells[last:] = [" ".join(cells[last:])] if cells[last:] else []
-        is_row = names and len(cells) == len(names)
-        if is_row and ordinal(cells[names.index("gpu")]) is not None:
-            # of columns of one name the first counts
-            rows.append({name: cells[names.index(name)] for name in names})
-            row_line, other_line = text.line, 0
+        if "command" in names[-1:] and len(cells) > len(names):
+            cells[len(names) - 1 :] = [" ".join(cells[len(names) - 1 :])]
+        # of columns of one name the first counts
+        row = {name: cells[names.index(name)] for name in names} if len(cells) == len(names) else {}
+        # the file ends within this number
+        if row and not text.ends_whole and cells[-1][-1].isdigit():
+            row[names[-1]] = "-"
+        if row and ordinal(row["gpu"]) is not None:
+            rows.append(row)
+            other_line = 0
         elif line.strip():
             other_line = other_line or (text.line if rows else 0)
             text.stray(line)
     if starts:
         raise several(text.path, TOOL, starts)
-    # the file ends within this number
-    is_cut = rows and row_line == text.line and not text.ends_whole
-    if is_cut and rows[-1][names[-1]][-1].isdigit():
-        if names[-1] == "gpu":
-            text.stray(line)
-            rows.pop()
-        else:
-            rows[-1][names[-1]] = "-"
     return rows
 
 

@@ -109,7 +109,7 @@ _PLACED = {
 class Layout:
     """Positions of the cells of a row."""
 
-    def __init__(self, columns: tuple[Column, ...], bare: frozenset[str] = frozenset()) -> None:
+    def __init__(self, columns: tuple[Column, ...], bare: tuple[str, ...] = ()) -> None:
         self.columns = columns
         self.bare = bare
         """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default."""
@@ -138,14 +138,12 @@ def read_header(line: str) -> Layout | None:
     quantities = _QUANTITY | dict.fromkeys(
         [name for name in _POWER if name in names][:1], monitor.POWER
     )
-    bare = frozenset(
-        name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name)
-    )
+    bare = [name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name)]
     columns = [
         Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name))
         for name, unit in cells
     ]
-    return Layout(tuple(columns), bare)
+    return Layout(tuple(columns), tuple(bare))
 
 
 def _default_unit(name: str) -> str:
@@ -195,45 +193,38 @@ class Row:
     """How many headers and dates came before."""
     place: int
     """In its round, from 0."""
-    begun: int | None = None
+    begun: int | None
     """Of the first row below a header: the line at which another log may begin, because another
     program's output stands above that header, or it has other columns than the one before."""
-    is_cut: bool = False
+    is_cut: bool
     """The file ends with this row, without a line end."""
 
 
 def rows(text: MonitorText) -> Iterator[Row]:
-    """All rows; lines of others are set aside in ``text``."""
+    """Yield all rows; lines of others are set aside in ``text``."""
     layout: Layout | None = None
     date: str | None = None
     number = place = width = 0
-    others: int | None = None
-    above: int | None = None
-    row: Row | None = None
+    other_line: int | None = None
+    begun: int | None = None
     for line in text:
-        if row is not None:
-            yield row
-            row = others = above = None
         if len(line) > LINE_LIMIT:
             text.stray(line)
         elif header := read_header(line):
             is_other = layout is not None and header.columns != layout.columns
-            above = others or (text.line if is_other else None)
+            begun = other_line or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place, above)
-                width = len(cells)
-                place += 1
+                yield Row(layout, cells, date, number, place, begun, not text.ends_whole)
+                width, place = len(cells), place + 1
+                other_line = begun = None
             elif line.strip():
-                others = others or text.line
+                other_line = other_line or text.line
                 text.stray(line)
-    if row is not None:
-        row.is_cut = not text.ends_whole
-        yield row
 
 
 class Survey:
@@ -327,9 +318,9 @@ class Survey:
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         for name, place in layout.ordinals.items():
             self._ordinals[name][ordinal(cells[place])] += 1
-        for name in layout.bare - self._bare.keys():
+        for name in layout.bare:
             if (cell := cells[layout.places[name]])[-1:].isdigit():
-                self._bare[name] = cell
+                self._bare.setdefault(name, cell)
         self._has_bus &= layout.bus is not None and cells[layout.bus] != ""
         self._by_date &= layout.timestamp is None and date is not None
         self._note(date if layout.timestamp is None else cells[layout.timestamp])

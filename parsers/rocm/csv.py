@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from perfctl.parsers.rocm.records import (
     ROCPROFV3,
     SERIAL,
     Calls,
+    Rows,
     clean_name,
     find_missing,
     make_copy,
@@ -346,16 +347,6 @@ class _Launches:
                 yield Diagnostic("warning", SOURCE, text)
 
 
-class _Iterable:
-    """Calls ``read`` for each iteration."""
-
-    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
-        self._read = read
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._read()
-
-
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
@@ -380,8 +371,8 @@ def parse(path: Path) -> Report:
         path=path,
         form=f"rocprofv3 CSV: {', '.join(name.removeprefix(prefix) for name in names)}",
         devices=agents.order(),
-        kernels=_Iterable(launches.kernels),
-        counters=_Iterable(launches.counters),
+        kernels=Rows(launches.kernels),
+        counters=Rows(launches.counters),
         copies=copies,
         ranges=ranges,
         operations=operations,

@@ -11,7 +11,7 @@ file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have SMs, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -172,6 +172,16 @@ def make_device(index: int, name: object, product: object, facts: Mapping[str, o
 def order_devices(devices: Mapping[int, Device], used: set[int | None]) -> tuple[Device, ...]:
     """Return the GPUs, those that ran kernels first."""
     return tuple(sorted(devices.values(), key=lambda gpu: (gpu.index not in used, gpu.index)))
+
+
+class Rows:
+    """Records that are read anew for each iteration."""
+
+    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._read()
 
 
 class Calls:

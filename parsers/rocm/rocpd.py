@@ -13,6 +13,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from perfctl.parsers.rocm.records import (
     ROCPROFV3,
     SERIAL,
     Calls,
+    Rows,
     find_missing,
     make_copy,
     make_counter,
@@ -140,9 +142,9 @@ def parse(path: Path) -> Report:
             form=f"rocprofv3 database (rocpd){schema and f', schema {schema}'}",
             devices=_read_devices(parts),
             environment={"rocpd_schema": schema} if schema else {},
-            kernels=_Rows(path, _read_kernels),
-            counters=_Rows(path, _read_counters),
-            copies=_Rows(path, _read_copies),
+            kernels=Rows(partial(_read_rows, path, _read_kernels)),
+            counters=Rows(partial(_read_rows, path, _read_counters)),
+            copies=Rows(partial(_read_rows, path, _read_copies)),
             ranges=ranges,
             operations=calls.operations(),
             gaps=(
@@ -223,18 +225,13 @@ def _find_table_gaps(part: Part) -> Iterator[Gap]:
         yield Gap(quantity, gap.state, reason)
 
 
-class _Rows:
-    """Opens the database anew for each iteration."""
-
-    def __init__(self, path: Path, read: Callable[[Part, int], Iterator[Any]]) -> None:
-        self._path, self._read = path, read
-
-    def __iter__(self) -> Iterator[Any]:
-        with opened(self._path, ROCPROFV3, AGAIN) as database:
-            first = 0
-            for part in _find_parts(database):
-                yield from self._read(part, first)
-                first += part.count(DISPATCH)
+def _read_rows(path: Path, read: Callable[[Part, int], Iterator[Any]]) -> Iterator[Any]:
+    """Yield what ``read`` yields of each GUID, given the number of launches before it."""
+    with opened(path, ROCPROFV3, AGAIN) as database:
+        first = 0
+        for part in _find_parts(database):
+            yield from read(part, first)
+            first += part.count(DISPATCH)
 
 
 def _number_gpus(part: Part) -> dict[int, int]:
