@@ -34,4 +34,4 @@ def parse(path: Path) -> Report:
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
     tables = {kind: read_table(file, kind) for kind, file in files.items() if kind != "summary"}
     summary = read_summary(files["summary"]) if "summary" in files else None
-    return report(path, "CSV", tables, summary, files.values(), after=[ROUNDED] if summary else ())
+    return report(path, "CSV", tables, summary, files.values(), [ROUNDED] if summary else ())

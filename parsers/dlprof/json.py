@@ -12,6 +12,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ _UNVERIFIED = Diagnostic(
     "DLProf's JSON was read by the column names of its CSV, which was never checked with a real "
     "file: compare some figures with the CSV reports or dlprof_dldb.sqlite of the same run",
 )
-_KEY = re.compile(rb'"((?:[^"\\]|\\.){1,80})"')
+_KEY = re.compile(r'"((?:[^"\\]|\\.){1,80})"')
 _REMEDY = (
     "DLProf may have been stopped while writing: pass the CSV reports of the same run (dlprof "
     "--formats=csv) or its dlprof_dldb.sqlite"
@@ -56,13 +57,12 @@ def members(folder: Path) -> list[Path]:
 def _kinds_in(head: bytes) -> set[str]:
     """Return the reports that the keys in the first bytes belong to; none where they are
     not JSON."""
-    encoding = encoding_of(head)
-    head = head if encoding == "utf-8" else head.decode(encoding, "replace").encode()
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[") or b"\0" in head:
+    text = head.decode(encoding_of(head), "replace").lstrip("\ufeff \t\r\n")
+    if not text.startswith(("{", "[")) or "\0" in text:
         return set()
-    keys = {_name(key.decode("utf-8", "replace")) for key in _KEY.findall(head)}
-    found = {kind for kind, wanted in WANTED.items() if keys.issuperset(wanted)}
-    return found | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
+    keys = set(map(_normalize, _KEY.findall(text)))
+    kinds = {kind for kind, wanted in WANTED.items() if keys.issuperset(wanted)}
+    return kinds | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
 
 
 def parse(path: Path) -> Report:
@@ -71,112 +71,99 @@ def parse(path: Path) -> Report:
     tables: dict[str, list[dict[str, str]]] = {}
     blocks: list[Block] = []
     files = members(path) if path.is_dir() else [path]
-    for title, part in (
-        part for file in files for part in _parts(read_whole(file, "dlprof", _REMEDY))
-    ):
-        if isinstance(part, dict):
-            blocks.append(_block(title, part))
-        elif kind := _kind(part):
-            for number, row in enumerate(part):
-                if missing := sorted(set(WANTED[kind]) - row.keys()):
-                    reason = (
-                        f"row {number} of a table has no '{missing[0]}', the rows before it have"
-                    )
-                    raise ReportError(path, "dlprof", reason, _REMEDY)
-            if part[0] in tables.get(kind, ()):
-                reason = f"the {kind} report appears twice; counting both would double the totals"
+    for part in chain.from_iterable(_parts(read_whole(file, "dlprof", _REMEDY)) for file in files):
+        if isinstance(part, Block):
+            blocks.append(part)
+            continue
+        kind = _kind_of(part)
+        for number, row in enumerate(part):
+            if missing := sorted(set(WANTED[kind]) - row.keys()):
+                reason = f"row {number} of a table has no '{missing[0]}', the rows before it have"
                 raise ReportError(path, "dlprof", reason, _REMEDY)
-            tables.setdefault(kind, []).extend(part)
-    blocks = [block for block in blocks if block.lines]
-    words = {
-        word
-        for block in blocks
-        for word in (block.title.lower(), *(label.lower() for label, _ in block.lines))
-    }
+        if part[0] in tables.get(kind, ()):
+            reason = f"the {kind} report appears twice; counting both would double the totals"
+            raise ReportError(path, "dlprof", reason, _REMEDY)
+        tables.setdefault(kind, []).extend(part)
+    words = {block.title.lower() for block in blocks}
+    words |= {label.lower() for block in blocks for label, _ in block.lines}
     summary = summary_of(path, blocks) if len(words & SUMMARY_WORDS) >= 2 else None
     if not tables and not summary:
         raise ReportError(path, "dlprof", "this JSON holds no DLProf report", _REMEDY)
-    return report(path, "JSON", tables, summary, files, before=[_UNVERIFIED])
+    return report(path, "JSON", tables, summary, files, [_UNVERIFIED])
 
 
-def _parts(root: Any) -> Iterator[tuple[str, dict[str, Any] | list[dict[str, str]]]]:
-    """(title, object of labels, or rows of a table that is DLProf's), for everything in the tree
-    that can be a report."""
-    waiting: deque[tuple[str, Any]] = deque([("", root)] if _is_tree(root) else [])
+def _parts(root: Any) -> Iterator[Block | list[dict[str, str]]]:
+    """Yield everything in the tree that can be a report: the rows of tables that are DLProf's, and
+    objects of labels that have values."""
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
     while waiting:
         title, node = waiting.popleft()
-        if isinstance(node, list):
-            items = [item for item in node if isinstance(item, dict)]
-            rows = [{_name(key): _text(value) for key, value in item.items()} for item in items]
-            if _kind(rows) and len(rows) == len(node):
-                yield title, rows
-            else:
-                waiting.extend((title, item) for item in node if _is_tree(item))
-        elif (table := _columns_and_rows(node)) is not None:
-            yield title, table
-        else:
-            yield title, node
-            if not _columns(node):
-                waiting.extend((key, value) for key, value in node.items() if _is_tree(value))
+        inner: list[tuple[str, Any]] = []
+        if _kind_of(rows := _read_rows(node)):
+            yield rows
+        elif isinstance(node, list):
+            inner = [(title, item) for item in node]
+        elif isinstance(node, dict):
+            block = _read_block(title, node)
+            if block.lines:
+                yield block
+            inner = [] if block.columns else list(node.items())
+        waiting.extend((key, value) for key, value in inner if _is_tree(value))
 
 
-def _kind(rows: list[dict[str, str]]) -> str | None:
-    return next(
-        (kind for kind, wanted in WANTED.items() if rows and rows[0].keys() >= set(wanted)), None
-    )
+def _kind_of(rows: list[dict[str, str]]) -> str:
+    """Return the report that has the columns of the first row; "" if none has."""
+    kinds = (kind for kind, wanted in WANTED.items() if rows and rows[0].keys() >= set(wanted))
+    return next(kinds, "")
 
 
-def _columns_and_rows(node: dict[str, Any]) -> list[dict[str, str]] | None:
-    """The rows of {"columns": [...], "rows" or "data": [[...], ...]}; None when it is
-    something else."""
-    named = {key.lower(): value for key, value in node.items()}
+def _read_rows(node: Any) -> list[dict[str, str]]:
+    """Return the rows of a list of objects, or of {"columns": [...], "rows" or "data": [[...],
+    ...]}; [] for anything else."""
+    if isinstance(node, list) and all(isinstance(item, dict) for item in node):
+        return [{_normalize(key): _print(item[key]) for key in item} for item in node]
+    named = {key.lower(): node[key] for key in node} if isinstance(node, dict) else {}
     names = named.get("columns", named.get("headers", named.get("header")))
     rows = named.get("rows", named.get("data"))
     if not isinstance(names, list) or not isinstance(rows, list):
-        return None
+        return []
     if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
-        return None
-    return [
-        {_name(str(name)): _text(cell) for name, cell in zip(names, row, strict=True)}
-        for row in rows
-    ]
+        return []
+    names = [_normalize(str(name)) for name in names]
+    return [dict(zip(names, map(_print, row), strict=True)) for row in rows]
 
 
-def _columns(node: dict[str, Any]) -> tuple[str, ...]:
-    """The keys that all values of an object share: {"All kernels": {"GPU Time (ns)": 1}, "Memory":
-    ...}; () if none."""
-    inner = [
-        value
-        for value in node.values()
-        if isinstance(value, dict) and not any(map(_is_tree, value.values()))
-    ]
-    columns = tuple(inner[0]) if inner and len(inner) == len(node) else ()
-    return columns if all(tuple(value) == columns for value in inner) else ()
-
-
-def _block(title: str, node: dict[str, Any]) -> Block:
-    """The labels of an object with their plain values, or with a row of values each."""
-    if columns := _columns(node):
-        return Block(
-            title,
-            columns,
-            [(key, tuple(map(_text, value.values()))) for key, value in node.items()],
-        )
-    return Block(
-        title, (), [(key, (_text(value),)) for key, value in node.items() if not _is_tree(value)]
+def _read_block(title: str, node: dict[str, Any]) -> Block:
+    """Return the labels of an object with their plain values; with a row of values each where all
+    are objects of the same keys: {"All kernels": {"GPU Time (ns)": 1}, "Memory": ...}."""
+    values = list(node.values())
+    columns = tuple(values[0]) if values and isinstance(values[0], dict) else ()
+    is_table = all(
+        isinstance(value, dict)
+        and tuple(value) == columns
+        and not any(map(_is_tree, value.values()))
+        for value in values
     )
+    if columns and is_table:
+        lines = [(label, tuple(map(_print, cells.values()))) for label, cells in node.items()]
+        return Block(title, columns, lines)
+    block = Block(title, (), [])
+    for label, value in node.items():
+        if not _is_tree(value):
+            block.lines.append((label, (_print(value),)))
+    return block
 
 
 def _is_tree(value: Any) -> bool:
     return isinstance(value, (dict, list))
 
 
-def _name(text: str) -> str:
-    return column(text.replace("_", " "))
+def _normalize(key: str) -> str:
+    return column(key.replace("_", " "))
 
 
-def _text(value: Any) -> str:
-    """A JSON value as DLProf's CSV prints it."""
+def _print(value: Any) -> str:
+    """Return a JSON value as DLProf's CSV prints it."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "no"}[value]
     return json.dumps(value) if _is_tree(value) else str(value)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.dlprof.tables import KNOWN, figure, printed
+from perfctl.parsers.dlprof.tables import KNOWN, figure
 from perfctl.parsers.text.doubts import newer, not_understood, numbering, others
 from perfctl.parsers.text.tables import Column, read_object, read_text
 from perfctl.records.ranges import RangeName, read_range_name
@@ -50,7 +51,7 @@ _OP_ID = re.compile(r"(.+)_(\d{1,6})")
 """Ops are called CONV2D_1, CONV2D_2, ...; forward and backward share a number."""
 NEWEST = "1.8"
 
-_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _LAUNCH = (
     Column("op name", field="op", read=read_text),
     Column("direction", read=read_text),
@@ -58,7 +59,7 @@ _LAUNCH = (
     Column("long kernel name", field="long", read=read_text),
     Column("iteration", field="step"),
     Column("device id", field="device"),
-    *(Column(name.replace("_", " "), field=name) for name in _SIZES),
+    *(Column(name.replace("_", " "), field=name) for name in SIZES),
     Column("gpu start time (ns)", "ns", "start"),
     Column("gpu duration (ns)", "ns", "duration"),
 )
@@ -93,11 +94,7 @@ def make_kernel(launch: int, fields: Mapping[str, Any], nameless: str) -> Kernel
         step,
         source,
         device_index=fields["device"],
-        **{
-            f"{what}_{axis}": fields[f"{what}_{axis}"]
-            for what in ("grid", "block")
-            for axis in "xyz"
-        },
+        **{size: fields[size] for size in SIZES},
         start_ns=fields["start"],
         duration_ns=fields["duration"],
     )
@@ -116,12 +113,8 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
     for row in rows:
         if row["calls"] is not None:
             layer, direction, *_ = place_op(row["op"], row["direction"])
-            times = (row["cpu"], None, row["gpu"])
-            records.append(
-                Operation(
-                    row["op"], row["type"], row["calls"], *times, None, None, layer, direction
-                )
-            )
+            figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
+            records.append(Operation(row["op"], row["type"], *figures, layer, direction))
     return records
 
 
@@ -138,36 +131,29 @@ def place_op(
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
     """Figures without a record of their own: sums by name where the finer report is missing, and
     use of tensor cores."""
-    found = []
+    summaries = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
-        found.append(figure(f"TC Utilization: {op}", printed(row["tc utilization (%)"]), "%"))
+        summaries.append(figure(f"TC Utilization: {op}", row["tc utilization (%)"], "%"))
     for kind, finer, label, calls in _SUMMED:
         for row in tables.get(kind, ()) if finer not in tables else ():
-            name = f"{kind}: {row[label]}" + (
-                f" in {row.get('op id') or row['op name']}" if kind == "kernel" else ""
-            )
-            figures = ((calls, "Calls", None), *_TIMES)
-            found += [
-                figure(f"{name}: {what}", printed(row[key]), unit)
-                for key, what, unit in figures
-                if key in row
-            ]
-    return found
+            name = f"{kind}: {row[label]}"
+            if kind == "kernel":
+                name += f" in {row.get('op id') or row['op name']}"
+            for key, what, unit in ((calls, "Calls", None), *_TIMES):
+                if key in row:
+                    summaries.append(figure(f"{name}: {what}", row[key], unit))
+    return summaries
 
 
 def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
     """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are
     their launches."""
-    gaps = [
-        Gap(
-            quantity,
-            "not_collected",
-            f"no {kind} report, so no {what}: add {kind} to dlprof's --reports",
-        )
-        for kind, (quantity, what) in _MISSING.items()
-        if kind not in kinds
-    ]
+    gaps = []
+    for kind, (quantity, what) in _MISSING.items():
+        if kind not in kinds:
+            reason = f"no {kind} report, so no {what}: add {kind} to dlprof's --reports"
+            gaps.append(Gap(quantity, "not_collected", reason))
     reason = (
         "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of "
         "kernels"
@@ -271,23 +257,21 @@ def report(
     tables: Mapping[str, Sequence[Row]],
     summary: Report | None,
     files: Collection[Path],
-    before: Iterable[Diagnostic] = (),
-    after: Iterable[Diagnostic] = (),
+    notes: Iterable[Diagnostic],
 ) -> Report:
-    """``files``: those that were read. ``before`` and ``after``: diagnostics around those of
-    every form."""
+    """Return the report of these tables (kind -> rows) and the facts of a summary. ``files``: those
+    that were read; ``notes``: on the form."""
     facts = summary or Report("dlprof", path, "")
-    kinds = sorted((*tables, *(("summary",) if summary else ())))
+    kinds = sorted([*tables, "summary"] if summary else tables)
     kernels = kernel_records(tables.get("iteration", ()))
     advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
-    entries = sorted(path.iterdir()) if path.is_dir() else []
     beside = [
-        entry
-        for entry in entries
+        entry.name
+        for entry in (sorted(path.iterdir()) if path.is_dir() else [])
         if entry not in files and entry.name[0] != "." and entry.is_file()
     ]
-    unread = [file.name for file in beside if form == "CSV" and file.match("dlprof_*.csv")]
-    shown = ", ".join(file.name for file in beside[:10])
+    unread = [name for name in beside if form == "CSV" and fnmatch(name, "dlprof_*.csv")]
+    shown = ", ".join(beside[:10])
     text = f"read as one DLProf report; other files in the folder were not read: {shown}"
     return replace(
         facts,
@@ -305,10 +289,9 @@ def report(
             *facts.gaps,
         ),
         diagnostics=(
-            *before,
+            *notes,
             *([Diagnostic("info", "perfctl", text)] if beside else ()),
             *feedback(advice),
-            *after,
             *facts.diagnostics,
             *describe_tables(tables, facts.tool_version),
         ),

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,40 +118,34 @@ def together(
 def read_table(path: Path, kind: str) -> list[dict[str, str]]:
     """Its rows by normalised column name. Raises ReportError for a cut row, and where another
     report begins."""
-    names: list[str] | None = None
     title: list[str] = []
-    found: list[dict[str, str]] = []
+    names: list[str] = []
+    rows: list[dict[str, str]] = []
     for line, cells in read_csv(path, "dlprof", CUT):
-        if names is None:
-            candidate = [column(cell) for cell in cells]
-            if set(candidate).issuperset(WANTED[kind]):
-                names = candidate
-            else:
-                title = cells
-            continue
-        if cells == title or [column(cell) for cell in cells] == names:
+        columns = [column(cell) for cell in cells]
+        first = cells[0].strip()
+        if not names and set(columns).issuperset(WANTED[kind]):
+            names = columns
+        elif not names:
+            title = cells
+        elif cells == title or columns == names:
             raise repeated(path, "dlprof", f"the {kind} report", line)
-        # first lines of DLProf's files
-        if sum(map(bool, cells)) == 1 and cells[0].strip().lower() in KNOWN["titles"]:
-            reason = f"another report of DLProf, '{cells[0].strip()[:80]}', begins at line {line}"
-            raise ReportError(
-                path,
-                "dlprof",
-                reason,
-                "Split the file there and pass the folder that holds the parts",
-            )
-        if len(cells) < len(names):
-            raise ReportError(
-                path, "dlprof", f"row at line {line} has {len(cells)} of {len(names)} cells", CUT
-            )
-        if len(found) == ROWS:
+        elif sum(map(bool, cells)) == 1 and first.lower() in KNOWN["titles"]:
+            reason = f"another report of DLProf, '{first[:80]}', begins at line {line}"
+            remedy = "Split the file there and pass the folder that holds the parts"
+            raise ReportError(path, "dlprof", reason, remedy)
+        elif len(cells) < len(names):
+            reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
+            raise ReportError(path, "dlprof", reason, CUT)
+        elif len(rows) == ROWS:
             reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
             remedy = "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
             raise ReportError(path, "dlprof", reason, remedy)
-        found.append(dict(zip(names, cells, strict=False)))
-    if names is None:
+        else:
+            rows.append(dict(zip(names, cells, strict=False)))
+    if not names:
         raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", CUT)
-    return found
+    return rows
 
 
 def read_blocks(path: Path) -> list[Block]:
@@ -190,57 +184,55 @@ def version_of(config: Mapping[str, str]) -> str | None:
 
 
 def figure(name: str, value: object, unit: str | None) -> Summary:
-    """A finite number as such; anything else is kept as text."""
-    if isinstance(value, (int, float)) and isfinite(value):
-        return Summary(name, float(value), unit)
+    """Return a finite number, also a printed one, as such; anything else as text."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = nan
+    if isfinite(number):
+        return Summary(name, number, unit)
     return Summary(name, None, unit, None if value is None else str(value))
 
 
-def printed(text: str) -> float | str:
-    """The number that a text is; the text itself where it is no finite one."""
-    try:
-        return number if isfinite(number := float(text)) else text
-    except ValueError:
-        return text
-
-
 def read_summary(path: Path) -> Report:
-    """Raises ReportError when no line of it is a label and a value."""
+    """Return the facts of a summary. Raises ReportError when no line of it is a label and a
+    value."""
     blocks = read_blocks(path)
-    if not any(block.lines for block in blocks):
-        raise ReportError(
-            path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again"
-        )
+    lines = [lines for block in blocks if (lines := block.lines)]
+    if not lines:
+        reason = "the summary has no lines with a label and a value"
+        raise ReportError(path, "dlprof", reason, "Run DLProf again")
     if ends_with_line(path):
         return summary_of(path, blocks)
     # the last number may be cut: DLProf ends every line
-    label = ""
-    if blocks[-1].lines:
-        label, values = blocks[-1].lines[-1]
-        blocks[-1].lines[-1] = (label, (*values[:-1], ""))
-    cut = Gap(
-        "summary",
-        "unreadable",
-        f"the last line is incomplete: the last cell of '{label}' was left out",
-    )
-    found = summary_of(path, blocks)
-    return replace(found, gaps=(*found.gaps, cut))
+    label, values = lines[-1].pop()
+    lines[-1].append((label, (*values[:-1], "")))
+    reason = f"the last line is incomplete: the last cell of '{label}' was left out"
+    summary = summary_of(path, blocks)
+    return replace(summary, gaps=(*summary.gaps, Gap("summary", "unreadable", reason)))
 
 
 def summary_of(path: Path, blocks: list[Block]) -> Report:
-    """The facts in the blocks of a summary: a Report without its launches and operations."""
-    lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
-    config = {label.lower(): values[0] for label, values in lines}
-    summaries = tuple(figure for block in blocks for figure in _figures(block))
-    wall = next(
-        (
-            entry.value
-            for entry in summaries
-            if (entry.name, entry.unit) == ("Wall Clock Time", "ns")
-        ),
-        None,
-    )
-    devices, gaps = _devices(config)
+    """Return the facts in the blocks of a summary: a Report without its launches and
+    operations."""
+    config: dict[str, str] = {}
+    summaries: list[Summary] = []
+    for block in blocks:
+        is_config = block.title.lower() == _CONFIG
+        for label, values in block.lines:
+            if is_config:
+                config[label.lower()] = values[0]
+            if is_config and label != "GPU Count":
+                # versions and names are texts, even "11.6"
+                summaries.append(Summary(label, None, None, values[0] or None))
+            elif block.columns:
+                for name, value in zip(block.columns, values, strict=False):
+                    summaries.append(_read_figure(f"{block.title}: {label}: {name}", value))
+            else:
+                summaries.append(_read_figure(label, values[0]))
+    walls = [entry for entry in summaries if entry.name == "Wall Clock Time"]
+    wall = walls[0].value if walls and walls[0].unit == "ns" else None
+    devices, gaps = _read_devices(config)
     if config and "cudnn version" not in config:
         reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
         gaps.append(Gap("environment.cudnn", "not_available", reason))
@@ -251,44 +243,24 @@ def summary_of(path: Path, blocks: list[Block]) -> Report:
         tool_version=version_of(config),
         devices=devices,
         environment=environment_of(config),
-        summaries=summaries,
+        summaries=tuple(summaries),
         gaps=tuple(gaps),
         duration_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
 
 
-def _figures(block: Block) -> list[Summary]:
-    """One figure a line; in the Ops and Kernels blocks one a cell, named "All Kernels: Memory:
-    GPU Time"."""
-    if block.columns:
-        return [
-            _figure(f"{block.title}: {label}: {name}", value)
-            for label, values in block.lines
-            for name, value in zip(block.columns, values, strict=False)
-        ]
-    in_config = block.title.lower() == _CONFIG
-    return [
-        _figure(label, values[0], is_text=in_config and label != "GPU Count")
-        for label, values in block.lines
-    ]
-
-
-def _figure(label: str, value: str, *, is_text: bool = False) -> Summary:
-    """Versions and names are texts, even "11.6"."""
+def _read_figure(label: str, value: str) -> Summary:
+    """Return a figure without the unit in its label."""
     match = _UNIT.match(label)
-    unit = (match["time"] or match["percent"]) if match else None
+    name, unit = (match["name"], match["time"] or match["percent"]) if match else (label, None)
     if label == "Iteration Time Standard Deviation":
         unit = "ns"  # printed without a unit, below an average that has one
-    return figure(
-        match["name"] if match else label,
-        (value or None) if is_text or not value else printed(value),
-        unit,
-    )
+    return figure(name, value or None, unit)
 
 
-def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
-    """GPU names are separated by commas without quotes; the count shows whether they were
-    split correctly."""
+def _read_devices(config: Mapping[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
+    """Return the GPUs, whose names are separated by commas without quotes, and the CPU. The count
+    shows whether the names were split correctly."""
     names = [name.strip() for name in config.get("gpu name(s)", "").split(",") if name.strip()]
     count = config.get("gpu count", "")
     gaps = []
@@ -297,6 +269,7 @@ def _devices(config: dict[str, str]) -> tuple[tuple[Device, ...], list[Gap]]:
         gaps.append(Gap("device.name", "ambiguous", reason))
         names = []
     driver = config.get("gpu driver version") or None
-    gpus = [Device(name, "gpu", index, driver_version=driver) for index, name in enumerate(names)]
-    cpu = [Device(config["cpu model"], "cpu")] if config.get("cpu model") else []
-    return tuple(gpus + cpu), gaps
+    devices = [Device(name, "gpu", n, driver_version=driver) for n, name in enumerate(names)]
+    if config.get("cpu model"):
+        devices.append(Device(config["cpu model"], "cpu"))
+    return tuple(devices), gaps

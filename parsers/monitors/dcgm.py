@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from perfctl.parsers.monitors.readings import (
     MonitorText,
     Readings,
     half,
-    ordinal,
     report,
 )
 from perfctl.parsers.text.doubts import not_understood, others
@@ -34,7 +35,10 @@ TOOL = "dcgm"
 _KNOWN: Any = json.loads(Path(__file__).with_name("dcgm.json").read_text())
 """Names in DCGM's list of fields -> (unit, the field of Sample that it fills); dcgmi's short names;
 others, without a unit."""
-_CSV_HEADER = ("gpuid", "timestampus", "field", "values")
+_CSV_HEADER = re.compile(
+    r"[\s\ufeff]*GPUId *, *TimeStampUs *, *Field *, *Values\s*\Z", re.IGNORECASE
+)
+_CSV_ROW = re.compile(r"\s*(\d{1,5})\s*,\s*(\d{1,19})\s*,\s*([^,]*?)\s*,\s*(\S.*?)\s*\Z", re.ASCII)
 _TEXT_HEADER = re.compile(r"\s*#\s*Entity\s+\S", re.IGNORECASE)
 _ENTITY = re.compile(r"\s*GPU[ -]?(\d{1,5})\s+(\S.*)\Z")
 _UNITS_LINE = re.compile(r"[\s#]*I[Dd]\b")
@@ -43,31 +47,27 @@ _MICROSECONDS = range(
     (YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop - 1970) * 365 * 86_400 * 10**6
 )
 
-Moments = dict[tuple[int, int], Cells]
-"""(ns, or number of the round; GPU) -> cells, in the order of the file."""
+Reading = tuple[int, int, Cells]
+"""(ns, or number of the round; GPU; cells)"""
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether one of the two headers is among the first lines."""
-    return any(
-        _is_csv_header(line) or _TEXT_HEADER.match(line)
-        for line in head_lines(head)
-        if len(line) < _LINE_LIMIT
-    )
+    return any(_CSV_HEADER.match(line) or _TEXT_HEADER.match(line) for line in _head_lines(head))
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when no complete reading follows the header."""
+    moments: dict[tuple[int, int], Cells] = {}
     with readable(path, TOOL):
         with path.open("rb") as file:
-            is_csv = any(map(_is_csv_header, head_lines(file.read(HEAD_BYTES))))
+            is_csv = any(map(_CSV_HEADER.match, _head_lines(file.read(HEAD_BYTES))))
         text = MonitorText(path, TOOL)
-        moments, last = _read_csv(text) if is_csv else _read_text(text)
-    gaps = (
-        [half(last.pop()[0].name)]
-        if last and not text.ends_whole and last[-1][1][-1].isdigit()
-        else []
-    )
+        gaps = []
+        for when, device, cells in _read_csv(text) if is_csv else _read_text(text):
+            if not text.ends_whole and cells[-1][1][-1].isdigit():
+                gaps.append(half(cells.pop()[0].name))
+            moments.setdefault((when, device), []).extend(cells)
     readings = Readings()
     clock = readings.clock
     clock.interval_ns = text.interval_ns
@@ -76,9 +76,8 @@ def parse(path: Path) -> Report:
             at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
             readings.add(at_ns, device, cells)
     if not readings.samples and not readings.figure_names:
-        raise ReportError(
-            path, TOOL, "the DCGM header has no complete reading below it", "Let it run longer"
-        )
+        reason = "the DCGM header has no complete reading below it"
+        raise ReportError(path, TOOL, reason, "Let it run longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
     fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return report(
@@ -92,56 +91,41 @@ def parse(path: Path) -> Report:
     )
 
 
-def _is_csv_header(line: str) -> bool:
-    return tuple(cell.strip().lower().lstrip("\ufeff") for cell in line.split(",")) == _CSV_HEADER
+def _head_lines(head: bytes) -> list[str]:
+    return [line for line in head_lines(head) if len(line) < _LINE_LIMIT]
 
 
-def _read_csv(text: MonitorText) -> tuple[Moments, Cells | None]:
-    """Cells grouped by GPU and time, and the group of the last line where that is a cell."""
-    moments: Moments = {}
-    columns: dict[str, Column] = {}
-    last: Cells | None = None
+def _read_csv(text: MonitorText) -> Iterator[Reading]:
+    """Yield each cell: its GPU and time may be those of cells before it."""
     for line in text:
-        cells = [cell.strip() for cell in line.split(",", 3)] if len(line) < _LINE_LIMIT else []
-        gpu, at = (
-            (ordinal(cells[0]), ordinal(cells[1], 19))
-            if len(cells) == 4 and cells[3]
-            else (None, None)
-        )
-        last = None
-        if gpu is not None and at is not None and at in _MICROSECONDS:
-            last = moments.setdefault((at * 1000, gpu), [])
-            last.append((columns.setdefault(cells[2], _column(cells[2])), cells[3]))
-        elif line.strip() and not _is_csv_header(line[:_LINE_LIMIT]):
+        row = _CSV_ROW.match(line) if len(line) < _LINE_LIMIT else None
+        if row and int(row[2]) in _MICROSECONDS:
+            yield int(row[2]) * 1000, int(row[1]), [(_make_column(row[3]), row[4])]
+        elif line.strip() and not _CSV_HEADER.match(line[:_LINE_LIMIT]):
             text.stray(line)
-    return moments, last
 
 
-def _read_text(text: MonitorText) -> tuple[Moments, Cells | None]:
-    """Rows, and the last one where it is the last line. A GPU that the current round already has
-    begins the next round."""
+def _read_text(text: MonitorText) -> Iterator[Reading]:
+    """Yield each row. A GPU that the current round already has begins the next round."""
     columns: list[Column] = []
-    moments: Moments = {}
-    number = 0
-    last: Cells | None = None
+    number, seen = 0, set[int]()
     for line in text:
-        last = None
+        row = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
+        cells = row[2].split() if row else []
         if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
-            columns = [
-                _column(_KNOWN["short_names"].get(name, name))
-                for name in line.replace("#", " ", 1).split()[1:]
-            ]
-            continue
-        entity = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
-        cells = entity[2].split() if entity else []
-        if entity and len(cells) == len(columns):
-            number += (number, int(entity[1])) in moments
-            last = moments[number, int(entity[1])] = list(zip(columns, cells, strict=True))
+            names = line.replace("#", " ", 1).split()[1:]
+            columns = [_make_column(_KNOWN["short_names"].get(name, name)) for name in names]
+        elif row and len(cells) == len(columns):
+            device = int(row[1])
+            if device in seen:
+                number, seen = number + 1, set()
+            seen.add(device)
+            yield number, device, list(zip(columns, cells, strict=True))
         elif line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
             text.stray(line)
-    return moments, last
 
 
-def _column(name: str) -> Column:
+@lru_cache(maxsize=1024)
+def _make_column(name: str) -> Column:
     unit, quantity = _KNOWN["fields"].get(name, ("", None))
     return Column(name, unit, quantity)

@@ -20,11 +20,11 @@ processes of a GPU, the sample's utilisation; above 100 % that sum means nothing
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from perfctl.parsers.monitors import nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
@@ -80,7 +80,10 @@ _HEADER_WORDS = words(
 )
 _ROW = re.compile(r"\d+\s")
 """Begins a row of a process that has no figure."""
-_MIG_STATES = frozenset(("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!"))
+_MIG_LINES = [
+    ("", "", state) for state in ("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!")
+]
+"""Third lines of a GPU, with MIG's state."""
 _MOST_STRANGE = 100
 _ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 _TABLE_LINE_LIMIT = 300
@@ -116,6 +119,7 @@ _UNITS = {
 }
 """Units by the tool's own manual, for files that do not have the line of units; they are the same
 in all versions."""
+_PROCESS_FIGURES = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
 _CODES = frozenset(
     ("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci")
 )
@@ -140,7 +144,7 @@ def recognise_table(found: list[str]) -> bool:
 
 
 def parse_table(path: Path) -> Report:
-    """Raises ReportError when there is no GPU in any table."""
+    """Read the tables. Raises ReportError when there is no GPU in any of them."""
     text = MonitorText(path, TOOL)
     tables = _Tables(text)
     for line in text:
@@ -148,154 +152,125 @@ def parse_table(path: Path) -> Report:
     tables.end_pair()
     readings, versions = tables.readings, tables.versions
     if not readings.samples:
-        raise ReportError(
-            path, TOOL, "nvidia-smi's table has no complete row of a GPU", "Copy the file again"
-        )
-    unread = Gap("sample", "unreadable", f"{tables.unread} GPUs have lines that could not be read")
-    cut_names = [
+        reason = "nvidia-smi's table has no complete row of a GPU"
+        raise ReportError(path, TOOL, reason, "Copy the file again")
+    gaps = [
         Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{name}'", f"GPU {index}")
         for index, name in tables.names.items()
         if name.endswith("...")
     ]
-    found = report(
+    if tables.unread:
+        reason = f"{tables.unread} GPUs have lines that could not be read"
+        gaps.append(Gap("sample", "unreadable", reason))
+    rounded = "nvidia-smi's table rounds to whole watts, percent and degrees"
+    monitored = report(
         TOOL,
         "nvidia-smi table",
         text,
         readings,
-        gaps=[*([unread] if tables.unread else ()), *cut_names],
-        notes=[
-            Diagnostic(
-                "info", "perfctl", "nvidia-smi's table rounds to whole watts, percent and degrees"
-            )
-        ],
+        gaps=gaps,
+        notes=[Diagnostic("info", "perfctl", rounded)],
         unknown=not_understood({"parts": tables.unknown_words}),
     )
     driver, sizes = versions.get("driver"), readings.sizes()
     return replace(
-        found,
+        monitored,
         tool_version=versions.get("smi"),
         devices=tuple(
             Device(name, "gpu", index, memory_bytes=sizes.get(index), driver_version=driver)
             for index, name in sorted(tables.names.items())
         ),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
-        duration_ns=found.duration_ns if tables.table > 0 else None,
+        duration_ns=monitored.duration_ns if tables.table > 0 else None,
     )
 
 
-@dataclass(slots=True)
 class _Tables:
     """Reads the lines of a file, one after another."""
 
-    text: MonitorText
-    readings: Readings = field(default_factory=Readings)
-    names: dict[int, str] = field(default_factory=dict)
-    """Of the GPUs, by index."""
-    versions: dict[str, str] = field(default_factory=dict)
-    stamp: Stamp | None = None
-    table: int = -1
-    """Number of the table, from 0."""
-    pending: tuple[int, str, str] | None = None
-    """(index, name, ECC cell) of a GPU whose second line is still to come."""
-    unread: int = 0
-    """Count of GPUs whose second line could not be read."""
-    unknown_words: dict[str, None] = field(default_factory=dict)
-    """Of headers and lines of the table."""
-    is_below: bool = False
-    """Whether a row of a GPU followed the title."""
+    def __init__(self, text: MonitorText) -> None:
+        self.readings = Readings()
+        self.names: dict[int, str] = {}
+        """Of the GPUs, by index."""
+        self.versions: dict[str, str] = {}
+        self.table = -1
+        """Number of the table, from 0."""
+        self.unread = 0
+        """Count of GPUs whose second line could not be read."""
+        self.unknown_words: dict[str, None] = {}
+        """Of headers and lines of the table."""
+        self._text = text
+        self._stamp: Stamp | None = None
+        self._pending: tuple[int, str, str] | None = None
+        """(index, name, ECC cell) of a GPU whose second line is still to come."""
+        self._is_below = False
+        """Whether a row of a GPU followed the title."""
 
     def take(self, line: str) -> None:
-        """One line of the file."""
-        cells = (
-            [cell.strip() for cell in line.split("|")[1:-1]] if line[:1] == "|" == line[-1:] else []
-        )
+        """Read one line of the file."""
+        is_row = line[:1] == "|" == line[-1:]
+        cells = [cell.strip() for cell in line.split("|")[1:-1]] if is_row else []
         if title := _TITLE.match(line):
             self.end_pair()
-            self.table, self.is_below = self.table + 1, False
-            self.versions = {
-                key: value for key, value in title.groupdict().items() if value
-            } | self.versions
+            self.table, self._is_below = self.table + 1, False
+            versions = {key: value for key, value in title.groupdict().items() if value}
+            self.versions = versions | self.versions
         elif self.table >= 0 and cells:
-            self._cells(cells)
+            self._read_cells(cells)
         elif (stamp := read_stamp(line)) is not None:
             self.end_pair()
-            self.stamp = stamp
+            self._stamp = stamp
         elif line and line[0] not in "+|":
-            self.text.stray(line)
+            self._text.stray(line)
 
     def end_pair(self) -> None:
         """Count a GPU whose first line was read and whose second was not."""
-        self.unread += self.pending is not None
-        self.pending = None
+        self.unread += self._pending is not None
+        self._pending = None
 
-    def _cells(self, cells: list[str]) -> None:
-        """A line of the table: three cells for each line of a GPU, one for a process."""
+    def _read_cells(self, cells: list[str]) -> None:
+        """Read a line of the table: three cells for each line of a GPU, one for a process."""
         if len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
             self.end_pair()
-            self.pending, self.is_below = (int(name["index"]), name["name"], cells[2]), True
-        elif len(cells) == 3 and self.pending and (values := _STATE.match(cells[0])):
+            self._pending, self._is_below = (int(name["index"]), name["name"], cells[2]), True
+        elif len(cells) == 3 and self._pending and (state := _STATE.match(cells[0])):
             if work := _WORK.match(cells[2]):
-                memory = _MEMORY.match(cells[1])
-                self._gpu(
-                    self.pending,
-                    values.groupdict() | (memory.groupdict() if memory else {}) | work.groupdict(),
-                )
+                values = state.groupdict() | work.groupdict()
+                if memory := _MEMORY.match(cells[1]):
+                    values |= memory.groupdict()
+                self._add_gpu(values, *self._pending)
         elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
             column = Column(f"process {process['name']}: memory")
             self.readings.add(0, int(process["index"]), [(column, process["memory"])])
-        elif len(self.unknown_words) < _MOST_STRANGE:
-            self._note_unknown(cells)
-
-    def _note_unknown(self, cells: list[str]) -> None:
-        """A line that gives no reading: are its words those of a header, of a third line (MIG) or
-        of a process table?"""
-        if len(cells) == 1 or not self.is_below:
+        elif len(self.unknown_words) >= _MOST_STRANGE:
+            return
+        elif len(cells) == 1 or not self._is_below:
             if not _ROW.match(cells[0]):
-                parts = " ".join(cells).replace("=+", "=").replace("=", " ").split()
+                parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
                 self.unknown_words |= dict.fromkeys(others(parts, _HEADER_WORDS))
-        elif (
-            len(cells) == 3
-            and self.pending is None
-            and (any(cells[:2]) or cells[2] not in _MIG_STATES)
-        ):
+        elif len(cells) == 3 and not self._pending and tuple(cells) not in _MIG_LINES:
             self.unknown_words[" | ".join(cells)] = None
 
-    def _gpu(self, pending: tuple[int, str, str], values: dict[str, str]) -> None:
-        index, name, ecc = pending
-        self.pending = None
+    def _add_gpu(self, values: dict[str, str], index: int, name: str, ecc: str) -> None:
+        self._pending = None
         cells = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
-        at_ns = self.readings.clock.at(self.stamp, self.table)
-        self.readings.add(at_ns, index, [*cells, (Column("ecc.errors.uncorrected.volatile"), ecc)])
+        cells.append((Column("ecc.errors.uncorrected.volatile"), ecc))
+        self.readings.add(self.readings.clock.at(self._stamp, self.table), index, cells)
         self.names.setdefault(index, name)
 
 
-class _Header(NamedTuple):
-    names: tuple[str, ...]
-    """Lower case; "gpu" is one of them."""
-    by_comma: bool
-
-    @property
-    def gpu(self) -> int:
-        """The place of its column."""
-        return self.names.index("gpu")
-
-    @property
-    def is_pmon(self) -> bool:
-        return "pid" in self.names
-
-
-def recognise_lists(found: list[str]) -> bool:
+def recognise_lists(lines: list[str]) -> bool:
     """Return whether there is a line "# gpu ..." with columns of dmon or pmon."""
-    return any(_header(line) for line in found)
+    return any(map(_read_list_header, lines))
 
 
-def _header(line: str) -> _Header | None:
+def _read_list_header(line: str) -> list[str]:
+    """Return the names of the columns in lower case, "gpu" among them; [] for any other line."""
     if len(line) > _LINE_LIMIT or _HEADER.match(line) is None:
-        return None
-    by_comma = "," in line
-    names = tuple(name.lower() for name in _split(line.lstrip(" #"), by_comma))
-    known = sum(name in _UNITS or name in ("pid", "type", "command") for name in names)
-    return _Header(names, by_comma) if "gpu" in names and known >= 1 else None
+        return []
+    names = [name.lower() for name in _split(line.lstrip(" #"), "," in line)]
+    is_known = any(name in _UNITS or name in ("pid", "type", "command") for name in names)
+    return names if "gpu" in names and is_known else []
 
 
 def _split(line: str, by_comma: bool) -> list[str]:
@@ -303,31 +278,26 @@ def _split(line: str, by_comma: bool) -> list[str]:
 
 
 def parse_lists(path: Path) -> Report:
-    """Raises ReportError when no row follows a header."""
+    """Read the output of dmon or pmon. Raises ReportError when no row follows a header."""
     text = MonitorText(path, TOOL)
-    rows = _rows(text)
+    rows = _read_rows(text)
     if not rows:
-        raise ReportError(
-            path,
-            TOOL,
-            "the header of dmon or pmon has no complete row below it",
-            "Let it run longer",
-        )
+        reason = "the header of dmon or pmon has no complete row below it"
+        raise ReportError(path, TOOL, reason, "Let it run longer")
     readings = Readings()
     readings.clock.interval_ns = text.interval_ns
-    is_pmon = rows[-1][0].is_pmon
-    headers = dict.fromkeys(header for header, _ in rows)
+    moments = _find_moments(rows, readings.clock)
+    for (at_ns, device, _), members in groupby(moments, key=lambda moment: moment[:3]):
+        gpu_rows = [row for *_, row in members]
+        is_pmon = "pid" in gpu_rows[0]
+        readings.add(at_ns, device, _processes(gpu_rows) if is_pmon else _cells(gpu_rows[0]))
     # columns in no list: dmon's become figures without a unit, pmon's are left out
-    unknown = [name for header in headers for name in others(header.names, _UNITS, _CODES)]
+    names = dict.fromkeys(name for row in rows for name in row)
     summed = (
         "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a "
         "GPU without such a process"
     )
-    for (at_ns, device, row), members in groupby(
-        _moments(rows, readings.clock), key=lambda moment: moment[:3]
-    ):
-        of_gpu = [named for *_, named in members]
-        readings.add(at_ns, device, _processes(of_gpu) if row is None else _cells(of_gpu[0]))
+    is_pmon = "pid" in rows[-1]
     return report(
         TOOL,
         "nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
@@ -335,76 +305,67 @@ def parse_lists(path: Path) -> Report:
         readings,
         no_devices="dmon and pmon do not print device names",
         notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
-        unknown=not_understood({"columns": unknown}, "kept without a unit, if at all"),
+        unknown=not_understood(
+            {"columns": others(names, _UNITS, _CODES)}, "kept without a unit, if at all"
+        ),
     )
 
 
-def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
-    """Every row below a header that has all its cells; a command may have blanks. Raises
-    ReportError for several logs."""
-    rows: list[tuple[_Header, list[str]]] = []
+def _read_rows(text: MonitorText) -> list[dict[str, str]]:
+    """Return every row below a header that has all its cells, by the names of the columns; a
+    command may have blanks. Raises ReportError for several logs."""
+    rows: list[dict[str, str]] = []
     starts: list[int] = []
-    begun, others = 0, 0
-    """Rows before the last header; the line at which another program's output begins below the last
-    row, or 0."""
-    header: _Header | None = None
-    last_is_row = False
+    # rows before the last header; the line at which another program's output begins below the last
+    # row, or 0
+    first_row, other_line = 0, 0
+    names: list[str] = []
+    by_comma = False
     for line in text:
-        last_is_row = False
         if interrupt := _INTERRUPT.match(line):
             line = line[interrupt.end() :]
-        if found := _header(line):
-            if others and 0 < _rounds(rows[begun:]) < _ROUNDS:
-                starts.append(others)
-            header, begun, others = found, len(rows), 0
+        if header := _read_list_header(line):
+            gpus = Tally(row["gpu"] for row in rows[first_row:])
+            if other_line and gpus and max(gpus.values()) < _ROUNDS:
+                starts.append(other_line)
+            names, by_comma = header, "," in line
+            first_row, other_line = len(rows), 0
             continue
         if line.lstrip().startswith("#"):
             continue
-        cells = _split(line, header.by_comma) if header and len(line) <= _LINE_LIMIT else []
-        if header and header.names[-1] == "command" and len(cells) > len(header.names):
-            last = len(header.names) - 1
-            cells = [*cells[:last], " ".join(cells[last:])]
-        if header and len(cells) == len(header.names) and ordinal(cells[header.gpu]) is not None:
-            rows.append((header, cells))
-            last_is_row, others = True, 0
+        cells = _split(line, by_comma) if len(line) <= _LINE_LIMIT else []
+        if "command" in names[-1:] and len(cells) > len(names):
+            cells[len(names) - 1 :] = [" ".join(cells[len(names) - 1 :])]
+        # of columns of one name the first counts
+        row = {name: cells[names.index(name)] for name in names} if len(cells) == len(names) else {}
+        # the file ends within this number
+        if row and not text.ends_whole and cells[-1][-1].isdigit():
+            row[names[-1]] = "-"
+        if row and ordinal(row["gpu"]) is not None:
+            rows.append(row)
+            other_line = 0
         elif line.strip():
-            others = others or (text.line if rows else 0)
+            other_line = other_line or (text.line if rows else 0)
             text.stray(line)
     if starts:
         raise several(text.path, TOOL, starts)
-    # the file ends within this number
-    if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():
-        if rows[-1][0].gpu == len(rows[-1][1]) - 1:
-            rows.pop()
-            text.stray(line)
-        else:
-            rows[-1][1][-1] = "-"
     return rows
 
 
-def _rounds(rows: list[tuple[_Header, list[str]]]) -> int:
-    """How often the GPU that is read most often was read."""
-    gpus = [cells[header.gpu] for header, cells in rows]
-    return max(map(gpus.count, set(gpus)), default=0)
-
-
-def _moments(
-    rows: list[tuple[_Header, list[str]]], clock: Clock
-) -> Iterator[tuple[int, int | None, int | None, dict[str, str]]]:
-    """(time, GPU, number of a row of dmon, cells by name) of each row; all GPUs of one round have
-    the same time."""
+def _find_moments(
+    rows: list[dict[str, str]], clock: Clock
+) -> Iterator[tuple[int, int, int | None, dict[str, str]]]:
+    """Yield (time, GPU, number of a row of dmon, row); all GPUs of one round have the same time."""
     number, days, last = -1, 0, 0
-    seen: set[tuple[int, str]] = set()
-    for row, (header, cells) in enumerate(rows):
-        named = dict(zip(header.names, cells, strict=True))
-        device = int(cells[header.gpu])
-        key = (device, named.get("pid", ""))
+    seen: set[tuple[int, str | None]] = set()
+    for index, row in enumerate(rows):
+        device, pid = int(row["gpu"]), row.get("pid")
         # a GPU with a lower number than one of this round begins the next: pmon lists processes
         # that change
-        if key in seen or number < 0 or any(earlier > device for earlier, _ in seen):
+        if not seen or (device, pid) in seen or any(earlier > device for earlier, _ in seen):
             number, seen = number + 1, set()
-        seen.add(key)
-        date, time = named.get("date"), named.get("time", "")
+        seen.add((device, pid))
+        date, time = row.get("date"), row.get("time", "")
         stamp = read_stamp(f"{date} {time or '00:00:00'}") if date else None
         if not date and (match := _TIME_OF_DAY.match(time)):
             clock.since_midnight = True
@@ -412,36 +373,34 @@ def _moments(
             days += ns < last - _DAY_NS // 2
             last = ns
             stamp = Stamp(days * _DAY_NS + ns, zoned=False)
-        yield clock.at(stamp, number), device, None if header.is_pmon else row, named
+        yield clock.at(stamp, number), device, index if pid is None else None, row
 
 
-def _cells(named: dict[str, str]) -> Cells:
-    """A row of dmon. Codes 0 and 1 and counts of errors have no unit."""
+def _cells(row: dict[str, str]) -> Cells:
+    """Return a row of dmon. Codes 0 and 1 and counts of errors have no unit."""
     return [
         (Column(name, _UNITS.get(name, ""), _QUANTITY.get(name)), cell)
-        for name, cell in named.items()
+        for name, cell in row.items()
         if name not in ("gpu", "date", "time")
     ]
 
 
-def _processes(members: list[dict[str, str]]) -> Cells:
-    """The processes of one GPU at one moment: figures by process name, and the sum of their sm."""
-    running = [named for named in members if not is_nothing(named["pid"])]
-    figures = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
-    found = [
-        (Column(f"process {named.get('command', '')}: {name}", _UNITS[name]), named[name])
-        for named in running
-        for name in figures
-        if name in named
+def _processes(rows: list[dict[str, str]]) -> Cells:
+    """Return the processes of one GPU at one moment: figures by process name, and the sum of
+    their sm."""
+    running = [row for row in rows if not is_nothing(row["pid"])]
+    cells = [
+        (Column(f"process {row.get('command', '')}: {name}", _UNITS[name]), row[name])
+        for row in running
+        for name in _PROCESS_FIGURES
+        if name in row
     ]
-    if "sm" not in members[0]:
-        return found
-    shares = [
-        share
-        for named in running
-        if (share := read_quantity(named.get("sm", "-"), "%")[0]) is not None
-    ]
-    return [(Column("sm", "%", monitor.UTILISATION), f"{sum(shares):g}" if shares else "-"), *found]
+    if "sm" in rows[0]:
+        shares = [read_quantity(row.get("sm", "-"), "%")[0] for row in running]
+        known = [share for share in shares if share is not None]
+        total = f"{sum(known):g}" if known else "-"
+        cells.insert(0, (Column("sm", "%", monitor.UTILISATION), total))
+    return cells
 
 
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (

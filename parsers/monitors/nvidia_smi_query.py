@@ -53,6 +53,8 @@ _PLAIN_UNITS = ("", "%", "W", "mW", "C", "J", "mJ")
 """Units in headers that are no multiple of a base unit of :func:`base_unit`."""
 _BUS_COLUMN = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _IDENTITY = {"timestamp", "index", "name", "gpu_name", "count", "driver_version", *_BUS_COLUMN}
+_FACTS = {"name", "gpu_name", "driver_version"}
+"""Columns that say something of a device, not of a moment."""
 _KNOWN = {
     *_QUANTITY,
     *_POWER,
@@ -99,27 +101,25 @@ _UNPLACED = Gap(
 _BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
 _BY_BUS = "no index column: devices are numbered in the order of their first rows"
 _PLACED = {
-    "place": [Diagnostic("warning", "perfctl", _BY_PLACE)],
-    "bus": [Diagnostic("info", "perfctl", _BY_BUS)],
+    "place": Diagnostic("warning", "perfctl", _BY_PLACE),
+    "bus": Diagnostic("info", "perfctl", _BY_BUS),
 }
 
 
 class Layout:
     """Positions of the cells of a row."""
 
-    def __init__(self, columns: tuple[Column, ...], bare: frozenset[str] = frozenset()) -> None:
-        places = {column.name: n for n, column in reversed(list(enumerate(columns)))}
+    def __init__(self, columns: tuple[Column, ...], bare: tuple[str, ...] = ()) -> None:
         self.columns = columns
-        self.timestamp = places.get("timestamp")
-        self.ordinals = {name: places[name] for name in _ORDINALS if name in places}
-        """Position of each column that may number the GPUs."""
-        self.bare = [(column.name, n) for n, column in enumerate(columns) if column.name in bare]
+        self.bare = bare
         """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default."""
-        self.bus = next((places[name] for name in _BUS_COLUMN if name in places), None)
+        self.places = {column.name: n for n, column in reversed(list(enumerate(columns)))}
+        self.timestamp = self.places.get("timestamp")
+        self.ordinals = {name: self.places[name] for name in _ORDINALS if name in self.places}
+        """Position of each column that may number the GPUs."""
+        buses = [self.places[name] for name in _BUS_COLUMN if name in self.places]
+        self.bus = buses[0] if buses else None
         """Position of the uuid or bus id."""
-        self.identity = [
-            (column.name, n) for n, column in enumerate(columns) if column.name in _IDENTITY
-        ]
         self.measured = [
             (column, n) for n, column in enumerate(columns) if column.name not in _IDENTITY
         ]
@@ -138,14 +138,12 @@ def read_header(line: str) -> Layout | None:
     quantities = _QUANTITY | dict.fromkeys(
         [name for name in _POWER if name in names][:1], monitor.POWER
     )
-    bare = frozenset(
-        name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name)
-    )
+    bare = [name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name)]
     columns = [
         Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name))
         for name, unit in cells
     ]
-    return Layout(tuple(columns), bare)
+    return Layout(tuple(columns), tuple(bare))
 
 
 def _default_unit(name: str) -> str:
@@ -195,50 +193,43 @@ class Row:
     """How many headers and dates came before."""
     place: int
     """In its round, from 0."""
-    begun: int | None = None
+    begun: int | None
     """Of the first row below a header: the line at which another log may begin, because another
     program's output stands above that header, or it has other columns than the one before."""
-    is_cut: bool = False
+    is_cut: bool
     """The file ends with this row, without a line end."""
 
 
 def rows(text: MonitorText) -> Iterator[Row]:
-    """All rows; lines of others are set aside in ``text``."""
+    """Yield all rows; lines of others are set aside in ``text``."""
     layout: Layout | None = None
     date: str | None = None
     number = place = width = 0
-    others: int | None = None
-    above: int | None = None
-    row: Row | None = None
+    other_line: int | None = None
+    begun: int | None = None
     for line in text:
-        if row is not None:
-            yield row
-            row = others = above = None
         if len(line) > LINE_LIMIT:
             text.stray(line)
         elif header := read_header(line):
             is_other = layout is not None and header.columns != layout.columns
-            above = others or (text.line if is_other else None)
+            begun = other_line or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place, above)
-                width = len(cells)
-                place += 1
+                yield Row(layout, cells, date, number, place, begun, not text.ends_whole)
+                width, place = len(cells), place + 1
+                other_line = begun = None
             elif line.strip():
-                others = others or text.line
+                other_line = other_line or text.line
                 text.stray(line)
-    if row is not None:
-        row.is_cut = not text.ends_whole
-        yield row
 
 
 class Survey:
     """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or
-    no header for them."""
+    no header for them. The first header is also that of rows above it."""
 
     def __init__(self, path: Path) -> None:
         self._ordinals: defaultdict[str, Tally[int | None]] = defaultdict(Tally)
@@ -246,45 +237,59 @@ class Survey:
         no number."""
         self._bare: dict[str, str] = {}
         """Column without a unit -> its first cell without one."""
-        self.has_bus = True
-        """Every row has the uuid or bus id of its device."""
-        self.by_date = True
-        """Every row is below a ``date`` line and has no timestamp."""
-        self.dates: dict[str, None] = {}
+        self._has_bus = self._by_date = True
+        """Whether every row has the uuid or bus id of its device; is below a ``date`` line and has
+        no timestamp."""
+        self._dates: dict[str, None] = {}
         """Different timestamps in which month and day may be mistaken for each other."""
-        first: Layout | None = None
+        layouts: list[Layout] = []
         headless: list[list[str]] = []
-        row: Row | None = None
         logs = _Logs()
+        row: Row | None = None
         for row in rows(MonitorText(path, TOOL)):
             logs.add(row)
             if row.layout is not None:
-                first = first or row.layout
+                layouts = layouts or [row.layout]
                 self._take(row.layout, row.cells, row.date)
                 continue
-            self.by_date &= row.date is not None
+            self._by_date &= row.date is not None
             self._note(row.date)
             if len(headless) < _CHECKED:
                 headless.append(row.cells)
         if row is None:
-            raise ReportError(
-                path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer"
-            )
+            reason = "the header has no complete row below it"
+            raise ReportError(path, TOOL, reason, "Let nvidia-smi run longer")
         if logs.starts:
             raise several(path, TOOL, logs.starts)
         self.warnings: list[Diagnostic] = []
-        if first is None:
-            first, *self.warnings = layout_of(headless, path)
-        self.layout = first
-        """The first header, or the one form without a header; of rows above any header, too."""
+        if layouts:
+            self.layout = layouts[0]
+        else:
+            self.layout, warning = layout_of(headless, path)
+            self.warnings.append(warning)
         for cells in headless:
             if len(cells) == len(self.layout.columns):
-                self._take(self.layout, cells, date="" if self.by_date else None)
+                self._take(self.layout, cells, date="" if self._by_date else None)
         self.index = self._find_index()
         """The column that numbers the GPUs; None where there is none."""
+        self.numbers = {
+            name
+            for name, counts in self._ordinals.items()
+            if self.index and counts == self._ordinals[self.index]
+        }
+        """Columns that only repeat which GPU a row is about, so that they measure nothing."""
+        self.way = "bus" if self._has_bus else "place" if self._by_date else None
+        """How the device of a row is found: by the column ``index``, else by uuid or bus id, else
+        by its position below a date."""
+        if self.index is not None:
+            self.way = "index"
+        self.day_first = day_is_first(self._dates)
+        """None if the file does not decide."""
 
     def notes(self) -> Iterator[Diagnostic]:
         """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
+        if self.way in _PLACED:
+            yield _PLACED[self.way]
         if self.index not in (None, "index"):
             text = f"the GPUs are numbered by the column {self.index}"
             if "index" in self._ordinals:
@@ -298,14 +303,6 @@ class Survey:
                 f"{columns}"
             )
             yield Diagnostic("warning", "perfctl", text)
-
-    def is_number_of_gpu(self, name: str) -> bool:
-        """Return whether the column only repeats which GPU a row is about, so that its numbers
-        measure nothing."""
-        counts = self._ordinals.get(name)
-        return None not in (counts, self.index) and (
-            name == self.index or counts == self._ordinals[str(self.index)]
-        )
 
     def _find_index(self) -> str | None:
         """Return the column that numbers the GPUs: index, unless it is the same in all rows and
@@ -321,27 +318,25 @@ class Survey:
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         for name, place in layout.ordinals.items():
             self._ordinals[name][ordinal(cells[place])] += 1
-        for name, place in layout.bare:
-            if name not in self._bare and cells[place][-1:].isdigit():
-                self._bare[name] = cells[place]
-        self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
-        self.by_date &= layout.timestamp is None and date is not None
+        for name in layout.bare:
+            if (cell := cells[layout.places[name]])[-1:].isdigit():
+                self._bare.setdefault(name, cell)
+        self._has_bus &= layout.bus is not None and cells[layout.bus] != ""
+        self._by_date &= layout.timestamp is None and date is not None
         self._note(date if layout.timestamp is None else cells[layout.timestamp])
 
     def _note(self, stamp: str | None) -> None:
         """Keep a date that does not begin with the year."""
-        if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self.dates) < _DATES_KEPT:
-            self.dates[stamp] = None
+        if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self._dates) < _DATES_KEPT:
+            self._dates[stamp] = None
 
 
 def _numbers_gpus(counts: Tally[int | None]) -> bool:
-    """Are these the numbers of GPUs that are read in turn, and not a utilisation: small, and each
-    about as often?"""
+    """Return whether these are the numbers of GPUs that are read in turn, and not a utilisation:
+    small, and each about as often."""
     most, least = max(counts.values()), min(counts.values())
-    return (
-        all(number is not None and number < _MOST_GPUS for number in counts)
-        and most - least <= 1 + most // 5
-    )
+    are_small = all(number is not None and number < _MOST_GPUS for number in counts)
+    return are_small and most - least <= 1 + most // 5
 
 
 class _Logs:
@@ -353,7 +348,7 @@ class _Logs:
         self.starts: list[int] = []
         self._rolls = False
         """The rows since the last such header have a GPU twice below one header or date."""
-        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+        self._seen: set[tuple[object, ...]] = set()
 
     def add(self, row: Row) -> None:
         if row.begun is not None:
@@ -363,11 +358,8 @@ class _Logs:
             self._seen.clear()
         if self._rolls or row.layout is None:
             return
-        places = [
-            *row.layout.ordinals.values(),
-            *([] if row.layout.bus is None else [row.layout.bus]),
-        ]
-        gpu = (row.round, tuple(row.cells[place] for place in places))
+        places = [*row.layout.ordinals.values(), row.layout.bus]
+        gpu = (row.round, *(row.cells[place] for place in places if place is not None))
         self._rolls = gpu in self._seen
         self._seen.add(gpu)
 
@@ -404,114 +396,79 @@ def recognise(found: list[str]) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
-    known = Survey(path)
+    survey = Survey(path)
     text = MonitorText(path, TOOL)
-    rounds = _Rounds(known)
+    readings = Readings()
+    devices: dict[int | None, dict[str, str]] = {}
+    gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if survey.day_first is None else []
+    buses: dict[str, int] = {}
+    number, last_round = -1, -1
+    seen: set[int | None] = set()
     for row in rows(text):
-        layout = row.layout or known.layout
+        layout = row.layout or survey.layout
         if len(row.cells) != len(layout.columns):  # above the first header, and not of its kind
             text.stray(", ".join(row.cells))
-        else:
-            rounds.add(row, layout, text.interval_ns)
-    if not rounds.devices:
-        raise ReportError(
-            path, TOOL, "no complete row fits the header", "Let nvidia-smi run longer"
-        )
-    found = report(
-        TOOL,
-        "nvidia-smi CSV, no header" if known.warnings else "nvidia-smi CSV",
-        text,
-        rounds.readings,
-        gaps=rounds.gaps,
-        device_gaps=[_UNPLACED] if rounds.way is None else (),
-        warnings=known.warnings,
-        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes()),
-        unknown=unknown_units(known.layout),
-    )
-    sizes = rounds.readings.sizes()
-    return replace(
-        found, devices=devices_of(rounds.devices, sizes), environment=environment_of(rounds.devices)
-    )
-
-
-class _Rounds:
-    """Turns the rows of a file into readings of devices over time."""
-
-    def __init__(self, known: Survey) -> None:
-        self.readings = Readings()
-        self.devices: dict[int | None, dict[str, str]] = {}
-        """Facts about each device other than readings: name, driver version."""
-        self._known = known
-        self._numbers = {name for name in _ORDINALS if known.is_number_of_gpu(name)}
-        self._measured: dict[Layout, list[tuple[Column, int]]] = {}
-        """Columns that measure something, and their places."""
-        self.way = (
-            "index"
-            if known.index is not None
-            else "bus"
-            if known.has_bus
-            else "place"
-            if known.by_date
-            else None
-        )
-        """How the device of a row is found: by index, else uuid or bus id, else position below
-        a date."""
-        day_first = day_is_first(known.dates)
-        self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
-        self._day_first = bool(day_first)
-        self._bus: dict[str, int] = {}
-        self._round = -1
-        self._seen: set[object] = set()
-        self._last_round: int | None = None
-
-    def add(self, row: Row, layout: Layout, interval_ns: int | None) -> None:
-        name, cell = layout.columns[-1].name, row.cells[-1]
-        if row.is_cut and layout.bus == len(row.cells) - 1 and self._is_half(cell):
-            reason = "the file ends inside this cell, which names the device; its row was left out"
-            self.gaps.insert(0, Gap(f"sample:{name}", "unreadable", reason))
-            return
-        # the last number of a cut line may be incomplete unless its unit follows
-        if (
-            row.is_cut
-            and cell[-1:].isdigit()
-            and (name == "timestamp" or read_quantity(cell, "")[0] is not None)
-        ):
-            row.cells[-1] = ""
-            self.gaps.insert(0, half(name))
-            if layout.timestamp == len(row.cells) - 1:
-                return
-        device = self._device(row, layout)
-        is_again = self.way != "place" and (device in self._seen or device is None)
-        if row.round != self._last_round or is_again:
-            self._round, self._seen = self._round + 1, set()
-        self._last_round = row.round
-        self._seen.add(device)
-        self.readings.clock.interval_ns = interval_ns
+            continue
+        if row.is_cut:
+            is_bus = survey.way == "bus" and layout.bus == len(row.cells) - 1
+            if cut := _find_half_cell(row.cells[-1], layout, buses if is_bus else None):
+                gaps.insert(0, cut)
+                row.cells[-1] = ""
+                if is_bus or layout.timestamp == len(row.cells) - 1:
+                    continue
+        device: int | None = None
+        if survey.way == "index":
+            place = layout.ordinals.get(survey.index or "")
+            device = None if place is None else ordinal(row.cells[place])
+        elif survey.way == "place":
+            device = row.place
+        elif survey.way == "bus" and layout.bus is not None:
+            device = buses.setdefault(row.cells[layout.bus], len(buses))
+        is_again = survey.way != "place" and (device in seen or device is None)
+        if row.round != last_round or is_again:
+            number, last_round = number + 1, row.round
+            seen.clear()
+        seen.add(device)
+        readings.clock.interval_ns = text.interval_ns
         stamp = row.date if layout.timestamp is None else row.cells[layout.timestamp]
-        at_ns = self.readings.clock.at(
-            read_stamp(stamp or "", day_first=self._day_first), self._round
-        )
-        facts = self.devices.setdefault(device, {})
-        for fact, place in layout.identity:
-            facts.setdefault(fact, row.cells[place])
-        if layout not in self._measured:
-            self._measured[layout] = [
-                one for one in layout.measured if one[0].name not in self._numbers
-            ]
-        self.readings.add(
-            at_ns, device, [(column, row.cells[place]) for column, place in self._measured[layout]]
-        )
+        moment = read_stamp(stamp or "", day_first=bool(survey.day_first))
+        facts = devices.setdefault(device, {})
+        for name in _FACTS & layout.places.keys():
+            facts.setdefault(name, row.cells[layout.places[name]])
+        cells = [
+            (col, row.cells[n]) for col, n in layout.measured if col.name not in survey.numbers
+        ]
+        readings.add(readings.clock.at(moment, number), device, cells)
+    if not devices:
+        reason = "no complete row fits the header"
+        raise ReportError(path, TOOL, reason, "Let nvidia-smi run longer")
+    return replace(
+        report(
+            TOOL,
+            "nvidia-smi CSV, no header" if survey.warnings else "nvidia-smi CSV",
+            text,
+            readings,
+            gaps=[*gaps, *([_UNPLACED] if survey.way is None else ())],
+            notes=(*survey.warnings, *survey.notes()),
+            unknown=unknown_units(survey.layout),
+        ),
+        devices=devices_of(devices, readings.sizes()),
+        environment=environment_of(devices),
+    )
 
-    def _device(self, row: Row, layout: Layout) -> int | None:
-        if self.way == "index":
-            place = layout.ordinals.get(self._known.index or "")
-            return None if place is None else ordinal(row.cells[place])
-        if self.way == "bus" and layout.bus is not None:
-            return self._bus.setdefault(row.cells[layout.bus], len(self._bus))
-        return row.place if self.way == "place" else None
 
-    def _is_half(self, bus: str) -> bool:
-        return self.way == "bus" and bus not in self._bus and _WHOLE.match(bus) is None
+def _find_half_cell(cell: str, layout: Layout, buses: Mapping[str, int] | None) -> Gap | None:
+    """Return the gap for the last cell of a file that ends without a line end, if it may be
+    incomplete: a name of a device (``buses``: those before it) that is not whole, or a number
+    without its unit."""
+    name = layout.columns[-1].name
+    if buses is not None:
+        if cell in buses or _WHOLE.match(cell):
+            return None
+        reason = "the file ends inside this cell, which names the device; its row was left out"
+        return Gap(f"sample:{name}", "unreadable", reason)
+    is_number = name == "timestamp" or read_quantity(cell, "")[0] is not None
+    return half(name) if cell[-1:].isdigit() and is_number else None
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:

@@ -173,7 +173,7 @@ class Readings:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
             notes.append(Diagnostic("info", "perfctl", text))
         times: dict[int | None, list[int]] = {}
-        for sample in self.samples if self.clock.has_times else ():
+        for sample in self.samples if self.clock.span else ():
             times.setdefault(sample.device_index, []).append(sample.at_ns)
         for device in sorted(times, key=str):
             if text := describe_pauses(times[device]):
@@ -239,63 +239,58 @@ class Clock:
     def __init__(self, interval_ns: int | None = None) -> None:
         self.interval_ns = interval_ns
         """Stated time between readings."""
-        self._zoned: set[bool] = set()
-        self._counted = False
-        self._first: int | None = None
-        self._last: int | None = None
         self.since_midnight = False
         """Set by readers of times of day without a date."""
+        self._is_zoned = True
+        self._is_counted = False
+        self._span: tuple[int, int] | None = None
+        """Times of the first and the last reading."""
 
     def at(self, stamp: Stamp | None, number: int) -> int:
-        """``at_ns`` of reading number ``number`` (from 0; all devices of one round have
+        """Return ``at_ns`` of reading number ``number`` (from 0; all devices of one round have
         the same)."""
         if stamp is None:
-            self._counted = True
+            self._is_counted = True
             return number * (self.interval_ns or 1)
-        self._zoned.add(stamp.zoned)
-        self._first = stamp.ns if self._first is None else min(self._first, stamp.ns)
-        self._last = stamp.ns if self._last is None else max(self._last, stamp.ns)
+        self._is_zoned &= stamp.zoned
+        first, last = self._span or (stamp.ns, stamp.ns)
+        self._span = min(first, stamp.ns), max(last, stamp.ns)
         return stamp.ns
 
     @property
-    def has_times(self) -> bool:
-        """Whether all readings have timestamps."""
-        return not self._counted and self._first is not None
+    def span(self) -> tuple[int, int] | None:
+        """Times of the first and the last reading in ns; None unless all have timestamps."""
+        return None if self._is_counted else self._span
 
     @property
     def started_at(self) -> str | None:
         """Time of the first reading, UTC; None where its zone or date is unknown."""
-        known = self._zoned == {True} and not self._counted and not self.since_midnight
-        return iso_utc(self._first) if known and self._first is not None else None
+        is_known = self._is_zoned and not self.since_midnight
+        return iso_utc(self.span[0]) if self.span and is_known else None
 
     @property
     def duration_ns(self) -> int | None:
         """Time from the first reading to the last; None without timestamps."""
-        if self._counted or self._first is None or self._last is None:
-            return None
-        return self._last - self._first
+        return self.span[1] - self.span[0] if self.span else None
 
     def gaps(self) -> list[Gap]:
-        """Gaps where ``at_ns`` is not wall-clock time."""
-        reason = (
-            "times of day without a date: times count from the first midnight"
-            if self.since_midnight
-            else ""
-        )
-        if self._counted and self.interval_ns:
+        """Return the gap where ``at_ns`` is not wall-clock time."""
+        reason = ""
+        if self._is_counted and self.interval_ns:
             reason = (
                 "no timestamps: times were counted from the first reading with the stated "
                 f"interval of {self.interval_ns} ns"
             )
-        elif self._counted:
+        elif self._is_counted:
             reason = "no timestamps: the value is the number of the reading, not a time"
+        elif self.since_midnight:
+            reason = "times of day without a date: times count from the first midnight"
         return [Gap("sample.at_ns", "not_available", reason)] if reason else []
 
     def diagnostics(self) -> list[Diagnostic]:
-        note = Diagnostic(
-            "warning", "perfctl", "the timestamps have no time zone and were read as UTC"
-        )
-        return [note] if False in self._zoned and not self.since_midnight else []
+        text = "the timestamps have no time zone and were read as UTC"
+        is_guessed = not self._is_zoned and not self.since_midnight
+        return [Diagnostic("warning", "perfctl", text)] if is_guessed else []
 
 
 def report(
@@ -305,29 +300,23 @@ def report(
     readings: Readings,
     *,
     gaps: Iterable[Gap] = (),
-    device_gaps: Iterable[Gap] = (),
     no_devices: str = "",
-    warnings: Iterable[Diagnostic] = (),
     notes: Iterable[Diagnostic] = (),
     unknown: Iterable[Diagnostic] = (),
 ) -> Report:
-    """What every monitoring tool's report has. ``no_devices``: why it names none."""
-    clock, unnamed = readings.clock, Gap("device", "not_available", no_devices)
-    known = (*readings.diagnostics(), *text.diagnostics())
+    """Return what every monitoring tool's report has. ``no_devices``: why it names none."""
+    clock = readings.clock
+    known_gaps = (*gaps, *clock.gaps(), *readings.gaps())
+    unnamed = (Gap("device", "not_available", no_devices),) if no_devices else ()
+    logged = (*readings.diagnostics(), *text.diagnostics())
     return Report(
         tool=tool,
         path=text.path,
         form=form,
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(
-            *gaps,
-            *clock.gaps(),
-            *device_gaps,
-            *readings.gaps(),
-            *([unnamed] if no_devices else ()),
-        ),
-        diagnostics=(*warnings, *clock.diagnostics(), *notes, *known, *unknown),
+        gaps=(*known_gaps, *unnamed),
+        diagnostics=(*notes, *clock.diagnostics(), *logged, *unknown),
         started_at=clock.started_at,
         duration_ns=clock.duration_ns,
     )

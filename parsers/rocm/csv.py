@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ from perfctl.parsers.rocm.records import (
     ROCPROFV3,
     SERIAL,
     Calls,
+    Rows,
     clean_name,
+    find_missing,
     make_copy,
     make_counter,
     make_device,
     make_kernel,
-    make_layer_gap,
     make_scratch,
     order_devices,
     read_span,
@@ -163,35 +164,33 @@ def kind_of(header: Iterable[str]) -> str | None:
 
 def leader(path: Path) -> Path:
     """Return the file from which the report is read that ``path`` is part of."""
-    files = _members(path)
-    return next((file for kind in KINDS for file in files.get(kind, ())), path)
+    files = _group(_find_siblings(path))
+    return next((file for kind in KINDS for file in files[kind]), path)
 
 
-def _members(path: Path) -> dict[str, list[Path]]:
-    """Return kind -> files of the same folder and prefix, sorted, ``path`` among them."""
-    prefix = _prefix(path)
-    files = [path]
-    if prefix is not None:
-        files = [
-            file
-            for file in sorted(path.parent.iterdir())
-            if _prefix(file) == prefix and file.is_file()
-        ]
-    members: dict[str, list[Path]] = {}
-    for file in files:
-        if kind := _kind_of_file(file):
-            members.setdefault(kind, []).append(file)
-    return members
+def _find_siblings(path: Path) -> list[Path]:
+    """Return the files of the same folder and prefix, ``path`` among them."""
+    prefix = _read_prefix(path)
+    if prefix is None:
+        return [path]
+    return [file for file in path.parent.iterdir() if _read_prefix(file) == prefix]
 
 
-def _prefix(path: Path) -> str | None:
+def _read_prefix(path: Path) -> str | None:
     match = _SUFFIX.match(path.name)
     return match["prefix"] if match else None
 
 
-def _kind_of_file(path: Path) -> str | None:
-    with path.open("rb") as file:
-        return kind_of(read_header(file.read(1 << 18)))
+def _group(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return each kind with its files, sorted."""
+    files: dict[str, list[Path]] = {kind: [] for kind in KINDS}
+    for path in sorted(paths):
+        if path.is_file():
+            with path.open("rb") as file:
+                kind = kind_of(read_header(file.read(1 << 18)))
+            if kind:
+                files[kind].append(path)
+    return files
 
 
 def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -212,27 +211,25 @@ def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict
         raise ReportError(path, ROCPROFV3, reason, AGAIN)
 
 
-@dataclass(slots=True)
 class _Agents:
-    """GPUs by the numbers of their agents."""
+    """The GPUs, and the agents that ran kernels."""
 
-    devices: dict[int, Device] = field(default_factory=dict)
-    by_node: dict[int, int] = field(default_factory=dict)
-    by_logical: dict[int, int] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-    """Numbers of agents that ran kernels."""
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.devices: dict[int, Device] = {}
+        """GPUs by index, from agent_info.csv."""
+        self.seen: set[int] = set()
+        """Numbers of agents that ran kernels."""
+        nodes, logical = dict[int, int](), dict[int, int]()
+        for file in files:
+            for _, row in read_rows(file, _AGENT_INFO):
+                if row["type"].upper() == "GPU" and row["node"] is not None:
+                    index = nodes[row["node"]] = logical[row["logical"]] = len(self.devices)
+                    self.devices[index] = make_device(index, row["name"], row["product"], row)
+        self._by_number = logical | nodes
 
-    def read(self, path: Path) -> None:
-        """Add the GPUs of an agent_info.csv."""
-        for _, row in read_rows(path, _AGENT_INFO):
-            if row["type"].upper() == "GPU" and row["node"] is not None:
-                index = len(self.devices)
-                self.devices[index] = make_device(index, row["name"], row["product"], row)
-                self.by_node[row["node"]] = self.by_logical[row["logical"]] = index
-
-    def add(self, agent: str) -> None:
+    def add(self, agent: str | None) -> None:
         """Note an agent that ran kernels."""
-        match = _AGENT.match(agent.strip())
+        match = _AGENT.match((agent or "").strip())
         if match and match["kind"] != "CPU":
             self.seen.add(int(match["number"]))
 
@@ -246,10 +243,11 @@ class _Agents:
         if match["kind"] == "GPU":
             return number
         if self.devices:
-            return self.by_node.get(number, self.by_logical.get(number))
+            return self._by_number.get(number)
         return sorted(self.seen).index(number) if number in self.seen else None
 
-    def report(self) -> tuple[Device, ...]:
+    def order(self) -> tuple[Device, ...]:
+        """Return the devices, those that ran kernels first."""
         used = {self.ordinal(f"Agent {number}") for number in self.seen}
         unnamed = {index: Device(None, "gpu", index) for index in range(len(self.seen))}
         return order_devices(self.devices or unnamed, used)
@@ -259,48 +257,45 @@ class _Launches:
     """The launches of ``kernel_trace``, else of ``counter_collection``. A first pass checks all
     rows."""
 
-    def __init__(self, trace: Path | None, counts: Path | None, agents: _Agents) -> None:
-        self.trace, self.counts, self.agents = trace, counts, agents
-        self.count = self.unmatched = 0
+    def __init__(self, trace: list[Path], counts: list[Path], agents: _Agents) -> None:
+        self.trace, self.counts, self.agents = trace[:1], counts[:1], agents
+        self.count = 0
         self.has_lds = self.has_scratch = False
-        self.start: int | None = None
-        self.end = 0
-        self.calls: Tally[str] = Tally()
-        """Correlation id -> launches."""
         self._dispatches: list[int] = []
         self._numbers: dict[tuple[object, object], int] = {}
-        """(dispatch, name) -> launch; of counters alone (process, dispatch) -> launch."""
+        """Key of a row -> launch; of files with counters."""
         self._counters_of: Tally[int | None] = Tally()
+        """Launch -> its counters; None for rows of no launch."""
+        first, last = inf, -inf
         for row in self._rows():
             start, duration = read_span(row)
             if start is not None:
-                self.start = start if self.start is None else min(start, self.start)
-                self.end = max(start + round(duration or 0), self.end)
+                first, last = min(first, start), max(last, start + round(duration or 0))
             self.has_lds |= bool(row["lds"])
             self.has_scratch |= bool(row["scratch"])
-            self.calls[row["correlation"]] += 1
-            agents.add(row["agent"] or "")
+            agents.add(row["agent"])
             if row["dispatch"] is not None:
                 self._dispatches.append(row["dispatch"])
             if counts:
                 self._numbers[self._key(row)] = self.count
             self.count += 1
-        if counts:
-            for _, row in read_rows(counts, _LAUNCH):
+        self.duration_ns = round(last - first) if last >= first else None
+        for file in self.counts:
+            for _, row in read_rows(file, _LAUNCH):
                 self._counters_of[self._numbers.get(self._key(row))] += 1
-            self.unmatched = self._counters_of.pop(None, 0)
 
     def _key(self, row: dict[str, Any]) -> tuple[object, object]:
-        return (row["dispatch"], row["name"]) if self.trace else (row["process"], row["dispatch"])
+        return row["dispatch"], row["name" if self.trace else "process"]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per launch."""
-        seen = set()
-        if path := self.trace or self.counts:
-            for _, row in read_rows(path, _LAUNCH):
-                if self.trace or (key := self._key(row)) not in seen:
-                    if not self.trace:
-                        seen.add(key)
+        seen: set[object] = set()
+        for file in self.trace or self.counts:
+            for _, row in read_rows(file, _LAUNCH):
+                if self.trace:
+                    yield row
+                elif (key := self._key(row)) not in seen:
+                    seen.add(key)
                     yield row
 
     def kernels(self) -> Iterator[Kernel]:
@@ -310,31 +305,25 @@ class _Launches:
     def counters(self) -> Iterator[Counter]:
         for launch, row in enumerate(self._rows()) if self.has_scratch else ():
             yield from make_scratch(launch, row["scratch"])
-        for _, row in read_rows(self.counts, _LAUNCH) if self.counts else ():
-            if (number := self._numbers.get(self._key(row))) is not None:
-                yield make_counter(number, row["counter"], row["value"])
+        for file in self.counts:
+            for _, row in read_rows(file, _LAUNCH):
+                if (number := self._numbers.get(self._key(row))) is not None:
+                    yield make_counter(number, row["counter"], row["value"])
 
     def gaps(self) -> Iterator[Gap]:
-        if not self.count:
-            return
         if self.has_lds:
             reason = "the file gives static and dynamic LDS as one sum, kept as the static one"
             yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
-        if not self.trace:
+        if self.count and not self.trace:
             reason = (
                 "the file gives only the product of a grid's three sizes: grid_x is the number of "
                 "work-groups in all, block_x that of work-items in one"
             )
             yield Gap("kernel.grid_y", "not_available", reason)
-        if not self.counts:
-            reason = "no counter_collection.csv is here: rocprofv3 ran without counters (--pmc)"
-            yield Gap("counter", "not_collected", reason)
-        if self.unmatched:
-            reason = (
-                f"{self.unmatched} rows of counters are of launches that the trace does not have"
-            )
+        if unmatched := self._counters_of[None]:
+            reason = f"{unmatched} rows of counters are of launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
-        if not self.agents.devices:
+        if self.count and not self.agents.devices:
             reason = (
                 "no agent_info.csv is here, so agents are counted from 0; name the GPU with "
                 "perfctl ingest --device-name"
@@ -347,119 +336,103 @@ class _Launches:
             yield SERIAL
         why = "left out by a filter of the profiler, or lost"
         yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
-        usual = Tally(self._counters_of.values()).most_common(1)
-        fewer = [launch for launch, count in self._counters_of.items() if count < usual[0][0]]
-        if fewer and not self.trace:
-            text = (
-                f"{len(fewer)} launches have fewer counters than the others ({usual[0][0]}), first "
-                f"launch {fewer[0]}"
-            )
-            yield Diagnostic("warning", SOURCE, text)
-
-
-class _Iterable:
-    """Calls ``read`` for each iteration."""
-
-    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
-        self._read = read
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._read()
+        if self._counters_of and not self.trace:
+            usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
+            fewer = [launch for launch, count in self._counters_of.items() if count < usual]
+            if fewer:
+                text = (
+                    f"{len(fewer)} launches have fewer counters than the others ({usual}), first "
+                    f"launch {fewer[0]}"
+                )
+                yield Diagnostic("warning", SOURCE, text)
 
 
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
-    files = _members(path)
-    if leader(path) != path:
-        files = {kind: [path] for kind in [_kind_of_file(path)] if kind}
-    if not files:
+    files = _group(_find_siblings(path) if leader(path) == path else [path])
+    names = [file.stem for group in files.values() for file in group]
+    if not names:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
-    agents = _Agents()
-    for file in files.get("agent_info", []):
-        agents.read(file)
-    trace, counts = (
-        next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection")
-    )
-    launches = _Launches(trace, counts, agents)
-    calls, ranges, graphs = Calls(), list[Range](), set[str]()
-    for file in files.get("api_trace", []):
-        _read_calls(file, calls, ranges, graphs)
-    operations, figures = calls.operations(), list[Summary]()
+    agents = _Agents(files["agent_info"])
+    launches = _Launches(files["kernel_trace"], files["counter_collection"], agents)
+    operations, ranges = _read_calls(files["api_trace"])
+    figures: list[Summary] = []
     if not launches.count and not operations:
-        _read_sums(files.get("stats", []), operations, figures)
-    copies = [copy for file in files.get("memory_copy_trace", []) for copy in _copies(file, agents)]
-    names = [
-        file.stem.removeprefix(_prefix(path) or "") for group in files.values() for file in group
+        operations, figures = _read_sums(files["stats"])
+    copies = [
+        make_copy(row["kind"], agents.ordinal(row["target"]), agents.ordinal(row["source"]), row)
+        for file in files["memory_copy_trace"]
+        for _, row in read_rows(file, _COPY)
     ]
+    prefix = _read_prefix(path) or ""
     return Report(
         tool=ROCPROFV3,
         path=path,
-        form=f"rocprofv3 CSV: {', '.join(names)}",
-        devices=agents.report(),
-        kernels=_Iterable(launches.kernels),
-        counters=_Iterable(launches.counters),
+        form=f"rocprofv3 CSV: {', '.join(name.removeprefix(prefix) for name in names)}",
+        devices=agents.order(),
+        kernels=Rows(launches.kernels),
+        counters=Rows(launches.counters),
         copies=copies,
         ranges=ranges,
         operations=operations,
         summaries=tuple(figures),
         gaps=(
             *launches.gaps(),
-            make_layer_gap(launches.count > 0, bool(ranges), "the files hold"),
-            *_file_gaps(files, copies),
+            *find_missing(
+                has_kernels=launches.count > 0,
+                has_ranges=bool(ranges),
+                has_copies=bool(copies),
+                has_counters=bool(launches.counts),
+            ),
+            *_find_left_out(files, copies),
         ),
-        diagnostics=(*launches.diagnostics(), *_graph_notes(launches, graphs)),
-        duration_ns=None if launches.start is None else launches.end - launches.start,
+        diagnostics=tuple(launches.diagnostics()),
+        duration_ns=launches.duration_ns,
     )
 
 
-def _read_calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> None:
-    """Add API calls to ``calls``, ROCTx ranges to ``ranges``, and the correlation ids of graph
-    launches to ``graphs``."""
-    for line, row in read_rows(path, _CALL):
-        start, duration = read_span(row)
-        name, domain = row["name"], row["domain"]
-        if start is None or duration is None:
-            reason = f"line {line}: a call of {name[:60]} has no times"
-            raise ReportError(path, ROCPROFV3, reason, AGAIN)
-        if "MARKER" in domain:
+def _read_calls(files: Iterable[Path]) -> tuple[list[Operation], list[Range]]:
+    """Return the sums of API calls, and the ROCTx ranges."""
+    calls, ranges = Calls(), list[Range]()
+    for file in files:
+        for line, row in read_rows(file, _CALL):
+            start, duration = read_span(row)
+            name, domain = row["name"], row["domain"]
+            if start is None or duration is None:
+                reason = f"line {line}: a call of {name[:60]} has no times"
+                raise ReportError(file, ROCPROFV3, reason, AGAIN)
             length, thread = round(duration), row["thread"]
-            ranges.append(Range(len(ranges), name, "roctx", start, length, thread, None, None))
-            continue
-        calls.add(domain, name, round(duration))
-        if name == "hipGraphLaunch":
-            graphs.add(row["correlation"])
+            if "MARKER" in domain:
+                ranges.append(Range(len(ranges), name, "roctx", start, length, thread, None, None))
+            else:
+                calls.add(domain, name, length)
+    return calls.operations(), ranges
 
 
-def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
-    for _, row in read_rows(path, _COPY):
-        target, source = agents.ordinal(row["target"]), agents.ordinal(row["source"])
-        yield make_copy(row["kind"], target, source, row)
-
-
-def _read_sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> None:
-    """Add the rows of the files of sums."""
+def _read_sums(files: list[Path]) -> tuple[list[Operation], list[Summary]]:
+    """Return the rows of the files of sums; those of whole domains only if there is nothing
+    else."""
+    operations, figures = list[Operation](), list[Summary]()
     for file in files:
         if file.name.endswith("domain_stats.csv") and len(files) > 1:
             continue
         rows = list(read_rows(file, _SUM))
-        kind = _stats_kind(file, [row["name"] for _, row in rows])
+        kind = _find_stats_kind(file, [row["name"] for _, row in rows])
         for line, row in rows:
-            name = clean_name(row["name"])
-            calls, total = row["calls"], row["total"]
+            name, calls, total = clean_name(row["name"]), row["calls"], row["total"]
             if calls is None or total is None:
                 reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
                 raise ReportError(file, ROCPROFV3, reason, AGAIN)
             host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
             operations.append(Operation(name, kind, calls, host, None, on_gpu, None, None))
-            figures += [
-                Summary(f"{kind}:{name}:{label}", float(row[label]), "ns")
-                for label in ("Min", "Max", "StdDev")
-                if row[label] is not None
-            ]
+            for label in ("Min", "Max", "StdDev"):
+                if (value := row[label]) is not None:
+                    figures.append(Summary(f"{kind}:{name}:{label}", float(value), "ns"))
+    return operations, figures
 
 
-def _stats_kind(path: Path, names: list[str]) -> str:
+def _find_stats_kind(path: Path, names: list[str]) -> str:
     """Return "hip_api", "copy" or "kernel" of a table of sums."""
     stem = path.name.lower().removesuffix(".csv").replace(".", "_")
     if match := _STATS_API.search(stem):
@@ -467,28 +440,15 @@ def _stats_kind(path: Path, names: list[str]) -> str:
     for kind in ("copy", "domain", "allocation"):
         if stem.endswith(f"{kind}_stats"):
             return kind
-    return "hip_api" if names and all(_API_NAME.match(name) for name in names) else "kernel"
+    return "hip_api" if names and all(map(_API_NAME.match, names)) else "kernel"
 
 
-def _file_gaps(files: dict[str, list[Path]], copies: list[Copy]) -> Iterator[Gap]:
-    if "memory_copy_trace" not in files:
-        reason = "no memory_copy_trace.csv is here (rocprofv3 --memory-copy-trace)"
-        yield Gap("copy", "not_collected", reason)
-    elif all(copy.bytes is None for copy in copies):
+def _find_left_out(files: dict[str, list[Path]], copies: list[Copy]) -> Iterator[Gap]:
+    if copies and all(copy.bytes is None for copy in copies):
         reason = "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
         yield Gap("copy.bytes", "not_available", reason)
     for kind, what in _NOT_READ.items():
-        for file in files.get(kind, []):
+        for file in files[kind]:
             count = sum(1 for _ in read_rows(file, ()))
             reason = f"{what} are not read: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)
-
-
-def _graph_notes(launches: _Launches, graphs: set[str]) -> Iterator[Diagnostic]:
-    count = sum(launches.calls[call] for call in graphs)
-    if launches.trace and count:
-        text = (
-            f"{count:,} of {launches.count:,} launches were launched by hipGraphLaunch (calls: "
-            f"{len(graphs)})"
-        )
-        yield Diagnostic("info", "perfctl", text)

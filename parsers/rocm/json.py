@@ -9,23 +9,21 @@ whole, so long recordings belong into CSV or ``results.db``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.rocm.records import (
     API_DOMAINS,
-    NO_COPIES,
-    NO_COUNTERS,
     ROCPROFV3,
     SERIAL,
     Calls,
+    find_missing,
     make_copy,
     make_counter,
     make_device,
     make_kernel,
-    make_layer_gap,
     make_scratch,
+    measure_span,
     order_devices,
     read_span,
     read_stamp,
@@ -33,7 +31,7 @@ from perfctl.parsers.rocm.records import (
 from perfctl.parsers.text.json import peek, read_whole
 from perfctl.parsers.text.tables import Column, read_integer, read_object, read_text
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Counter, Device, Gap, Kernel, Report
+from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Report
 
 ROOT = "rocprofiler-sdk-tool"
 _SMALLER = "Record with --output-format csv or rocpd, which have no limit, or copy the file again"
@@ -102,152 +100,142 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, too long, or has no process."""
     content = read_whole(path, ROCPROFV3, _SMALLER)
     root = content.get(ROOT) if isinstance(content, dict) else None
-    processes = [
-        _Process(record) for record in _objects(root if isinstance(root, list) else [root])
-    ]
-    if not processes:
+    records = _read_objects(root if isinstance(root, list) else [root])
+    if not records:
         raise ReportError(path, ROCPROFV3, f'"{ROOT}" holds no process', _SMALLER)
-    kernels: list[Kernel] = []
-    counters: list[Counter] = []
-    calls = Calls()
-    for process in processes:
-        process.read_launches(kernels, counters)
-        process.read_calls(calls)
-    copies = [copy for process in processes for copy in process.copies()]
-    devices = {gpu.index: gpu for process in reversed(processes) for gpu in process.devices()}
-    has_counters = any(process.counted for process in processes)
+    reader = _Reader()
+    for record in records:
+        reader.read_process(record)
+    kernels = reader.kernels
     return Report(
         tool=ROCPROFV3,
         path=path,
         form="rocprofv3 JSON",
-        devices=order_devices(devices, {kernel.device_index for kernel in kernels}),
+        devices=order_devices(reader.devices, {kernel.device_index for kernel in kernels}),
         kernels=kernels,
-        counters=counters,
-        copies=copies,
-        operations=calls.operations(),
+        counters=reader.counters,
+        copies=reader.copies,
+        operations=reader.calls.operations(),
         gaps=(
-            make_layer_gap(bool(kernels), False, "the file holds"),
-            *(() if copies else (NO_COPIES,)),
-            *(() if has_counters else (NO_COUNTERS,)),
-            *(gap for process in processes for gap in process.unread_gaps()),
+            *find_missing(
+                has_kernels=bool(kernels),
+                has_ranges=False,
+                has_copies=bool(reader.copies),
+                has_counters=reader.has_counters,
+            ),
+            *reader.gaps,
         ),
-        diagnostics=(SERIAL,) if has_counters else (),
-        duration_ns=_length(processes),
+        diagnostics=(SERIAL,) if reader.has_counters else (),
+        duration_ns=measure_span(reader.times),
     )
 
 
-class _Process:
-    """The records of one process."""
+class _Reader:
+    """Collects the records of one process after another."""
 
-    def __init__(self, record: Json) -> None:
-        self.record = record
-        self.buffered = _object(record.get("buffer_records"))
-        self.counted = _objects(_object(record.get("callback_records")).get("counter_collection"))
-        gpus = [
-            agent
-            for agent in _objects(record.get("agents"))
-            if read_integer(agent.get("type")) == 2
-        ]
-        self.gpus = sorted(gpus, key=lambda agent: read_integer(agent.get("node_id")) or 0)
-        self.ordinals = {
-            read_object(_ID, agent)["id"]: index for index, agent in enumerate(self.gpus)
-        }
-        symbols = [read_object(_SYMBOL, row) for row in _objects(record.get("kernel_symbols"))]
-        self.symbols = {symbol["kernel"]: symbol for symbol in symbols}
-        self.counter_names = {
-            read_object(_ID, row)["id"]: str(row.get("name"))
-            for row in _objects(record.get("counters"))
-        }
+    def __init__(self) -> None:
+        self.devices: dict[int, Device] = {}
+        self.kernels: list[Kernel] = []
+        self.counters: list[Counter] = []
+        self.copies: list[Copy] = []
+        self.calls = Calls()
+        self.gaps: list[Gap] = []
+        self.times: list[tuple[object, object]] = []
+        """Start and end of each process in ns."""
+        self.has_counters = False
+        self._ordinals: dict[object, int] = {}
+        """Agent of the process -> ordinal among its GPUs."""
+        self._symbols: dict[object, Json] = {}
 
-    def devices(self) -> Iterator[Device]:
-        for index, agent in enumerate(self.gpus):
-            yield make_device(index, agent.get("name"), agent.get("product_name"), agent)
+    def read_process(self, record: Json) -> None:
+        """Add the records of a process."""
+        times = read_object(_METADATA, record)
+        self.times.append((times["start"], times["end"]))
+        agents = _read_objects(record.get("agents"))
+        gpus = [agent for agent in agents if read_integer(agent.get("type")) == 2]
+        gpus.sort(key=lambda agent: read_integer(agent.get("node_id")) or 0)
+        self._ordinals = {read_object(_ID, gpu)["id"]: index for index, gpu in enumerate(gpus)}
+        for index, gpu in enumerate(gpus):
+            device = make_device(index, gpu.get("name"), gpu.get("product_name"), gpu)
+            self.devices.setdefault(index, device)
+        symbols = [read_object(_SYMBOL, row) for row in _read_objects(record.get("kernel_symbols"))]
+        self._symbols = {symbol["kernel"]: symbol for symbol in symbols}
+        self._read_launches(record)
+        names = _read_object(record.get("strings")).get("buffer_records")
+        for kind, rows in _read_object(record.get("buffer_records")).items():
+            if kind == "memory_copy":
+                for row in _read_objects(rows):
+                    fields = read_object(_COPY, row)
+                    target, source = (
+                        self._ordinals.get(fields[end]) for end in ("target", "source")
+                    )
+                    word = _name_operation(names, fields)
+                    self.copies.append(make_copy(word, target, source, fields))
+            elif kind in API_DOMAINS:
+                for row in _read_objects(rows):
+                    fields = read_object(_TIMES, row)
+                    _, duration = read_span(fields)
+                    if duration is not None:
+                        self.calls.add(kind, _name_operation(names, fields), round(duration))
+            elif kind not in ("kernel_dispatch", "names") and isinstance(rows, list) and rows:
+                reason = f"{len(rows):,} records of {kind} are not read"
+                self.gaps.append(Gap(kind, "not_available", reason))
 
-    def read_launches(self, kernels: list[Kernel], counters: list[Counter]) -> None:
-        """Append the dispatches of the trace, then those of counters that it does not have."""
+    def _read_launches(self, record: Json) -> None:
+        """Add the dispatches of the trace, then those of counters that it does not have."""
         launches: dict[int | None, int] = {}
-        for row in _objects(self.buffered.get("kernel_dispatch")):
-            self._read_launch(row, row, launches, kernels, counters)
-        for row in self.counted:
-            data = _object(row.get("dispatch_data"))
+        buffered = _read_object(record.get("buffer_records"))
+        for row in _read_objects(buffered.get("kernel_dispatch")):
+            self._read_launch(row, row, launches)
+        counter_names = {
+            read_object(_ID, row)["id"]: str(row.get("name"))
+            for row in _read_objects(record.get("counters"))
+        }
+        callbacks = _read_object(record.get("callback_records"))
+        for row in _read_objects(callbacks.get("counter_collection")):
+            self.has_counters = True
+            data = _read_object(row.get("dispatch_data"))
             launch = launches.get(read_object(_DISPATCH, data)["dispatch"])
             if launch is None:
-                launch = self._read_launch(data, row, launches, kernels, counters)
+                launch = self._read_launch(data, row, launches)
             values: dict[str, float] = {}
-            for record in _objects(row.get("records")):
-                number = read_object(_COUNTER_ID, record)["id"]
-                name = self.counter_names.get(number, str(number))
+            for value in _read_objects(row.get("records")):
+                number = read_object(_COUNTER_ID, value)["id"]
+                name = counter_names.get(number, str(number))
                 # instances are summed, as in the CSV
-                if isinstance(value := record.get("value"), int | float):
-                    values[name] = values.get(name, 0) + value
-            counters += [make_counter(launch, name, value) for name, value in values.items()]
+                if isinstance(instance := value.get("value"), int | float):
+                    values[name] = values.get(name, 0) + instance
+            self.counters += [make_counter(launch, name, value) for name, value in values.items()]
 
-    def _read_launch(
-        self,
-        data: Json,
-        row: Json,
-        launches: dict[int | None, int],
-        kernels: list[Kernel],
-        counters: list[Counter],
-    ) -> int:
+    def _read_launch(self, data: Json, row: Json, launches: dict[int | None, int]) -> int:
         fields = read_object(_DISPATCH, data)
-        fields |= self.symbols.get(fields["kernel"], _NO_SYMBOL) | read_object(_STREAM, row | data)
-        launch = launches[fields["dispatch"]] = len(kernels)
+        fields |= self._symbols.get(fields["kernel"], _NO_SYMBOL) | read_object(_STREAM, row | data)
+        launch = launches[fields["dispatch"]] = len(self.kernels)
         name = fields["name"] or "(no name in the file)"
-        kernels.append(make_kernel(launch, name, self.ordinals.get(fields["agent"]), fields))
-        counters += make_scratch(launch, fields["scratch"])
+        device = self._ordinals.get(fields["agent"])
+        self.kernels.append(make_kernel(launch, name, device, fields))
+        self.counters += make_scratch(launch, fields["scratch"])
         return launch
 
-    def copies(self) -> Iterator[Any]:
-        for row in _objects(self.buffered.get("memory_copy")):
-            fields = read_object(_COPY, row)
-            target, source = (self.ordinals.get(fields[end]) for end in ("target", "source"))
-            yield make_copy(self._operation(fields), target, source, fields)
 
-    def read_calls(self, calls: Calls) -> None:
-        for domain in API_DOMAINS:
-            for row in _objects(self.buffered.get(domain)):
-                fields = read_object(_TIMES, row)
-                _, duration = read_span(fields)
-                if duration is not None:
-                    calls.add(domain, self._operation(fields), round(duration))
-
-    def _operation(self, fields: Json) -> str:
-        """Return the name of a record's operation, by ``strings``: its kind, and the number of the
-        operation in it."""
-        kind, number = fields["kind"], fields["operation"]
-        kinds = _object(self.record.get("strings")).get("buffer_records")
-        names = _object(_item(kinds, kind)).get("operations")
-        name = _item(names, number)
-        return f"operation {number} of kind {kind}" if name is None else str(name)
-
-    def unread_gaps(self) -> Iterator[Gap]:
-        """Yield one gap for each kind of records that has no reader."""
-        for name, rows in self.buffered.items():
-            is_read = name in ("kernel_dispatch", "memory_copy", "names", *API_DOMAINS)
-            if not is_read and isinstance(rows, list) and rows:
-                yield Gap(name, "not_available", f"{len(rows):,} records of {name} are not read")
+def _name_operation(kinds: object, fields: Json) -> str:
+    """Return the name of a record's operation by ``strings``: its kind, and the number of the
+    operation in it."""
+    kind, number = fields["kind"], fields["operation"]
+    names = _read_object(_get_item(kinds, kind)).get("operations")
+    name = _get_item(names, number)
+    return f"operation {number} of kind {kind}" if name is None else str(name)
 
 
-def _length(processes: list[_Process]) -> int | None:
-    """Return the ns from the first process's start to the last one's end."""
-    facts = [_object(process.record.get("metadata")) for process in processes]
-    times = [
-        (read_integer(fact.get("init_time")), read_integer(fact.get("fini_time"))) for fact in facts
-    ]
-    spans = [(start, end) for start, end in times if start and end and start < end]
-    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
-
-
-def _object(value: object) -> Json:
+def _read_object(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: object) -> list[Json]:
+def _read_objects(value: object) -> list[Json]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _item(values: object, index: int | None) -> object:
+def _get_item(values: object, index: int | None) -> object:
     """Return an element of a list; None for what is no list or has no such element."""
     is_inside = isinstance(values, list) and index is not None and 0 <= index < len(values)
     return values[index] if is_inside else None  # type: ignore[index]

@@ -11,7 +11,7 @@ file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have SMs, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -46,12 +46,6 @@ SERIAL = Diagnostic(
     "times may be of passes that collect counters, in which kernels run one by one: a run without "
     "counters may differ",
 )
-NO_COPIES = Gap(
-    "copy",
-    "not_collected",
-    "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace",
-)
-NO_COUNTERS = Gap("counter", "not_collected", "rocprofv3 ran without counters (--pmc)")
 
 
 @lru_cache(maxsize=4096)
@@ -180,6 +174,16 @@ def order_devices(devices: Mapping[int, Device], used: set[int | None]) -> tuple
     return tuple(sorted(devices.values(), key=lambda gpu: (gpu.index not in used, gpu.index)))
 
 
+class Rows:
+    """Records that are read anew for each iteration."""
+
+    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._read()
+
+
 class Calls:
     """Sums of API calls by domain and name, in order of appearance."""
 
@@ -205,15 +209,33 @@ class Calls:
         ]
 
 
-def make_layer_gap(has_kernels: bool, has_ranges: bool, what: str) -> Gap:
-    """Return why no kernel has a layer; if there is no kernel, why. ``what`` has no launch."""
+def measure_span(times: Iterable[tuple[object, object]]) -> int | None:
+    """Return the ns from the first process's start to the last one's end."""
+    spans = [
+        (start, end)
+        for start, end in times
+        if isinstance(start, int) and isinstance(end, int) and 0 < start < end
+    ]
+    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
+
+
+def find_missing(
+    *, has_kernels: bool, has_ranges: bool, has_copies: bool, has_counters: bool
+) -> Iterator[Gap]:
+    """Yield what was not recorded, with the option of rocprofv3 that records it."""
     if not has_kernels:
-        reason = f"{what} no launch: run rocprofv3 --kernel-trace for single launches"
-        return Gap("kernel", "not_collected", reason)
-    reason = (
-        "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 "
-        "--marker-trace)"
-    )
-    if has_ranges:
+        yield Gap("kernel", "not_collected", "no launch was recorded (rocprofv3 --kernel-trace)")
+    elif has_ranges:
         reason = "kernels are not assigned to the ROCTx ranges of this format"
-    return Gap("kernel.layer", "not_available", reason)
+        yield Gap("kernel.layer", "not_available", reason)
+    else:
+        reason = (
+            "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 "
+            "--marker-trace)"
+        )
+        yield Gap("kernel.layer", "not_available", reason)
+    if has_kernels and not has_counters:
+        yield Gap("counter", "not_collected", "no counter was recorded (rocprofv3 --pmc)")
+    if not has_copies:
+        reason = "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"
+        yield Gap("copy", "not_collected", reason)

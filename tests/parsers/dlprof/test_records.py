@@ -14,7 +14,7 @@ from perfctl.parsers.dlprof.records import (
     operations,
     table_summaries,
 )
-from perfctl.parsers.dlprof.tables import figure, printed
+from perfctl.parsers.dlprof.tables import figure
 from perfctl.parsers.text.tables import read_integer
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
@@ -72,8 +72,8 @@ def test_a_whole_number_may_be_printed_with_a_point_and_fits_64_bits(
 
 
 def test_a_figure_that_is_no_finite_number_stays_text() -> None:
-    assert figure("f", printed("1.5"), "%") == Summary("f", 1.5, "%")
-    assert [figure("f", printed(text), "%") for text in ("N/A", "inf", "nan")] == [
+    assert figure("f", "1.5", "%") == Summary("f", 1.5, "%")
+    assert [figure("f", text, "%") for text in ("N/A", "inf", "nan")] == [
         Summary("f", None, "%", text) for text in ("N/A", "inf", "nan")
     ]
 

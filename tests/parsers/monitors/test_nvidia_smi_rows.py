@@ -37,7 +37,7 @@ def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands
     layout = read_header("\ufeff" + FULL + "\n")
     assert layout is not None
     assert (layout.timestamp, layout.ordinals, layout.bus) == (0, {"index": 1}, 3)
-    assert layout.identity == [("timestamp", 0), ("index", 1), ("gpu_name", 2), ("uuid", 3)]
+    assert layout.measured[0] == (layout.columns[4], 4), "the cells before it measure nothing"
     assert layout.measured == [
         (Column("utilization.gpu", "%", "gpu_utilisation"), 4),
         (Column("memory.used", "MiB", "memory_used_bytes"), 5),
