@@ -86,7 +86,7 @@ class DeviceEvent(NamedTuple):
     external: int
     args: tuple[Any, ...]
     """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its
-    node, occupancy 0..1. Copy: device, stream, bytes."""
+    node, occupancy 0..1. Copy: device, stream, bytes, the other GPU."""
 
 
 class Place(NamedTuple):
@@ -253,6 +253,9 @@ class _DeviceArgs(_Args, gc=False):
     """Arguments of a kernel, copy or memset."""
 
     device: _Int = None
+    from_device: _Int = _renamed("fromDevice")
+    in_device: _Int = _renamed("inDevice")
+    to_device: _Int = _renamed("toDevice")
     stream: _Int = None
     bytes: _Int = None
     grid: _Three = None
@@ -541,7 +544,11 @@ class _Collector:
     def add_copy(self, event: Event) -> None:
         """A copy or memset."""
         args = _read_device_args(event)
-        self.add_device_event(event, args, self.events.copies, (args.bytes,))
+        if args.device is None:  # between two GPUs: it is of the one that copies
+            args.device = args.in_device
+        peers = {args.from_device, args.to_device} - {args.device}
+        peer = peers.pop() if len(peers) == 1 else None
+        self.add_device_event(event, args, self.events.copies, (args.bytes, peer))
 
     def add_device_event(
         self, event: Event, args: _DeviceArgs, known: list[DeviceEvent], numbers: tuple[Any, ...]

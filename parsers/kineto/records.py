@@ -27,6 +27,16 @@ from perfctl.records.report import (
 )
 
 _COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
+_MEMORIES = re.compile(r"\((\w+)(?: Static)? -> (\w+)(?: Static)?\)\Z")
+_MEMORY = {
+    "Pageable": "pageable",
+    "Pinned": "pinned",
+    "Device": "device",
+    "Array": "device",
+    "Managed": "managed",
+}
+"""Kind of memory in a copy's name, "Memcpy HtoD (Pageable -> Device)" -> the word of the
+record."""
 _ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
 _COLLECTIVE = re.compile(
     r"(?:void )?(?:(?:nccl|rccl|msccl)\w*?kernel(?:_generic)?_?([^_\W]*)"
@@ -120,7 +130,7 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
     """Return memcpy and memset, in the order of the trace."""
     records = []
     for event, span in zip(events.copies, launches.copy_spans, strict=True):
-        device, stream, size = event.args
+        device, stream, size, peer = event.args
         layer = nesting.contexts[span].layer if span >= 0 else None
         kind = event.name
         if kind.lower().startswith("memset"):
@@ -129,7 +139,10 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
             kind = match[1]
         elif match := _ROCM_COPY.search(kind):
             kind = f"{match[1][0]}to{match[2][0]}"
-        records.append(Copy(kind, size, event.start, event.duration, layer, device, stream))
+        memories = _MEMORIES.search(event.name)
+        source, destination = map(_MEMORY.get, memories.groups()) if memories else (None, None)
+        place = layer, device, stream, source, destination, peer
+        records.append(Copy(kind, size, event.start, event.duration, *place))
     return records
 
 

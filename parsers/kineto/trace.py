@@ -450,7 +450,7 @@ def _find_diagnostics(
             if isinstance(text, str) and text:
                 yield Diagnostic(key.lower(), "torch.profiler", text[:500])
     if repaired:
-        text = "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"
+        text = "what JSON does not allow was repaired: numbers, escapes, commas or characters"
         yield Diagnostic("warning", "perfctl", text)
     if events.repeated:
         text = f"{events.repeated} events appear twice in the trace; each was counted once"

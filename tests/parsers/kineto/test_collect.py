@@ -237,8 +237,8 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
         DeviceEvent("k", 9000, 2000, 7, 8, (None,) * 14),
     ]
     assert found.copies == [
-        DeviceEvent("Memcpy HtoD", 4000, 1000, None, -1, (1, 9, 16)),
-        DeviceEvent("Memset", 5000, 1000, None, -1, (None, 3, 32)),
+        DeviceEvent("Memcpy HtoD", 4000, 1000, None, -1, (1, 9, 16, None)),
+        DeviceEvent("Memset", 5000, 1000, None, -1, (None, 3, 32, None)),
     ]
 
 
