@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -108,27 +108,31 @@ class CapturedCall(NamedTuple):
     """Id of the graph's node that it made; None where the trace does not say."""
 
 
-class CommArgs(NamedTuple):
+ApiSum = tuple[int, int | None, int | None, int | None]
+"""Calls, and ns in all, of the shortest and of the longest; None where a call has no duration."""
+
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
+_Three = tuple[_Int, _Int, _Int] | None
+_UNKNOWN = (None, None, None)
+
+
+def _renamed(name: str) -> Any:
+    return msgspec.field(name=name, default=None)
+
+
+class CommArgs(msgspec.Struct, gc=False):
     """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
 
-    name: str
-    group: str | None
-    size: int | None
+    name: str | None = _renamed("Collective name")
+    group: str | None = _renamed("Process Group Name")
+    size: _Int = _renamed("Group size")
     """Ranks in the group."""
-    elements: int | None
+    elements: _Int = _renamed("In msg nelems")
     """Of this rank's input."""
-    dtype: str | None
-    ranks: tuple[int, ...] | None = None
-    """Of the group; None where the trace does not state all."""
-
-
-class FunctionCall(NamedTuple):
-    """A call of a Python function, or a call that waits for the GPU."""
-
-    thread: int
-    start: int
-    end: int
-    name: str
+    dtype: str | None = None
+    ranks: str | None = _renamed("Process Group Ranks")
+    """Of the group, as a list; PyTorch cuts a long one: "[0, 1, ..., 63]"."""
 
 
 @dataclass(slots=True)
@@ -145,7 +149,7 @@ class Events:
     share it."""
     graphs: set[int] = field(default_factory=set)
     """Correlation ids of calls that launch a graph."""
-    waits: list[FunctionCall] = field(default_factory=list)
+    waits: list[Span] = field(default_factory=list)
     """Calls that return when the GPU has done its work; empty where single operators are not
     wanted."""
     captured: list[CapturedCall] = field(default_factory=list)
@@ -183,9 +187,8 @@ class Events:
     """Category or kind of event -> count."""
     repeated: int = 0
     timeless: int = 0
-    api: dict[tuple[str, str], list[int | None]] = field(default_factory=dict)
-    """(domain, name) of runtime and driver calls, waits and Python functions -> calls, and ns in
-    all, of the shortest and of the longest; None where a call has no duration."""
+    api: dict[tuple[str, str], ApiSum] = field(default_factory=dict)
+    """(domain, name) of runtime and driver calls, waits and Python functions -> their sums."""
     comms: dict[int, CommArgs] = field(default_factory=dict)
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
     origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -203,16 +206,7 @@ class Events:
     stacks: dict[int, str] = field(default_factory=dict)
     """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
     have one (2021)."""
-    functions: list[FunctionCall] = field(default_factory=list)
-
-
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
-_Three = tuple[_Int, _Int, _Int] | None
-_UNKNOWN = (None, None, None)
-
-
-def _renamed(name: str) -> Any:
-    return msgspec.field(name=name, default=None)
+    functions: list[Span] = field(default_factory=list)
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -273,31 +267,44 @@ class _DeviceArgs(_Args, gc=False):
     autograd_phase: Any = None
 
 
-A = TypeVar("A", bound=_Args)
+class _MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of an allocation, or its end."""
+
+    bytes: _Int = _renamed("Bytes")
+    device_type: _Int = _renamed("Device Type")
+    device: _Int = _renamed("Device Id")
+    allocated: _Int = _renamed("Total Allocated")
+    reserved: _Int = _renamed("Total Reserved")
 
 
-class _ArgsReader(Generic[A]):
-    """Decodes arguments; numbers may also be texts, and what is of another type is left out."""
+A = TypeVar("A")
 
-    def __init__(self, kind: type[A]) -> None:
-        self._decode = msgspec.json.Decoder(kind).decode
-        self._decode_any = msgspec.json.Decoder(kind, strict=False).decode
 
-    def __call__(self, event: Event) -> A:
+def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
+    """Return what decodes arguments; numbers may also be texts, and what is of another type is left
+    out."""
+    decode = msgspec.json.Decoder(kind).decode
+    decode_any = msgspec.json.Decoder(kind, strict=False).decode
+
+    def read(event: Event) -> A:
         try:
-            return self._decode(event.args)
+            return decode(event.args)
         except msgspec.DecodeError:
             fitting = {}
             for key, value in _read_dictionary(event).items():
                 with suppress(msgspec.DecodeError):
-                    self._decode_any(msgspec.json.encode({key: value}))
+                    decode_any(msgspec.json.encode({key: value}))
                     fitting[key] = value
-            return self._decode_any(msgspec.json.encode(fitting))
+            return decode_any(msgspec.json.encode(fitting))
+
+    return read
 
 
-_read_operation_args = _ArgsReader(_OperationArgs)
-_read_call_args = _ArgsReader(_CallArgs)
-_read_device_args = _ArgsReader(_DeviceArgs)
+_read_operation_args = _make_args_reader(_OperationArgs)
+_read_call_args = _make_args_reader(_CallArgs)
+_read_device_args = _make_args_reader(_DeviceArgs)
+_read_memory_args = _make_args_reader(_MemoryArgs)
+_read_comm_args = _make_args_reader(CommArgs)
 
 
 def _read_dictionary(event: Event) -> dict[str, Any]:
@@ -342,7 +349,6 @@ class _Collector:
             **dict.fromkeys(CALL_CATEGORIES, self.add_call),
             **dict.fromkeys(("kernel", "Kernel"), self.add_kernel),
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self.add_copy),
-            "cuda_profiler_range": self.add_counters,
             "Trace": self.add_window,
             "python_function": self.add_function,
             "cuda_sync": self.add_wait,
@@ -351,12 +357,14 @@ class _Collector:
         for event in block:
             category = event.cat
             handler = handlers.get(category) if type(category) is str else None
-            if handler is not None:
-                if event.ph == "X":
-                    events.known += 1
-                    handler(event)
-                else:
-                    count_unknown(events.unknown, event.ph, None)
+            if handler is not None and event.ph == "X":
+                events.known += 1
+                handler(event)
+            elif handler is not None:
+                count_unknown(events.unknown, event.ph, None)
+            elif category == "cuda_profiler_range":
+                events.known += 1
+                events.counter_ranges += 1
             elif event.name == "[memory]":
                 self.add_memory(event)
             elif type(category) is not str or category not in NOT_USED:
@@ -414,7 +422,7 @@ class _Collector:
             if text not in self.compiled_calls:
                 self.compiled_calls[text] = _read_dictionary(event)
             events.compiled[index] = self.compiled_calls[text]
-        if name == "record_param_comms" and (comm := read_comm_args(event)) is not None:
+        if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
             events.comms[index] = comm
         if events.signatures is not None:
             events.signatures.append(
@@ -452,9 +460,9 @@ class _Collector:
             self.sum_up("python_function", name, duration)
         if start is None or duration is None:
             return
-        call = FunctionCall(self.number_thread(event), start, start + duration, name)
+        call = Span(self.number_thread(event), start, start + duration, -1, name, is_module)
         if is_module:
-            events.spans.append(Span(*call[:3], -1, name, True))
+            events.spans.append(call)
         if events.signatures is not None:
             events.functions.append(call)
             if is_module:
@@ -464,19 +472,13 @@ class _Collector:
         """Add one call to the sums of its function."""
         is_hip = name.startswith("hip") and category != "python_function"
         domain = "hip" if is_hip else _DOMAINS.get(category, category)
-        total = self.events.api.get((domain, name))
-        if total is None:
-            self.events.api[domain, name] = [1, duration, duration, duration]
-            return
-        total[0] += 1  # type: ignore[operator]
-        if duration is None or total[1] is None:
-            total[1:] = [None, None, None]
-            return
-        total[1] += duration
-        if duration < total[2]:  # type: ignore[operator]
-            total[2] = duration
-        elif duration > total[3]:  # type: ignore[operator]
-            total[3] = duration
+        api = self.events.api
+        calls, total, least, most = api.get((domain, name), (0, 0, duration, duration))
+        if duration is None or total is None or least is None or most is None:
+            api[domain, name] = (calls + 1, None, None, None)
+        else:
+            shortest, longest = min(duration, least), max(duration, most)
+            api[domain, name] = (calls + 1, total + duration, shortest, longest)
 
     def add_call(self, event: Event) -> None:
         """A call of the runtime or the driver."""
@@ -504,7 +506,8 @@ class _Collector:
                 if known != place:
                     events.calls[correlation] = None
             if name in _WAITS and events.signatures is not None and duration is not None:
-                events.waits.append(FunctionCall(place.thread, start, start + duration, name))
+                end = start + duration
+                events.waits.append(Span(place.thread, start, end, -1, name, False))
         self.sum_up(event.cat, name, duration)
 
     def add_wait(self, event: Event) -> None:
@@ -531,7 +534,7 @@ class _Collector:
         self.add_device_event(event, args, events.kernels, numbers)
         if len(events.kernels) == index:
             return
-        if args.collective is not None and (comm := read_comm_args(event)) is not None:
+        if args.collective is not None and (comm := _read_comm_args(event)).name:
             events.comms[-1 - index] = comm
         if type(args.stack) is list:
             stacks = tuple(text for text in args.stack if type(text) is str and text)
@@ -568,10 +571,6 @@ class _Collector:
         numbers = (args.device, stream, *numbers)
         known.append(DeviceEvent(name, start, duration, correlation, external, numbers))
 
-    def add_counters(self, event: Event) -> None:
-        """A range of CUPTI counters."""
-        self.events.counter_ranges += 1
-
     def add_window(self, event: Event) -> None:
         """The time in which the profiler ran."""
         start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
@@ -581,22 +580,19 @@ class _Collector:
 
     def add_memory(self, event: Event) -> None:
         """An allocation, or its end."""
-        args = _read_dictionary(event)
-        at, size = nanoseconds(event.ts), read_int64(args.get("Bytes"))
-        if at is None or size is None:
+        args, events, at = _read_memory_args(event), self.events, nanoseconds(event.ts)
+        if at is None or args.bytes is None:
             return
-        events = self.events
-        events.memory.append((self.number_thread(event), at, size))
-        device = read_int64(args.get("Device Id"))
-        if read_int64(args.get("Device Type")) != 1 or device is None:
+        events.memory.append((self.number_thread(event), at, args.bytes))
+        if args.device_type != 1 or args.device is None:
             return
-        totals = read_int64(args.get("Total Allocated")), read_int64(args.get("Total Reserved"))
-        for quantity, total in zip(("allocated", "reserved"), totals, strict=True):
+        reading = Reading(at, args.allocated, args.reserved)
+        for quantity, total in (("allocated", args.allocated), ("reserved", args.reserved)):
             if total is not None:
-                key = device, quantity
+                key = args.device, quantity
                 events.peaks[key] = max(total, events.peaks.get(key, 0))
-        if totals != (None, None):
-            events.curves[device].append(Reading(at, *totals))
+        if reading[1:] != (None, None):
+            events.curves[args.device].append(reading)
 
     def number_thread(self, event: Event) -> int:
         """Return the number of a process' thread in ``Events.threads``."""
@@ -611,29 +607,6 @@ class _Collector:
             if isinstance(process, int | str) and isinstance(thread, int | str):
                 self.threads[process, thread] = number
             return number
-
-
-def read_comm_args(event: Event) -> CommArgs | None:
-    """Return the collective that an event's arguments name; None where they name none."""
-    args = _read_dictionary(event)
-    name = _read_text(args.get("Collective name"))
-    if name is None:
-        return None
-    size, elements = read_int64(args.get("Group size")), read_int64(args.get("In msg nelems"))
-    # PyTorch cuts a long list: "[0, 1, ..., 63]"
-    ranks = re.findall(r"\d{1,9}", _read_text(args.get("Process Group Ranks")) or "")
-    return CommArgs(
-        name,
-        _read_text(args.get("Process Group Name")),
-        size,
-        elements,
-        _read_text(args.get("dtype")),
-        tuple(map(int, ranks)) if ranks and len(ranks) == size else None,
-    )
-
-
-def _read_text(value: object) -> str | None:
-    return value if type(value) is str and value else None
 
 
 def count_unknown(unknown: dict[str, int], kind: object, category: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -271,11 +270,11 @@ def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Co
         word = (match[1] or match[2] or "").lower() if match else ""
         name = event.name if not word or word.isdecimal() else _COLLECTIVES.get(word, word)
         if args is None:
-            args = _find_comm_args(events, nesting, span) or CommArgs(name, None, None, None, None)
-        size = element_bytes(args.dtype)
-        is_known = size is not None and args.elements is not None and args.elements >= 0
-        total = size * args.elements if is_known else None  # type: ignore[operator]
-        facts = (args.name, args.group, args.size, total, args.dtype)
+            args = _find_comm_args(events, nesting, span) or CommArgs(name)
+        size, elements, total = element_bytes(args.dtype), args.elements, None
+        if size is not None and elements is not None and elements >= 0:
+            total = size * elements
+        facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
         records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
     return records
 
@@ -289,7 +288,7 @@ def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | N
             return events.comms[around]
         name = events.spans[around].name
         if named is None and name.startswith("nccl:"):
-            named = CommArgs(name.removeprefix("nccl:"), None, None, None, None)
+            named = CommArgs(name.removeprefix("nccl:"))
     return named
 
 
@@ -311,55 +310,37 @@ def op_calls(
     """
     if events.signatures is None:
         return ()
-    spans, signatures, arguments = events.spans, events.signatures, events.arguments
-    threads = [thread for _, thread in events.threads]
+    # Not the events themselves, which need not stay until the operators are written.
+    spans = [*events.spans, *events.waits]
+    no_waits = [0] * len(events.waits)
+    contexts = [*nesting.contexts, *(NOWHERE for _ in no_waits)]
+    signatures = [*events.signatures, *no_waits]
+    times = [*map(_known_ns, device_ns), *(None for _ in no_waits)]
+    arguments, threads = events.arguments, [thread for _, thread in events.threads]
     on_gpu = bool(events.kernels or events.copies)
     nodes, stack_text = _find_stacks(events)
-    # Columns of plain numbers, so that the events need not stay until they are written; -1 is
-    # not known.
-    names: list[str] = []
-    numbers = [array("q") for _ in range(6)]
-    starts, durations, on_device, inputs, on_thread, on_stack = numbers
-    places: list[tuple[str | None, str | None, int | None]] = []
-    known_places: dict[Any, Any] = {}
-    for index, span in enumerate(spans):
-        if span.is_range:
-            continue
-        context = nesting.contexts[index]
-        step = context.step
-        if step is None:
-            step = nesting.step_at(context, Place(span.thread, span.start))
-        place = context.layer, direction_of(context), step
-        places.append(known_places.setdefault(place, place))
-        names.append(span.name)
-        starts.append(span.start)
-        durations.append(-1 if span.end is None else span.end - span.start)
-        on_device.append(-1 if not on_gpu or isnan(device_ns[index]) else int(device_ns[index]))
-        inputs.append(signatures[index])
-        on_thread.append(span.thread)
-        on_stack.append(nodes.get(index, 0))
-    for index, (thread, start, end, name) in enumerate(events.waits, len(spans)):
-        step = nesting.step_at(NOWHERE, Place(thread, start))
-        places.append((None, None, step))
-        names.append(name)
-        values = (start, end - start, -1, 0, thread, nodes.get(index, 0))
-        for column, value in zip(numbers, values, strict=True):
-            column.append(value)
+    calls = [index for index, span in enumerate(spans) if not span.is_range]
 
     def chunks() -> Iterator[Sequence[Sequence[Any]]]:
-        for first in range(0, len(names), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            shapes, types = zip(*(arguments[number] for number in inputs[part]), strict=True)
+        for first in range(0, len(calls), _CHUNK):
+            part = calls[first : first + _CHUNK]
+            chosen = [(spans[index], contexts[index]) for index in part]
+            shapes, types = zip(*(arguments[signatures[index]] for index in part), strict=True)
             yield (
-                names[part],
-                starts[part].tolist(),
-                [None if ns < 0 else ns for ns in durations[part]],
-                [None if ns < 0 else ns for ns in on_device[part]],
+                [span.name for span, _ in chosen],
+                [span.start for span, _ in chosen],
+                [None if span.end is None else span.end - span.start for span, _ in chosen],
+                [times[index] if on_gpu else None for index in part],
                 shapes,
                 types,
-                *zip(*places[part], strict=True),
-                [threads[number] for number in on_thread[part]],
-                list(map(stack_text, on_stack[part])),
+                [context.layer for _, context in chosen],
+                [direction_of(context) for _, context in chosen],
+                [
+                    nesting.step_at(context, Place(span.thread, span.start))
+                    for span, context in chosen
+                ],
+                [threads[span.thread] for span, _ in chosen],
+                [stack_text(nodes.get(index, 0)) for index in part],
             )
 
     return Columns(OpCall, chunks)

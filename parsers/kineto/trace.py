@@ -17,6 +17,7 @@ own outside of ranges and modules.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -311,11 +312,11 @@ def _read_process_groups(
     }
     groups: dict[str, tuple[int, ...]] = {}
     for comm in events.comms.values():
-        ranks = comm.ranks or configured.get(comm.group or "")
-        if comm.group is None or not ranks or len(ranks) != comm.size:
-            continue
-        if world_size is None or len(ranks) < world_size:
-            groups.setdefault(comm.group, ranks)
+        stated = tuple(map(int, re.findall(r"\d{1,9}", comm.ranks or "")))
+        for ranks in (stated, configured.get(comm.group or "", ())):
+            is_part = world_size is None or len(ranks) < world_size
+            if comm.group and ranks and len(ranks) == comm.size and is_part:
+                groups.setdefault(comm.group, ranks)
     return {"process_groups": json.dumps(groups)} if groups else {}
 
 
@@ -434,8 +435,9 @@ def _find_losses(events: Events) -> Iterator[Gap]:
             "correlation, which all others do"
         )
         yield Gap("api_call.correlation", "unreadable", reason)
+    columns = list(zip(*(event.args for event in events.kernels), strict=True))
     for name, position in _ARGUMENTS.items():
-        lacking = sum(event.args[position] is None for event in events.kernels)
+        lacking = columns[position].count(None) if columns else 0
         if 0 < lacking * _FEW <= total:
             reason = f"{lacking:,} of {total:,} launches state no {name}, which all others do"
             yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
