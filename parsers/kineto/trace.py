@@ -26,7 +26,7 @@ from typing import Any
 
 from perfctl.parsers.allocator import curves
 from perfctl.parsers.kineto import records
-from perfctl.parsers.kineto.captures import explain_graphs
+from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import Events, collect, describe_unknown
 from perfctl.parsers.kineto.fused import (
     NAMED_MAX,
@@ -110,12 +110,12 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     ranges = records.ranges(events, nesting)
     range_numbers = {index: number for number, index in enumerate(nesting.meanings)}
     served = {range_numbers[index]: step for index, step in nesting.served.items()}
-    graphs = explain_graphs(
+    graphs = ExplainedGraphs(records.kernels(events, nesting, launches), operators)
+    explain_graphs(
         path,
         capture,
         events,
-        records.kernels(events, nesting, launches),
-        operators,
+        graphs,
         served.values(),
         lambda other: parse(other, single_operators=False),
     )
