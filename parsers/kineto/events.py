@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -62,7 +63,7 @@ _DOMAINS = {
 """Category of a call -> domain of the library."""
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, gc=False):
     """One operation or range on a CPU thread."""
 
     thread: int
@@ -76,20 +77,7 @@ class Span(NamedTuple):
     is_range: bool
 
 
-class DeviceEvent(NamedTuple):
-    """One kernel, memcpy or memset."""
-
-    name: str
-    start: int | None
-    duration: int | None
-    correlation: int | None
-    external: int
-    args: tuple[Any, ...]
-    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its
-    node, occupancy 0..1. Copy: device, stream, bytes, the other GPU."""
-
-
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """A time on a thread."""
 
     thread: int
@@ -110,17 +98,79 @@ class CapturedCall(NamedTuple):
     """Position of the innermost span around it, once that is known; -1 for none."""
 
 
-ApiSum = tuple[int, int | None, int | None, int | None]
-"""Calls, and ns in all, of the shortest and of the longest; None where a call has no duration."""
-
-
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 _Three = tuple[_Int, _Int, _Int] | None
-_UNKNOWN = (None, None, None)
 
 
 def _renamed(name: str) -> Any:
     return msgspec.field(name=name, default=None)
+
+
+class _Args(msgspec.Struct, gc=False):
+    """Arguments of any event; None where they are not given, or not of their type."""
+
+    external: _Int = _renamed("External id")
+    old_external: _Int = _renamed("external id")
+    correlation: _Int = None
+
+    def external_id(self) -> int:
+        """Return -1 when not given; it was spelled with a small letter until 2021."""
+        external = self.external if self.external is not None else self.old_external
+        return -1 if external is None or external < 0 else external
+
+
+class _OperationArgs(_Args, gc=False):
+    """Arguments of an operation or range."""
+
+    sequence: _Int = _renamed("Sequence number")
+    forward_thread: _Int = _renamed("Fwd thread id")
+    dims: Raw = msgspec.field(name="Input Dims", default=Raw())
+    old_dims: Raw = msgspec.field(name="Input dims", default=Raw())
+    types: Raw = msgspec.field(name="Input type", default=Raw())
+    values: Raw = msgspec.field(name="Concrete Inputs", default=Raw())
+    stack: str | None = _renamed("Call stack")
+    kernel_file: Any = None
+    kernel_hash: Any = None
+
+
+class _CallArgs(_Args, gc=False):
+    """Arguments of a runtime or driver call."""
+
+    kernel: str | None = None
+    node: _Int = _renamed("graph node id")
+
+
+class DeviceArgs(_Args, gc=False):
+    """Arguments of a kernel, copy or memset."""
+
+    device: _Int = None
+    from_device: _Int = _renamed("fromDevice")
+    in_device: _Int = _renamed("inDevice")
+    to_device: _Int = _renamed("toDevice")
+    stream: _Int = None
+    bytes: _Int = None
+    grid: _Three = None
+    block: _Three = None
+    registers: _Int = _renamed("registers per thread")
+    shared: _Int = _renamed("shared memory")
+    context: _Int = None
+    graph: _Int = _renamed("graph id")
+    node: _Int = _renamed("graph node id")
+    occupancy: float | None = _renamed("est. achieved occupancy %")
+    collective: Any = _renamed("Collective name")
+    stack: Any = None
+    name: str | None = None
+    annotation: str | None = None
+    autograd_phase: Any = None
+
+
+class DeviceEvent(msgspec.Struct, gc=False):
+    """One kernel, memcpy or memset."""
+
+    name: str
+    start: int | None
+    duration: int | None
+    args: DeviceArgs
 
 
 class CommArgs(msgspec.Struct, gc=False):
@@ -189,8 +239,11 @@ class Events:
     """Category or kind of event -> count."""
     repeated: int = 0
     timeless: int = 0
-    api: dict[tuple[str, str], ApiSum] = field(default_factory=dict)
-    """(domain, name) of runtime and driver calls, waits and Python functions -> their sums."""
+    api: defaultdict[tuple[str, str], array[int]] = field(
+        default_factory=lambda: defaultdict(lambda: array("q"))
+    )
+    """(domain, name) of runtime and driver calls, waits and Python functions -> ns of each call; -1
+    where it has no duration."""
     comms: dict[int, CommArgs] = field(default_factory=dict)
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
     origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -209,64 +262,6 @@ class Events:
     """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
     have one (2021)."""
     functions: list[Span] = field(default_factory=list)
-
-
-class _Args(msgspec.Struct, gc=False):
-    """Arguments of any event; None where they are not given, or not of their type."""
-
-    external: _Int = _renamed("External id")
-    old_external: _Int = _renamed("external id")
-    correlation: _Int = None
-
-    def external_id(self) -> int:
-        """Return -1 when not given; it was spelled with a small letter until 2021."""
-        external = self.external if self.external is not None else self.old_external
-        return -1 if external is None or external < 0 else external
-
-
-class _OperationArgs(_Args, gc=False):
-    """Arguments of an operation or range."""
-
-    sequence: _Int = _renamed("Sequence number")
-    forward_thread: _Int = _renamed("Fwd thread id")
-    dims: Raw = msgspec.field(name="Input Dims", default=Raw())
-    old_dims: Raw = msgspec.field(name="Input dims", default=Raw())
-    types: Raw = msgspec.field(name="Input type", default=Raw())
-    values: Raw = msgspec.field(name="Concrete Inputs", default=Raw())
-    stack: str | None = _renamed("Call stack")
-    kernel_file: Any = None
-    kernel_hash: Any = None
-
-
-class _CallArgs(_Args, gc=False):
-    """Arguments of a runtime or driver call."""
-
-    kernel: str | None = None
-    node: _Int = _renamed("graph node id")
-
-
-class _DeviceArgs(_Args, gc=False):
-    """Arguments of a kernel, copy or memset."""
-
-    device: _Int = None
-    from_device: _Int = _renamed("fromDevice")
-    in_device: _Int = _renamed("inDevice")
-    to_device: _Int = _renamed("toDevice")
-    stream: _Int = None
-    bytes: _Int = None
-    grid: _Three = None
-    block: _Three = None
-    registers: _Int = _renamed("registers per thread")
-    shared: _Int = _renamed("shared memory")
-    context: _Int = None
-    graph: _Int = _renamed("graph id")
-    node: _Int = _renamed("graph node id")
-    occupancy: float | None = _renamed("est. achieved occupancy %")
-    collective: Any = _renamed("Collective name")
-    stack: Any = None
-    name: str | None = None
-    annotation: str | None = None
-    autograd_phase: Any = None
 
 
 class _MemoryArgs(msgspec.Struct, gc=False):
@@ -304,7 +299,7 @@ def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
 
 _read_operation_args = _make_args_reader(_OperationArgs)
 _read_call_args = _make_args_reader(_CallArgs)
-_read_device_args = _make_args_reader(_DeviceArgs)
+_read_device_args = _make_args_reader(DeviceArgs)
 _read_memory_args = _make_args_reader(_MemoryArgs)
 _read_comm_args = _make_args_reader(CommArgs)
 
@@ -377,12 +372,15 @@ class _Collector:
         never ended: None."""
         name, start, duration = event.name, event.ts, event.dur
         name = self.texts.setdefault(name, name) if type(name) is str else ""
-        if type(start) is float or type(start) is str:
+        if type(start) is float and type(duration) is float:  # as all are since 2023
+            start, duration = round(start * 1000), round(duration * 1000)
             self.events.whole_microseconds = False
-        start = round(start * 1000) if type(start) is float else nanoseconds(start)
+        else:
+            if type(start) in (float, str):
+                self.events.whole_microseconds = False
+            start, duration = nanoseconds(start), nanoseconds(duration)
         if start is not None and not -_TIMES_END < start < _TIMES_END:
             start = None
-        duration = round(duration * 1000) if type(duration) is float else nanoseconds(duration)
         if duration is not None and not 0 <= duration < _TIMES_END:
             self.events.backwards += duration < 0
             duration = None
@@ -459,7 +457,7 @@ class _Collector:
         name, start, duration = self.read_name_and_times(event)
         is_module = name.startswith(MODULE)
         if not is_module:
-            self.sum_up("python_function", name, duration)
+            self.keep_duration("python_function", name, duration)
         if start is None or duration is None:
             return
         call = Span(self.number_thread(event), start, start + duration, -1, name, is_module)
@@ -470,17 +468,11 @@ class _Collector:
             if is_module:
                 events.signatures.append(0)
 
-    def sum_up(self, category: str, name: str, duration: int | None) -> None:
-        """Add one call to the sums of its function."""
+    def keep_duration(self, category: str, name: str, duration: int | None) -> None:
+        """Count one call of a function."""
         is_hip = name.startswith("hip") and category != "python_function"
         domain = "hip" if is_hip else _DOMAINS.get(category, category)
-        api = self.events.api
-        calls, total, least, most = api.get((domain, name), (0, 0, duration, duration))
-        if duration is None or total is None or least is None or most is None:
-            api[domain, name] = (calls + 1, None, None, None)
-        else:
-            shortest, longest = min(duration, least), max(duration, most)
-            api[domain, name] = (calls + 1, total + duration, shortest, longest)
+        self.events.api[domain, name].append(-1 if duration is None else duration)
 
     def add_call(self, event: Event) -> None:
         """A call of the runtime or the driver."""
@@ -510,32 +502,23 @@ class _Collector:
             if name in _WAITS and events.signatures is not None and duration is not None:
                 end = start + duration
                 events.waits.append(Span(place.thread, start, end, -1, name, False))
-        self.sum_up(event.cat, name, duration)
+        self.keep_duration(event.cat, name, duration)
 
     def add_wait(self, event: Event) -> None:
         """A synchronisation (cuda_sync): of a stream, an event or a whole context."""
         name, _, duration = self.read_name_and_times(event)
-        self.sum_up("sync", name, duration)
+        self.keep_duration("sync", name, duration)
 
     def add_kernel(self, event: Event) -> None:
         """One launch."""
-        args = _read_device_args(event)
-        graph, node = (args.graph, args.node) if args.graph else (None, None)  # 0: of no graph
-        percent = args.occupancy
-        numbers = (
-            *(args.grid or _UNKNOWN),
-            *(args.block or _UNKNOWN),
-            args.registers,
-            args.shared,
-            args.context,
-            graph,
-            node,
-            percent / 100 if percent is not None and 0 <= percent <= 100 else None,
-        )
         events, index = self.events, len(self.events.kernels)
-        self.add_device_event(event, args, events.kernels, numbers)
-        if len(events.kernels) == index:
+        args = self.add_device_event(event, events.kernels)
+        if args is None:
             return
+        if not args.graph:  # 0: of no graph
+            args.graph = args.node = None
+        if args.occupancy is not None and not 0 <= args.occupancy <= 100:
+            args.occupancy = None
         if args.collective is not None and (comm := _read_comm_args(event)).name:
             events.comms[-1 - index] = comm
         if type(args.stack) is list:
@@ -543,35 +526,30 @@ class _Collector:
             if stacks:
                 events.origins[index] = stacks
         name = args.name or args.annotation  # of torch.cuda._graph_annotations.mark_kernels
-        if name and node is not None:
+        if name and args.node is not None:
             events.annotated[index] = name, args.autograd_phase == "backward"
 
     def add_copy(self, event: Event) -> None:
         """A copy or memset."""
-        args = _read_device_args(event)
-        if args.device is None:  # between two GPUs: it is of the one that copies
+        args = self.add_device_event(event, self.events.copies)
+        if args is not None and args.device is None:  # between GPUs: it is of the one that copies
             args.device = args.in_device
-        peers = {args.from_device, args.to_device} - {args.device}
-        peer = peers.pop() if len(peers) == 1 else None
-        self.add_device_event(event, args, self.events.copies, (args.bytes, peer))
 
-    def add_device_event(
-        self, event: Event, args: _DeviceArgs, known: list[DeviceEvent], numbers: tuple[Any, ...]
-    ) -> None:
-        """Append it, unless the very same work was there before: that is counted."""
+    def add_device_event(self, event: Event, known: list[DeviceEvent]) -> DeviceArgs | None:
+        """Append it and return its arguments, unless the very same work was there before: that is
+        counted."""
+        args = _read_device_args(event)
         name, start, duration = self.read_name_and_times(event)
-        correlation, stream = args.correlation, args.stream
-        if stream is None and type(event.tid) is str:
-            stream = read_int64(event.tid.removeprefix("stream "))  # as threads were until 2021
-        if correlation is not None and start is not None:
-            key = hash((correlation, args.device, stream, start, duration, name))
+        if args.stream is None and type(event.tid) is str:  # as threads were until 2021
+            args.stream = read_int64(event.tid.removeprefix("stream "))
+        if args.correlation is not None and start is not None:
+            key = hash((args.correlation, args.device, args.stream, start, duration, name))
             if key in self.device_work:
                 self.events.repeated += 1
-                return
+                return None
             self.device_work.add(key)
-        external = args.external_id()
-        numbers = (args.device, stream, *numbers)
-        known.append(DeviceEvent(name, start, duration, correlation, external, numbers))
+        known.append(DeviceEvent(name, start, duration, args))
+        return args
 
     def add_window(self, event: Event) -> None:
         """The time in which the profiler ran."""

@@ -29,9 +29,9 @@ from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import Events, collect, describe_unknown
 from perfctl.parsers.kineto.fused import (
-    NAMED_MAX,
     compiled_gaps,
     compiled_kernels,
+    name_longest,
     read_call_facts,
     share_kernels,
 )
@@ -55,19 +55,13 @@ _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
 _GFX = {"9.4": "gfx942", "9.5": "gfx950"}
 """computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906,
 gfx908 or gfx90a."""
+_OF_ROCM = ("hip_", "roctracer")
+"""How members of a ROCm trace begin."""
 _YEAR_2000_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
-_ARGUMENTS = {
-    "device": 0,
-    "stream": 1,
-    "grid": 2,
-    "block": 5,
-    "registers": 8,
-    "shared memory": 9,
-    "context": 10,
-}
-"""What a kernel's arguments state -> where that stands in ``DeviceEvent.args``."""
+_ARGUMENTS = ("device", "stream", "grid", "block", "registers", "shared", "context")
+"""What the arguments of a kernel state."""
 _FEW = 10
 """What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
 each."""
@@ -208,14 +202,11 @@ def _read_dictionaries(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _is_amd(metadata: Metadata) -> bool:
-    return any(key.startswith(("hip_", "roctracer")) for key in metadata)
-
-
 def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> tuple[Device, ...]:
     """Return the GPUs the process saw, those that ran kernels first; the CPU alone where there is
     none."""
     listed = metadata.get("deviceProperties")
+    is_rocm = any(key.startswith(_OF_ROCM) for key in metadata)
     devices = []
     for position, entry in enumerate(listed if isinstance(listed, list) else []):
         if not isinstance(entry, dict):
@@ -224,7 +215,7 @@ def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> 
         major, minor = read_int64(entry.get("computeMajor")), read_int64(entry.get("computeMinor"))
         index = read_int64(entry.get("id"))
         capability = None if major is None or minor is None else f"{major}.{minor}"
-        if _is_amd(metadata) or (name or "").startswith("AMD"):
+        if is_rocm or (name or "").startswith("AMD"):
             capability = _GFX.get(capability or "")  # the numbers are of a gfx number
         devices.append(
             Device(
@@ -251,16 +242,18 @@ def _number_agents(events: Events, metadata: Metadata) -> tuple[Gap, ...]:
     not say.
     """
     listed = _read_dictionaries(metadata.get("deviceProperties"))
-    names = [str(entry.get("name", "")) for entry in listed]
-    all_amd = bool(names) and all(name.startswith("AMD") for name in names)
-    work = (events.kernels, events.copies)
-    agents = {event.args[0] for group in work for event in group} - {None}
-    if not agents or not (_is_amd(metadata) or all_amd):
+    is_amd = any(key.startswith(_OF_ROCM) for key in metadata) or (
+        bool(listed) and all(str(entry.get("name", "")).startswith("AMD") for entry in listed)
+    )
+    work = [*events.kernels, *events.copies]
+    agents = {device for event in work if (device := event.args.device) is not None}
+    if not agents or not is_amd:
         return ()
     gpus = {read_int64(entry.get("id")) for entry in listed}
     if len(gpus) == len(agents) == 1:
-        for group in work:
-            group[:] = [event._replace(args=(*gpus, *event.args[1:])) for event in group]
+        (gpu,) = gpus
+        for event in work:
+            event.args.device = gpu
         return ()
     shown = ", ".join(map(str, sorted(agents)))
     reason = (
@@ -387,17 +380,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
         reason = f"{len(outside)} of {len(kernels)} launches are {where}"
-        total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
-        if total_ns and len(outside) < len(kernels):
-            times = Counter[str]()
-            for kernel in outside:
-                times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-            names = ", ".join(
-                f"{name} ({ns / total_ns * 100:.1f} %)" for name, ns in times.most_common(NAMED_MAX)
-            )
-            more = f" and {len(times) - NAMED_MAX} more" if len(times) > NAMED_MAX else ""
-            share = f"{times.total() / total_ns * 100:.1f} %"
-            reason += f", with {share} of the kernel time: {names}{more}"
+        if len(outside) < len(kernels):
+            reason += name_longest(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
@@ -418,13 +402,14 @@ def _find_losses(events: Events) -> Iterator[Gap]:
     """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
     few events lack."""
     calls, total = events.calls, len(events.kernels)
-    launched = {event.correlation for event in events.kernels if event.correlation in calls}
+    correlations = [event.args.correlation for event in events.kernels]
+    launched = calls.keys() & set(correlations)
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
         why = "captured into a graph, ended after the profiler did, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {why}")
-    alone = sum(event.correlation not in calls for event in events.kernels)
+    alone = sum(correlation not in calls for correlation in correlations)
     if 0 < alone * _FEW <= total:
         reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
         why = "made before the profiler began, or lost"
@@ -435,9 +420,9 @@ def _find_losses(events: Events) -> Iterator[Gap]:
             "correlation, which all others do"
         )
         yield Gap("api_call.correlation", "unreadable", reason)
-    columns = list(zip(*(event.args for event in events.kernels), strict=True))
-    for name, position in _ARGUMENTS.items():
-        lacking = columns[position].count(None) if columns else 0
+    for argument in _ARGUMENTS:
+        lacking = [getattr(event.args, argument) for event in events.kernels].count(None)
+        name = "shared memory" if argument == "shared" else argument
         if 0 < lacking * _FEW <= total:
             reason = f"{lacking:,} of {total:,} launches state no {name}, which all others do"
             yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
