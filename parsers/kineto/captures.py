@@ -23,11 +23,10 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from perfctl.parsers.kineto.events import CapturedCall, Events, collect
 from perfctl.parsers.kineto.nesting import Nesting, assign_operators
@@ -66,97 +65,56 @@ _MATCHED_BY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedGraph:
-    """One graph: the launches between the begin and the end of its capture."""
-
-    calls: tuple[CapturedCall, ...]
-    spans: tuple[int, ...]
-    """Of each launch, the innermost span around it; -1 for none."""
-
-    @property
-    def names(self) -> tuple[str | None, ...]:
-        """Of the kernels; None where the trace does not say."""
-        return tuple(call.kernel for call in self.calls)
+Replay = list[Kernel]
+"""The kernels of one launch of a graph, in order of their start."""
+CapturedGraph = tuple[CapturedCall, ...]
+"""The launches between the begin and the end of a graph's capture."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CaptureSet:
     """The graphs that one step replays: one, or one for each piece of the model."""
 
     name: str
-    size: int | None
-    """Sequences or tokens that the step may have; None where no range says."""
     graphs: tuple[CapturedGraph, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Captures:
-    """One trace with captures."""
-
     path: Path
+    """The trace in which they were captured; likewise the others."""
     events: Events
     nesting: Nesting
-    sets: tuple[CaptureSet, ...]
 
 
 class NoCapture(ReportError):
     """A trace in which no graph is captured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExplainedGraphs:
     """What is known of a trace's kernels once its captures are read."""
 
     kernels: list[Kernel]
-    operators: Operators
-    launches: tuple[GraphLaunch, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-
-class Explained(NamedTuple):
-    """What captures, or a run without graphs, say of a trace's kernels."""
-
-    kernels: list[Kernel]
-    launches: list[GraphLaunch]
-    operators: tuple[Operators, ...] = ()
-    """Shapes of the captured operators, with the calls of one step, or of the whole capture."""
-    sources: tuple[str, ...] = ()
+    """By ``Kernel.launch``."""
+    operators: Operators = field(default_factory=Operators)
+    launches: list[GraphLaunch] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     """Names of the files whose captures matched."""
+    gaps: list[Gap] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
-
-class Replay(NamedTuple):
-    """One launch of a graph."""
-
-    correlation: int
-    kernels: list[Kernel]
-    """In order of their start."""
-
-    def describe(self) -> GraphLaunch:
-        """Return the launch without a match."""
-        step, kernels = self.kernels[0].step, len(self.kernels)
-        return GraphLaunch(self.correlation, step, kernels, sum_times(self.kernels))
-
-
-class _Match(NamedTuple):
-    """The graphs of a set that the next replays are of."""
-
-    file: int
-    set_number: int
-    graphs: tuple[CapturedGraph, ...]
-    score: float
+    def set_layer(self, launch: int, layer: str, direction: str | None, source: str) -> None:
+        """Give a kernel a layer, which was found as ``source`` (``Kernel.layer_source``) says."""
+        self.kernels[launch] = self.kernels[launch]._replace(
+            layer=layer, direction=direction, layer_source=source
+        )
 
 
 def explain_graphs(
     path: Path,
     capture: Path | None,
     events: Events,
-    kernels: list[Kernel],
-    operators: Operators,
+    explained: ExplainedGraphs,
     served: Iterable[ServedStep],
     parse: Callable[[Path], Report],
-) -> ExplainedGraphs:
+) -> None:
     """Give kernels of graphs the layers of the capture: of ``capture``, else of what lies beside
     ``path``. Where ``capture`` captures no graph, it is ``parse``d as a run of the same steps
     without graphs.
@@ -164,22 +122,21 @@ def explain_graphs(
     Raises ReportError when ``capture`` cannot be read, or ``path`` launches no graph it could
     tell of.
     """
-    inside = [kernel for kernel in kernels if kernel.correlation in events.graphs]
-    if not inside:
-        if capture is None:
-            return ExplainedGraphs(kernels, operators)
+    replays = find_replays(explained.kernels, events.graphs)
+    if not replays and capture is not None:
         reason = (
             f"it launches no graph whose kernels it recorded, so {capture.name} says nothing "
             "about it"
         )
         todo = "Leave --capture out, or name the trace of an execution"
         raise ReportError(path, TOOL, reason, todo)
-    diagnostics = []
-    captures: list[Captures] = []
+    if not replays:
+        return
+    sets: list[CaptureSet] = []
     eager: list[Kernel] = []
     if capture is not None:
         try:
-            captures.append(read_captures(capture))
+            sets += read_captures(capture)
         except NoCapture:
             report = parse(capture)
             eager = list(report.kernels)
@@ -189,51 +146,64 @@ def explain_graphs(
         tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
         for other in find_captures(path, tokens):
             try:
-                captures.append(read_captures(other))
+                sets += read_captures(other)
             except ReportError as error:
                 text = f"{other.name}, named by {DETAILS}: {error.reason}"
-                diagnostics.append(Diagnostic("warning", "perfctl", text))
+                explained.diagnostics.append(Diagnostic("warning", "perfctl", text))
     if eager and capture is not None:
-        explained = explain_by_eager(kernels, events.graphs, eager, capture.name)
+        explain_by_eager(explained, replays, eager, capture.name)
     else:
-        covers = bool(operators.environment.get(COVERS))
-        explained = explain_by_captures(kernels, events.graphs, captures, whole=covers)
-    explained = _add_annotations(explained, events)
+        _explain_by_captures(explained, replays, sets)
+    _add_annotations(explained, events)
     launches = explained.launches
-    gaps = []
     if unknown := sum(launch.capture is None for launch in launches):
+        inside = [kernel for kernels in replays for kernel in kernels]
         inside_ns, all_ns = (
-            sum(one.duration_ns or 0 for one in group) for group in (inside, kernels)
+            sum(kernel.duration_ns or 0 for kernel in group)
+            for group in (inside, explained.kernels)
         )
         which = "no module is known of them"
-        if captures or eager:
+        if sets or eager:
             which = f"{unknown} of {len(launches)} graph launches match no capture"
         reason = (
-            f"{len(inside)} of {len(kernels)} kernels ({inside_ns / (all_ns or 1) * 100:.1f} % of "
-            f"their time) were launched by graphs; {which}: give the trace of the capture with "
-            "perfctl ingest --capture"
+            f"{len(inside)} of {len(explained.kernels)} kernels "
+            f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
+            f"{which}: give the trace of the capture with perfctl ingest --capture"
         )
-        gaps.append(Gap("kernel.layer", "not_collected", reason))
+        explained.gaps.append(Gap("kernel.layer", "not_collected", reason))
     if explained.sources:
-        text = _describe_matches(launches, explained.sources)
-        diagnostics.append(Diagnostic("info", "perfctl", text))
-    return ExplainedGraphs(
-        explained.kernels,
-        _join_operators(operators, explained.operators),
-        tuple(launches),
-        tuple(gaps),
-        tuple(diagnostics),
-    )
+        explained.diagnostics.append(_describe_matches(explained))
 
 
-def read_captures(path: Path) -> Captures:
-    """Return the captures of a trace. Raises ReportError when the file is no such trace, or
-    captures no graph."""
+def read_captures(path: Path) -> list[CaptureSet]:
+    """Return the captures of a trace in order of time, those inside one ``capture_...`` range
+    together, all others together. Raises ReportError when the file is no such trace, or captures no
+    graph."""
     events = collect(TraceStream(path).blocks(), captures=True)
     nesting = Nesting(events, [call.place for call in events.captured])
     _name_compiled_parts(nesting)
-    sets = tuple(_find_sets(path, events, nesting))
-    if not sets:
+    ranges = sorted(
+        (span.start, span.end or span.start, span.name)
+        for span in events.spans
+        if span.is_range and read_capture(span.name) is not None
+    )
+    graphs: list[tuple[str, CapturedGraph]] = []
+    begin: int | None = None
+    inside: list[CapturedCall] = []
+    calls = [
+        call._replace(span=span) for call, span in zip(events.captured, nesting.probed, strict=True)
+    ]
+    for call in sorted(calls, key=lambda call: call.place.at):
+        if call.what == "begin":
+            begin, inside = call.place.at, []
+        elif begin is not None and call.what == "launch":
+            inside.append(call)
+        elif begin is not None:
+            if inside:
+                around = [name for start, end, name in ranges if start <= begin <= end]
+                graphs.append((around[-1] if around else path.name, tuple(inside)))
+            begin = None
+    if not graphs:
         reason = (
             "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with "
             "launches behind it"
@@ -243,36 +213,10 @@ def read_captures(path: Path) -> Captures:
             "steps without graphs"
         )
         raise NoCapture(path, TOOL, reason, todo)
-    return Captures(path, events, nesting, sets)
-
-
-def _find_sets(path: Path, events: Events, nesting: Nesting) -> Iterator[CaptureSet]:
-    """Yield the captures in order of time, those inside one ``capture_...`` range together, all
-    others together."""
-    ranges = sorted(
-        (span.start, span.end or span.start, span.name)
-        for span in events.spans
-        if span.is_range and read_capture(span.name) is not None
-    )
-    graphs: list[tuple[str, CapturedGraph]] = []
-    begin: int | None = None
-    inside: list[tuple[CapturedCall, int]] = []
-    calls = zip(events.captured, nesting.probed, strict=True)
-    for call, span in sorted(calls, key=lambda pair: pair[0].place.at):
-        if call.what == "begin":
-            begin, inside = call.place.at, []
-        elif begin is not None and call.what == "launch":
-            inside.append((call, span))
-        elif begin is not None:
-            if inside:
-                around = [name for start, end, name in ranges if start <= begin <= end]
-                captured, spans = zip(*inside, strict=True)
-                graphs.append((around[-1] if around else "", CapturedGraph(captured, spans)))
-            begin = None
-    for name, group in groupby(graphs, key=lambda pair: pair[0]):
-        meaning = read_capture(name)
-        size = meaning[0] if meaning else None
-        yield CaptureSet(name or path.name, size, tuple(graph for _, graph in group))
+    return [
+        CaptureSet(name, tuple(graph for _, graph in group), path, events, nesting)
+        for name, group in groupby(graphs, key=lambda pair: pair[0])
+    ]
 
 
 def _name_compiled_parts(nesting: Nesting) -> None:
@@ -345,146 +289,131 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path | None) -> 
     return renamed if len(renamed) == 1 else []
 
 
-def explain_by_captures(
-    kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures], *, whole: bool
-) -> Explained:
-    """Give the kernels of ``graphs`` (correlation ids) the layers that ``captures`` say.
-
-    ``whole``: the shapes of operators count over the whole trace instead of a step.
-    """
-    replays = find_replays(kernels, graphs)
-    new, launches = list(kernels), []
-    replayed = Counter[tuple[int, int]]()
-    """(file, number of its set) -> how often."""
-    spans: defaultdict[int, set[int]] = defaultdict(set)
+def _explain_by_captures(
+    explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
+) -> None:
+    """Give the kernels of ``replays`` the layers that captures say."""
+    replayed = Counter[CaptureSet]()
+    spans: defaultdict[Path, set[int]] = defaultdict(set)
     """File -> spans that launched matched kernels while they were captured."""
-    for _, group in groupby(replays, key=lambda replay: replay.kernels[0].step):
+    for _, group in groupby(replays, key=lambda replay: replay[0].step):
         rest = list(group)
         while rest:
-            match = _find_best_set(rest, captures)
+            match = _find_best_set(rest, sets)
             if match is None:
-                launches += [replay.describe() for replay in rest]
+                explained.launches += map(_describe_launch, rest)
                 break
-            replayed[match.file, match.set_number] += 1
-            for replay, graph in zip(rest, match.graphs, strict=False):
-                launch = _explain_replay(
-                    new, replay, graph, captures[match.file], spans[match.file]
-                )
-                name = captures[match.file].sets[match.set_number].name
-                launches.append(launch._replace(capture=name))
-            rest = rest[len(match.graphs) :]
-    operators = []
-    steps = len({replay.kernels[0].step for replay in replays})
-    sets_of_files = Counter(file for file, _ in replayed)
-    for (file, _), times in replayed.items():
-        if sets_of_files[file] == 1:
-            trace = captures[file]
-            shapes = assign_operators(
-                trace.events, trace.nesting, sorted(spans[file]), by_step=False
-            )
-            if not whole:
+            best, graphs = match
+            replayed[best] += 1
+            for replay, graph in zip(rest, graphs, strict=False):
+                spans[best.path] |= _explain_replay(explained, replay, graph, best)
+            rest = rest[len(graphs) :]
+    covers_trace = bool(explained.operators.environment.get(COVERS))
+    steps = len({replay[0].step for replay in replays})
+    sets_of_files = Counter(used.path for used in replayed)
+    explained.sources += [path.name for path in sets_of_files]
+    for used, times in replayed.items():
+        if sets_of_files[used.path] == 1:
+            launchers = sorted(spans[used.path])
+            shapes = assign_operators(used.events, used.nesting, launchers, by_step=False)
+            if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
             ops = tuple(replace(op, calls=op.calls * times) for op in shapes.ops if times)
-            operators.append(replace(shapes, ops=ops))
-    sources = tuple(dict.fromkeys(captures[file].path.name for file, _ in replayed))
-    return Explained(new, launches, tuple(operators), sources)
+            explained.operators = _join_operators(explained.operators, replace(shapes, ops=ops))
 
 
 def find_replays(kernels: Sequence[Kernel], graphs: set[int]) -> list[Replay]:
-    """Return the launches of ``graphs`` (correlation ids) in order of time."""
-    by_correlation: defaultdict[int, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
+    """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
+    replays: defaultdict[int | None, Replay] = defaultdict(list)
+    for kernel in _sort_by_start(kernels):
         if kernel.correlation in graphs:
-            by_correlation[kernel.correlation].append(kernel)
-    replays = [Replay(key, _sort_by_start(group)) for key, group in by_correlation.items()]
-    return sorted(replays, key=lambda replay: (replay.kernels[0].start_ns or 0, replay.correlation))
+            replays[kernel.correlation].append(kernel)
+    return sorted(replays.values(), key=lambda replay: (replay[0].start_ns or 0, _id(replay)))
+
+
+def _id(replay: Replay) -> int:
+    return replay[0].correlation or 0
 
 
 def _sort_by_start(kernels: Iterable[Kernel]) -> list[Kernel]:
     return sorted(kernels, key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
 
 
-def _find_best_set(replays: Sequence[Replay], captures: Sequence[Captures]) -> _Match | None:
+def _describe_launch(replay: Replay) -> GraphLaunch:
+    """Return the launch without a match."""
+    times = [kernel.duration_ns for kernel in replay]
+    total_ns = None if None in times else int(sum(filter(None, times)))
+    return GraphLaunch(_id(replay), replay[0].step, len(replay), total_ns)
+
+
+def _find_best_set(
+    replays: Sequence[Replay], sets: Iterable[CaptureSet]
+) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
     """Return the set whose graphs are most like the next replays, one for one and in order; None
     where nothing is alike.
 
     Where a set has more graphs than there are replays, or they are out of step, the one graph that
     is most like the next.
     """
-    best: _Match | None = None
-    for file, trace in enumerate(captures):
-        for number, capture_set in enumerate(trace.sets):
-            groups = [capture_set.graphs]
-            if len(capture_set.graphs) > len(replays):
-                single = capture_set.graphs if len(replays) == 1 else ()
-                groups = [(graph,) for graph in single]
-            for graphs in groups:
-                pairs = zip(replays, graphs, strict=False)
-                score = sum(_compare_names(*pair) for pair in pairs) / len(graphs)
-                if score >= NAMESAKES_MIN and (best is None or score > best.score):
-                    best = _Match(file, number, graphs, score)
+    best, best_score = None, 0.0
+    for capture_set in sets:
+        groups: list[Sequence[CapturedGraph]] = [capture_set.graphs]
+        if len(capture_set.graphs) > len(replays):
+            groups = [[graph] for graph in capture_set.graphs] if len(replays) == 1 else []
+        for graphs in groups:
+            score = sum(map(_compare_names, replays, graphs)) / len(graphs)
+            if score >= NAMESAKES_MIN and score > best_score:
+                best, best_score = (capture_set, graphs), score
     return best
 
 
 def _compare_names(replay: Replay, graph: CapturedGraph) -> float:
     """Return 0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
     without names."""
-    if not any(graph.names):
-        return ORDER_ALONE if len(replay.kernels) == len(graph.calls) else 0.0
-    return _share_of_namesakes(_count_names(replay.kernels), Counter(graph.names))
+    names = [call.kernel for call in graph]
+    if not any(names):
+        return ORDER_ALONE if len(replay) == len(graph) else 0.0
+    return _share_of_namesakes([kernel.name for kernel in replay], names)
 
 
-def _count_names(kernels: Sequence[Kernel]) -> Counter[str | None]:
-    return Counter(kernel.name for kernel in kernels)
-
-
-def _share_of_namesakes(left: Counter[str | None], right: Counter[str | None]) -> float:
-    return (left & right).total() / max(left.total(), right.total(), 1)
+def _share_of_namesakes(left: Sequence[str], right: Sequence[str | None]) -> float:
+    both = Counter[str | None](left) & Counter(right)
+    return both.total() / max(len(left), len(right), 1)
 
 
 def _explain_replay(
-    new: list[Kernel], replay: Replay, graph: CapturedGraph, captures: Captures, spans: set[int]
-) -> GraphLaunch:
-    """Give the kernels of one replay their layers in ``new``, and add their spans to ``spans``."""
-    kernels = replay.kernels
-    how, pairs = _match_kernels(kernels, graph)
+    explained: ExplainedGraphs, replay: Replay, graph: CapturedGraph, captured: CaptureSet
+) -> set[int]:
+    """Give the kernels of one replay their layers; return the spans that launched them."""
+    how, pairs = _match_kernels(replay, graph)
     for index, call in pairs:
-        launch, span = kernels[index].launch, graph.spans[call]
-        spans.add(span)
-        context = captures.nesting.contexts[span] if span >= 0 else None
+        span = graph[call].span
+        context = captured.nesting.contexts[span] if span >= 0 else None
         if context is not None and context.layer is not None:
-            new[launch] = new[launch]._replace(
-                layer=context.layer, direction=context.direction, layer_source="capture"
-            )
-    share = len(pairs) / max(len(kernels), len(graph.calls))
-    return replay.describe()._replace(
+            launch = replay[index].launch
+            explained.set_layer(launch, context.layer, context.direction, "capture")
+    share = len(pairs) / max(len(replay), len(graph))
+    launch_record = _describe_launch(replay)._replace(
+        capture=captured.name,
         matched=len(pairs),
         how=how if pairs else None,
         confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
     )
+    explained.launches.append(launch_record)
+    return {graph[call].span for _, call in pairs}
 
 
-def sum_times(kernels: Sequence[Kernel]) -> int | None:
-    """Return the time of all, ns; None where one has no duration."""
-    times = [kernel.duration_ns for kernel in kernels]
-    return None if None in times else int(sum(time for time in times if time is not None))
-
-
-def _match_kernels(
-    kernels: Sequence[Kernel], graph: CapturedGraph
-) -> tuple[str, list[tuple[int, int]]]:
+def _match_kernels(replay: Replay, graph: CapturedGraph) -> tuple[str, list[tuple[int, int]]]:
     """Return how a replay and a capture were matched, and (kernel, launch) of each match."""
-    nodes = {call.node: at for at, call in enumerate(graph.calls) if call.node is not None}
-    node_ids = [kernel.graph_node_id for kernel in kernels]
-    if len(nodes) == len(graph.calls) and len(set(node_ids) & nodes.keys()) == len(kernels):
+    nodes = {call.node: at for at, call in enumerate(graph) if call.node is not None}
+    node_ids = [kernel.graph_node_id for kernel in replay]
+    if len(nodes) == len(graph) and len(set(node_ids) & nodes.keys()) == len(replay):
         return "node", [(at, nodes[node]) for at, node in enumerate(node_ids) if node is not None]
-    names = [kernel.name for kernel in kernels]
-    in_order = [(at, at) for at in range(len(kernels))]
-    if not any(graph.names):
-        return "order", in_order if len(kernels) == len(graph.calls) else []
-    if tuple(names) == graph.names:
-        return "name", in_order
-    return "name", sorted(align(names, graph.names))
+    names, captured = [kernel.name for kernel in replay], [call.kernel for call in graph]
+    in_order = [(at, at) for at in range(len(replay))]
+    if not any(captured):
+        return "order", in_order if len(replay) == len(graph) else []
+    return "name", in_order if names == captured else sorted(align(names, captured))
 
 
 def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -506,44 +435,35 @@ def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple
 
 
 def explain_by_eager(
-    kernels: list[Kernel], graphs: set[int], eager: Sequence[Kernel], name: str
-) -> Explained:
-    """Give the kernels of ``graphs`` (correlation ids) the layers of the kernels of an eager run,
-    whose file is called ``name``."""
+    explained: ExplainedGraphs, replays: Iterable[Replay], eager: Iterable[Kernel], name: str
+) -> None:
+    """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
+    called ``name``."""
     eager_steps = _group_by_step(eager)
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
-    steps = _group_by_step(kernels)
-    new, launches = list(kernels), []
+    steps = _group_by_step(explained.kernels)
     matches: dict[int | None, tuple[dict[int, Kernel], float]] = {}
-    is_used = False
-    for replay in find_replays(kernels, graphs):
-        step = replay.kernels[0].step
+    for replay in replays:
+        step = replay[0].step
         if step is None or step not in matches:
-            own = replay.kernels if step is None else steps[step]
-            matches[step] = _match_step(own, list(eager_steps.values()))
+            kernels = replay if step is None else steps[step]
+            matches[step] = _match_step(kernels, list(eager_steps.values()))
         pairs, confidence = matches[step]
-        matched = [kernel for kernel in replay.kernels if kernel.launch in pairs]
-        launch = replay.describe()
+        matched = [kernel.launch for kernel in replay if kernel.launch in pairs]
+        launch = _describe_launch(replay)
         if matched:
-            is_used = True
-            launch = launch._replace(
-                capture=f"{name}, without graphs",
-                matched=len(matched),
-                how=EAGER,
-                confidence=confidence,
-            )
-        launches.append(launch)
-        for kernel in matched:
-            other = pairs[kernel.launch]
+            match = f"{name}, without graphs", len(matched), EAGER, confidence
+            launch = GraphLaunch(*launch[:4], *match)
+            explained.sources = [name]
+        explained.launches.append(launch)
+        for number in matched:
+            other = pairs[number]
             if other.layer is not None:
-                new[kernel.launch] = kernel._replace(
-                    layer=other.layer, direction=other.direction, layer_source="guessed"
-                )
-    return Explained(new, launches, sources=(name,) if is_used else ())
+                explained.set_layer(number, other.layer, other.direction, "guessed")
 
 
-def _group_by_step(kernels: Sequence[Kernel]) -> dict[int | None, list[Kernel]]:
+def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, list[Kernel]]:
     """Return the kernels of each step in the order of their start."""
     groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
     for kernel in _sort_by_start(kernels):
@@ -556,8 +476,8 @@ def _match_step(
 ) -> tuple[dict[int, Kernel], float]:
     """Return (launch -> the eager run's kernel, confidence) by the step with the most namesakes;
     nothing where it is not alike."""
-    names = _count_names(kernels)
-    shares = [_share_of_namesakes(names, _count_names(step)) for step in eager_steps]
+    names = [kernel.name for kernel in kernels]
+    shares = [_share_of_namesakes(names, [other.name for other in step]) for step in eager_steps]
     best = max(shares, default=0.0)
     if best < NAMESAKES_MIN:
         return {}, 0
@@ -565,9 +485,8 @@ def _match_step(
     pairs = dict(align(list(map(_shape_key, kernels)), list(map(_shape_key, others))))
     exact = len(pairs)
     rest = [index for index in range(len(kernels)) if index not in pairs]
-    taken = set(pairs.values())
-    free = [index for index in range(len(others)) if index not in taken]
-    by_name = align([kernels[at].name for at in rest], [others[at].name for at in free])
+    free = sorted(set(range(len(others))) - set(pairs.values()))
+    by_name = align([names[at] for at in rest], [others[at].name for at in free])
     pairs |= {rest[left]: free[right] for left, right in by_name}
     matched = exact + BY_NAME_ALONE * (len(pairs) - exact)
     kernels_of = {kernels[left].launch: others[right] for left, right in pairs.items()}
@@ -579,60 +498,53 @@ def _shape_key(kernel: Kernel) -> tuple[object, ...]:
     return kernel.name, *grid, kernel.block_x, kernel.block_y, kernel.block_z
 
 
-def _add_annotations(explained: Explained, events: Events) -> Explained:
+def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
     """Name graph kernels that no capture explains as ``mark_kernels`` named their nodes during the
     capture.
 
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
     PyTorch says.
     """
-    kernels = list(explained.kernels)
-    named: defaultdict[int | None, list[Kernel]] = defaultdict(list)
+    named = Counter[int | None]()
     for index, (text, is_backward) in events.annotated.items():
-        kernel = kernels[index]
+        kernel = explained.kernels[index]
         if kernel.layer is None and kernel.correlation in events.graphs:
             name, side = read_range_name(text), "backward" if is_backward else "forward"
-            kernels[index] = kernel._replace(
-                layer=name.layer or text, direction=name.direction or side, layer_source="capture"
-            )
-            named[kernel.correlation].append(kernel)
-    launches = [
-        launch._replace(
-            capture=ANNOTATIONS,
-            matched=len(group),
-            how="node",
-            confidence=len(group) / launch.kernels,
-        )
-        if launch.capture is None and (group := named.get(launch.correlation))
-        else launch
-        for launch in explained.launches
-    ]
-    sources = (*explained.sources, *([ANNOTATIONS] if named else []))
-    return explained._replace(kernels=kernels, launches=launches, sources=sources)
+            explained.set_layer(index, name.layer or text, name.direction or side, "capture")
+            named[kernel.correlation] += 1
+    for number, launch in enumerate(explained.launches):
+        if launch.capture is None and (matched := named[launch.correlation]):
+            match = ANNOTATIONS, matched, "node", matched / launch.kernels
+            explained.launches[number] = GraphLaunch(*launch[:4], *match)
+    if named:
+        explained.sources.append(ANNOTATIONS)
 
 
-def _describe_matches(launches: Sequence[GraphLaunch], sources: Iterable[str]) -> str:
+def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     """Return how well the kernels of graphs were matched."""
+    launches = explained.launches
     matched = [launch for launch in launches if launch.confidence is not None]
-    kernels = sum(launch.kernels for launch in launches)
     least = min((launch.confidence or 0 for launch in matched), default=0)
     verb = "guessed" if any(launch.how == EAGER for launch in matched) else "inferred"
     how = " or ".join(dict.fromkeys(_MATCHED_BY[launch.how] for launch in matched if launch.how))
-    return (
-        f"layers of {sum(launch.matched for launch in matched):,} of the {kernels:,} kernels in "
-        f"{len(launches)} graph launches were {verb} from {', '.join(sources)}, by {how}; "
-        f"confidence {least:.2f} or better"
+    text = (
+        f"layers of {sum(launch.matched for launch in matched):,} of the "
+        f"{sum(launch.kernels for launch in launches):,} kernels in {len(launches)} graph launches "
+        f"were {verb} from {', '.join(explained.sources)}, by {how}; confidence {least:.2f} or "
+        "better"
     )
+    return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(own: Operators, captured: Iterable[Operators]) -> Operators:
+def _join_operators(own: Operators, captured: Operators) -> Operators:
     """Return the shapes of both; each operator keeps its own place in the order."""
-    ops, precision, gaps = list(own.ops), own.precision, list(own.gaps)
-    for other in captured:
-        if not ops:
-            precision = other.precision
-        elif precision != other.precision:
-            precision = None
-        ops += [replace(op, position=len(ops) + at) for at, op in enumerate(other.ops)]
-        gaps += [gap for gap in other.gaps if gap.quantity == "layer_call.flops"]
-    return Operators(tuple(ops), dict(own.environment), tuple(gaps), precision)
+    first = len(own.ops)
+    moved = (replace(op, position=first + at) for at, op in enumerate(captured.ops))
+    is_alike = not own.ops or own.precision == captured.precision
+    gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
+    return Operators(
+        (*own.ops, *moved),
+        own.environment,
+        (*own.gaps, *gaps),
+        captured.precision if is_alike else None,
+    )

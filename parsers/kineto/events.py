@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -62,7 +63,7 @@ _DOMAINS = {
 """Category of a call -> domain of the library."""
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, gc=False):
     """One operation or range on a CPU thread."""
 
     thread: int
@@ -76,20 +77,7 @@ class Span(NamedTuple):
     is_range: bool
 
 
-class DeviceEvent(NamedTuple):
-    """One kernel, memcpy or memset."""
-
-    name: str
-    start: int | None
-    duration: int | None
-    correlation: int | None
-    external: int
-    args: tuple[Any, ...]
-    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its
-    node, occupancy 0..1. Copy: device, stream, bytes."""
-
-
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """A time on a thread."""
 
     thread: int
@@ -106,109 +94,12 @@ class CapturedCall(NamedTuple):
     """Name of the kernel that it launches (ROCm); None where the trace does not say."""
     node: int | None = None
     """Id of the graph's node that it made; None where the trace does not say."""
-
-
-class CommArgs(NamedTuple):
-    """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
-
-    name: str
-    group: str | None
-    size: int | None
-    """Ranks in the group."""
-    elements: int | None
-    """Of this rank's input."""
-    dtype: str | None
-    ranks: tuple[int, ...] | None = None
-    """Of the group; None where the trace does not state all."""
-
-
-class FunctionCall(NamedTuple):
-    """A call of a Python function, or a call that waits for the GPU."""
-
-    thread: int
-    start: int
-    end: int
-    name: str
-
-
-@dataclass(slots=True)
-class Events:
-    """The result of one pass over the events."""
-
-    threads: list[tuple[int | None, int | None]] = field(default_factory=list)
-    """(process, thread id), None where the trace has a text instead of a number."""
-    spans: list[Span] = field(default_factory=list)
-    by_external: dict[int, int] = field(default_factory=dict)
-    """External id -> position in ``spans``; -1 when several spans share it."""
-    calls: dict[int, Place | None] = field(default_factory=dict)
-    """Correlation id -> where the runtime or driver call began; None when several calls
-    share it."""
-    graphs: set[int] = field(default_factory=set)
-    """Correlation ids of calls that launch a graph."""
-    waits: list[FunctionCall] = field(default_factory=list)
-    """Calls that return when the GPU has done its work; empty where single operators are not
-    wanted."""
-    captured: list[CapturedCall] = field(default_factory=list)
-    """Launches, and begins and ends of captures, in the order of the trace; empty where they were
-    not wanted."""
-    launches: int = 0
-    """Runtime and driver calls that launch a kernel or a graph."""
-    called: int = 0
-    """All runtime and driver calls; ``uncorrelated``: those of them without a correlation id."""
-    uncorrelated: int = 0
-    kernels: list[DeviceEvent] = field(default_factory=list)
-    copies: list[DeviceEvent] = field(default_factory=list)
-    memory: list[tuple[int, int, int]] = field(default_factory=list)
-    """(thread, at, bytes) of each allocation; negative when it was freed."""
-    peaks: dict[tuple[int, str], int] = field(default_factory=dict)
-    """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
-    curves: defaultdict[int, list[Reading]] = field(default_factory=lambda: defaultdict(list))
-    """GPU -> what its allocator held after each of its allocations."""
-    sequences: list[tuple[int, int, bool]] = field(default_factory=list)
-    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
-    operations that have one."""
-    operators: dict[int, Call | None] = field(default_factory=dict)
-    """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace
-    has no shapes."""
-    window: tuple[int, int] | None = None
-    """Begin and end of the capture, ns."""
-    whole_microseconds: bool = True
-    """No time has a fraction: traces until 2023."""
-    known: int = 0
-    """Events of a category that is read."""
-    backwards: int = 0
-    """Events with a negative duration: what Kineto writes for those that never ended."""
-    counter_ranges: int = 0
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Category or kind of event -> count."""
-    repeated: int = 0
-    timeless: int = 0
-    api: dict[tuple[str, str], list[int | None]] = field(default_factory=dict)
-    """(domain, name) of runtime and driver calls, waits and Python functions -> calls, and ns in
-    all, of the shortest and of the longest; None where a call has no duration."""
-    comms: dict[int, CommArgs] = field(default_factory=dict)
-    """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
-    origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
-    annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
-    """Position in ``kernels`` of each that was annotated when its graph was captured -> the name,
-    whether it is backward."""
-    compiled: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Position in ``spans`` of each call of a compiled kernel -> its arguments."""
-    signatures: list[int] | None = None
-    """For each of ``spans``, the number of its arguments in ``arguments``; None where single
-    operators are not wanted."""
-    arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])
-    """Shapes and types of inputs, as JSON."""
-    stacks: dict[int, str] = field(default_factory=dict)
-    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
-    have one (2021)."""
-    functions: list[FunctionCall] = field(default_factory=list)
+    span: int = -1
+    """Position of the innermost span around it, once that is known; -1 for none."""
 
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 _Three = tuple[_Int, _Int, _Int] | None
-_UNKNOWN = (None, None, None)
 
 
 def _renamed(name: str) -> Any:
@@ -249,10 +140,13 @@ class _CallArgs(_Args, gc=False):
     node: _Int = _renamed("graph node id")
 
 
-class _DeviceArgs(_Args, gc=False):
+class DeviceArgs(_Args, gc=False):
     """Arguments of a kernel, copy or memset."""
 
     device: _Int = None
+    from_device: _Int = _renamed("fromDevice")
+    in_device: _Int = _renamed("inDevice")
+    to_device: _Int = _renamed("toDevice")
     stream: _Int = None
     bytes: _Int = None
     grid: _Three = None
@@ -270,31 +164,144 @@ class _DeviceArgs(_Args, gc=False):
     autograd_phase: Any = None
 
 
-A = TypeVar("A", bound=_Args)
+class DeviceEvent(msgspec.Struct, gc=False):
+    """One kernel, memcpy or memset."""
+
+    name: str
+    start: int | None
+    duration: int | None
+    args: DeviceArgs
 
 
-class _ArgsReader(Generic[A]):
-    """Decodes arguments; numbers may also be texts, and what is of another type is left out."""
+class CommArgs(msgspec.Struct, gc=False):
+    """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
 
-    def __init__(self, kind: type[A]) -> None:
-        self._decode = msgspec.json.Decoder(kind).decode
-        self._decode_any = msgspec.json.Decoder(kind, strict=False).decode
+    name: str | None = _renamed("Collective name")
+    group: str | None = _renamed("Process Group Name")
+    size: _Int = _renamed("Group size")
+    """Ranks in the group."""
+    elements: _Int = _renamed("In msg nelems")
+    """Of this rank's input."""
+    dtype: str | None = None
+    ranks: str | None = _renamed("Process Group Ranks")
+    """Of the group, as a list; PyTorch cuts a long one: "[0, 1, ..., 63]"."""
 
-    def __call__(self, event: Event) -> A:
+
+@dataclass(slots=True)
+class Events:
+    """The result of one pass over the events."""
+
+    threads: list[tuple[int | None, int | None]] = field(default_factory=list)
+    """(process, thread id), None where the trace has a text instead of a number."""
+    spans: list[Span] = field(default_factory=list)
+    by_external: dict[int, int] = field(default_factory=dict)
+    """External id -> position in ``spans``; -1 when several spans share it."""
+    calls: dict[int, Place | None] = field(default_factory=dict)
+    """Correlation id -> where the runtime or driver call began; None when several calls
+    share it."""
+    graphs: set[int] = field(default_factory=set)
+    """Correlation ids of calls that launch a graph."""
+    waits: list[Span] = field(default_factory=list)
+    """Calls that return when the GPU has done its work; empty where single operators are not
+    wanted."""
+    captured: list[CapturedCall] = field(default_factory=list)
+    """Launches, and begins and ends of captures, in the order of the trace; empty where they were
+    not wanted."""
+    launches: int = 0
+    """Runtime and driver calls that launch a kernel or a graph."""
+    called: int = 0
+    """All runtime and driver calls; ``uncorrelated``: those of them without a correlation id."""
+    uncorrelated: int = 0
+    kernels: list[DeviceEvent] = field(default_factory=list)
+    copies: list[DeviceEvent] = field(default_factory=list)
+    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    """(thread, at, bytes) of each allocation; negative when it was freed."""
+    peaks: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
+    curves: defaultdict[int, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    """GPU -> what its allocator held after each of its allocations."""
+    sequences: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
+    operations that have one."""
+    operators: dict[int, Call | None] = field(default_factory=dict)
+    """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace
+    has no shapes."""
+    window: tuple[int, int] | None = None
+    """Begin and end of the capture, ns."""
+    whole_microseconds: bool = True
+    """No time has a fraction: traces until 2023."""
+    known: int = 0
+    """Events of a category that is read."""
+    backwards: int = 0
+    """Events with a negative duration: what Kineto writes for those that never ended."""
+    counter_ranges: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Category or kind of event -> count."""
+    repeated: int = 0
+    timeless: int = 0
+    api: defaultdict[tuple[str, str], array[int]] = field(
+        default_factory=lambda: defaultdict(lambda: array("q"))
+    )
+    """(domain, name) of runtime and driver calls, waits and Python functions -> ns of each call; -1
+    where it has no duration."""
+    comms: dict[int, CommArgs] = field(default_factory=dict)
+    """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
+    origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
+    annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """Position in ``kernels`` of each that was annotated when its graph was captured -> the name,
+    whether it is backward."""
+    compiled: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Position in ``spans`` of each call of a compiled kernel -> its arguments."""
+    signatures: list[int] | None = None
+    """For each of ``spans``, the number of its arguments in ``arguments``; None where single
+    operators are not wanted."""
+    arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])
+    """Shapes and types of inputs, as JSON."""
+    stacks: dict[int, str] = field(default_factory=dict)
+    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
+    have one (2021)."""
+    functions: list[Span] = field(default_factory=list)
+
+
+class _MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of an allocation, or its end."""
+
+    bytes: _Int = _renamed("Bytes")
+    device_type: _Int = _renamed("Device Type")
+    device: _Int = _renamed("Device Id")
+    allocated: _Int = _renamed("Total Allocated")
+    reserved: _Int = _renamed("Total Reserved")
+
+
+A = TypeVar("A")
+
+
+def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
+    """Return what decodes arguments; numbers may also be texts, and what is of another type is left
+    out."""
+    decode = msgspec.json.Decoder(kind).decode
+    decode_any = msgspec.json.Decoder(kind, strict=False).decode
+
+    def read(event: Event) -> A:
         try:
-            return self._decode(event.args)
+            return decode(event.args)
         except msgspec.DecodeError:
             fitting = {}
             for key, value in _read_dictionary(event).items():
                 with suppress(msgspec.DecodeError):
-                    self._decode_any(msgspec.json.encode({key: value}))
+                    decode_any(msgspec.json.encode({key: value}))
                     fitting[key] = value
-            return self._decode_any(msgspec.json.encode(fitting))
+            return decode_any(msgspec.json.encode(fitting))
+
+    return read
 
 
-_read_operation_args = _ArgsReader(_OperationArgs)
-_read_call_args = _ArgsReader(_CallArgs)
-_read_device_args = _ArgsReader(_DeviceArgs)
+_read_operation_args = _make_args_reader(_OperationArgs)
+_read_call_args = _make_args_reader(_CallArgs)
+_read_device_args = _make_args_reader(DeviceArgs)
+_read_memory_args = _make_args_reader(_MemoryArgs)
+_read_comm_args = _make_args_reader(CommArgs)
 
 
 def _read_dictionary(event: Event) -> dict[str, Any]:
@@ -339,7 +346,6 @@ class _Collector:
             **dict.fromkeys(CALL_CATEGORIES, self.add_call),
             **dict.fromkeys(("kernel", "Kernel"), self.add_kernel),
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self.add_copy),
-            "cuda_profiler_range": self.add_counters,
             "Trace": self.add_window,
             "python_function": self.add_function,
             "cuda_sync": self.add_wait,
@@ -348,12 +354,14 @@ class _Collector:
         for event in block:
             category = event.cat
             handler = handlers.get(category) if type(category) is str else None
-            if handler is not None:
-                if event.ph == "X":
-                    events.known += 1
-                    handler(event)
-                else:
-                    count_unknown(events.unknown, event.ph, None)
+            if handler is not None and event.ph == "X":
+                events.known += 1
+                handler(event)
+            elif handler is not None:
+                count_unknown(events.unknown, event.ph, None)
+            elif category == "cuda_profiler_range":
+                events.known += 1
+                events.counter_ranges += 1
             elif event.name == "[memory]":
                 self.add_memory(event)
             elif type(category) is not str or category not in NOT_USED:
@@ -364,12 +372,15 @@ class _Collector:
         never ended: None."""
         name, start, duration = event.name, event.ts, event.dur
         name = self.texts.setdefault(name, name) if type(name) is str else ""
-        if type(start) is float or type(start) is str:
+        if type(start) is float and type(duration) is float:  # as all are since 2023
+            start, duration = round(start * 1000), round(duration * 1000)
             self.events.whole_microseconds = False
-        start = round(start * 1000) if type(start) is float else nanoseconds(start)
+        else:
+            if type(start) in (float, str):
+                self.events.whole_microseconds = False
+            start, duration = nanoseconds(start), nanoseconds(duration)
         if start is not None and not -_TIMES_END < start < _TIMES_END:
             start = None
-        duration = round(duration * 1000) if type(duration) is float else nanoseconds(duration)
         if duration is not None and not 0 <= duration < _TIMES_END:
             self.events.backwards += duration < 0
             duration = None
@@ -411,7 +422,7 @@ class _Collector:
             if text not in self.compiled_calls:
                 self.compiled_calls[text] = _read_dictionary(event)
             events.compiled[index] = self.compiled_calls[text]
-        if name == "record_param_comms" and (comm := read_comm_args(event)) is not None:
+        if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
             events.comms[index] = comm
         if events.signatures is not None:
             events.signatures.append(
@@ -446,34 +457,22 @@ class _Collector:
         name, start, duration = self.read_name_and_times(event)
         is_module = name.startswith(MODULE)
         if not is_module:
-            self.sum_up("python_function", name, duration)
+            self.keep_duration("python_function", name, duration)
         if start is None or duration is None:
             return
-        call = FunctionCall(self.number_thread(event), start, start + duration, name)
+        call = Span(self.number_thread(event), start, start + duration, -1, name, is_module)
         if is_module:
-            events.spans.append(Span(*call[:3], -1, name, True))
+            events.spans.append(call)
         if events.signatures is not None:
             events.functions.append(call)
             if is_module:
                 events.signatures.append(0)
 
-    def sum_up(self, category: str, name: str, duration: int | None) -> None:
-        """Add one call to the sums of its function."""
+    def keep_duration(self, category: str, name: str, duration: int | None) -> None:
+        """Count one call of a function."""
         is_hip = name.startswith("hip") and category != "python_function"
         domain = "hip" if is_hip else _DOMAINS.get(category, category)
-        total = self.events.api.get((domain, name))
-        if total is None:
-            self.events.api[domain, name] = [1, duration, duration, duration]
-            return
-        total[0] += 1  # type: ignore[operator]
-        if duration is None or total[1] is None:
-            total[1:] = [None, None, None]
-            return
-        total[1] += duration
-        if duration < total[2]:  # type: ignore[operator]
-            total[2] = duration
-        elif duration > total[3]:  # type: ignore[operator]
-            total[3] = duration
+        self.events.api[domain, name].append(-1 if duration is None else duration)
 
     def add_call(self, event: Event) -> None:
         """A call of the runtime or the driver."""
@@ -501,69 +500,56 @@ class _Collector:
                 if known != place:
                     events.calls[correlation] = None
             if name in _WAITS and events.signatures is not None and duration is not None:
-                events.waits.append(FunctionCall(place.thread, start, start + duration, name))
-        self.sum_up(event.cat, name, duration)
+                end = start + duration
+                events.waits.append(Span(place.thread, start, end, -1, name, False))
+        self.keep_duration(event.cat, name, duration)
 
     def add_wait(self, event: Event) -> None:
         """A synchronisation (cuda_sync): of a stream, an event or a whole context."""
         name, _, duration = self.read_name_and_times(event)
-        self.sum_up("sync", name, duration)
+        self.keep_duration("sync", name, duration)
 
     def add_kernel(self, event: Event) -> None:
         """One launch."""
-        args = _read_device_args(event)
-        graph, node = (args.graph, args.node) if args.graph else (None, None)  # 0: of no graph
-        percent = args.occupancy
-        numbers = (
-            *(args.grid or _UNKNOWN),
-            *(args.block or _UNKNOWN),
-            args.registers,
-            args.shared,
-            args.context,
-            graph,
-            node,
-            percent / 100 if percent is not None and 0 <= percent <= 100 else None,
-        )
         events, index = self.events, len(self.events.kernels)
-        self.add_device_event(event, args, events.kernels, numbers)
-        if len(events.kernels) == index:
+        args = self.add_device_event(event, events.kernels)
+        if args is None:
             return
-        if args.collective is not None and (comm := read_comm_args(event)) is not None:
+        if not args.graph:  # 0: of no graph
+            args.graph = args.node = None
+        if args.occupancy is not None and not 0 <= args.occupancy <= 100:
+            args.occupancy = None
+        if args.collective is not None and (comm := _read_comm_args(event)).name:
             events.comms[-1 - index] = comm
         if type(args.stack) is list:
             stacks = tuple(text for text in args.stack if type(text) is str and text)
             if stacks:
                 events.origins[index] = stacks
         name = args.name or args.annotation  # of torch.cuda._graph_annotations.mark_kernels
-        if name and node is not None:
+        if name and args.node is not None:
             events.annotated[index] = name, args.autograd_phase == "backward"
 
     def add_copy(self, event: Event) -> None:
         """A copy or memset."""
-        args = _read_device_args(event)
-        self.add_device_event(event, args, self.events.copies, (args.bytes,))
+        args = self.add_device_event(event, self.events.copies)
+        if args is not None and args.device is None:  # between GPUs: it is of the one that copies
+            args.device = args.in_device
 
-    def add_device_event(
-        self, event: Event, args: _DeviceArgs, known: list[DeviceEvent], numbers: tuple[Any, ...]
-    ) -> None:
-        """Append it, unless the very same work was there before: that is counted."""
+    def add_device_event(self, event: Event, known: list[DeviceEvent]) -> DeviceArgs | None:
+        """Append it and return its arguments, unless the very same work was there before: that is
+        counted."""
+        args = _read_device_args(event)
         name, start, duration = self.read_name_and_times(event)
-        correlation, stream = args.correlation, args.stream
-        if stream is None and type(event.tid) is str:
-            stream = read_int64(event.tid.removeprefix("stream "))  # as threads were until 2021
-        if correlation is not None and start is not None:
-            key = hash((correlation, args.device, stream, start, duration, name))
+        if args.stream is None and type(event.tid) is str:  # as threads were until 2021
+            args.stream = read_int64(event.tid.removeprefix("stream "))
+        if args.correlation is not None and start is not None:
+            key = hash((args.correlation, args.device, args.stream, start, duration, name))
             if key in self.device_work:
                 self.events.repeated += 1
-                return
+                return None
             self.device_work.add(key)
-        external = args.external_id()
-        numbers = (args.device, stream, *numbers)
-        known.append(DeviceEvent(name, start, duration, correlation, external, numbers))
-
-    def add_counters(self, event: Event) -> None:
-        """A range of CUPTI counters."""
-        self.events.counter_ranges += 1
+        known.append(DeviceEvent(name, start, duration, args))
+        return args
 
     def add_window(self, event: Event) -> None:
         """The time in which the profiler ran."""
@@ -574,22 +560,19 @@ class _Collector:
 
     def add_memory(self, event: Event) -> None:
         """An allocation, or its end."""
-        args = _read_dictionary(event)
-        at, size = nanoseconds(event.ts), read_int64(args.get("Bytes"))
-        if at is None or size is None:
+        args, events, at = _read_memory_args(event), self.events, nanoseconds(event.ts)
+        if at is None or args.bytes is None:
             return
-        events = self.events
-        events.memory.append((self.number_thread(event), at, size))
-        device = read_int64(args.get("Device Id"))
-        if read_int64(args.get("Device Type")) != 1 or device is None:
+        events.memory.append((self.number_thread(event), at, args.bytes))
+        if args.device_type != 1 or args.device is None:
             return
-        totals = read_int64(args.get("Total Allocated")), read_int64(args.get("Total Reserved"))
-        for quantity, total in zip(("allocated", "reserved"), totals, strict=True):
+        reading = Reading(at, args.allocated, args.reserved)
+        for quantity, total in (("allocated", args.allocated), ("reserved", args.reserved)):
             if total is not None:
-                key = device, quantity
+                key = args.device, quantity
                 events.peaks[key] = max(total, events.peaks.get(key, 0))
-        if totals != (None, None):
-            events.curves[device].append(Reading(at, *totals))
+        if reading[1:] != (None, None):
+            events.curves[args.device].append(reading)
 
     def number_thread(self, event: Event) -> int:
         """Return the number of a process' thread in ``Events.threads``."""
@@ -604,29 +587,6 @@ class _Collector:
             if isinstance(process, int | str) and isinstance(thread, int | str):
                 self.threads[process, thread] = number
             return number
-
-
-def read_comm_args(event: Event) -> CommArgs | None:
-    """Return the collective that an event's arguments name; None where they name none."""
-    args = _read_dictionary(event)
-    name = _read_text(args.get("Collective name"))
-    if name is None:
-        return None
-    size, elements = read_int64(args.get("Group size")), read_int64(args.get("In msg nelems"))
-    # PyTorch cuts a long list: "[0, 1, ..., 63]"
-    ranks = re.findall(r"\d{1,9}", _read_text(args.get("Process Group Ranks")) or "")
-    return CommArgs(
-        name,
-        _read_text(args.get("Process Group Name")),
-        size,
-        elements,
-        _read_text(args.get("dtype")),
-        tuple(map(int, ranks)) if ranks and len(ranks) == size else None,
-    )
-
-
-def _read_text(value: object) -> str | None:
-    return value if type(value) is str and value else None
 
 
 def count_unknown(unknown: dict[str, int], kind: object, category: object) -> None:

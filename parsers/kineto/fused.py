@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isnan, isqrt, prod
@@ -493,7 +493,7 @@ def share_kernels(
     facts: Mapping[int, CallFacts],
     spans: Sequence[int],
     kernels: list[Kernel],
-) -> tuple[list[Kernel], tuple[KernelPart, ...], tuple[Gap, ...]]:
+) -> tuple[list[Kernel], list[KernelPart], list[Gap]]:
     """Return the kernels with the modules of their origins, the parts of those shared between
     modules, and what is not known.
 
@@ -501,7 +501,7 @@ def share_kernels(
     several modules has no layer of its own; one whose lines do not say keeps the module around it,
     if there is one.
     """
-    new, parts, unknown = list(kernels), list[KernelPart](), Counter[str]()
+    new, parts, unknown = list(kernels), list[KernelPart](), list[Kernel]()
     paths_of = {
         index: Counter(read_path(stack, kernels[index].name) for stack in stacks)
         for index, stacks in events.origins.items()
@@ -518,17 +518,11 @@ def share_kernels(
         around = [*nesting.spans_around(spans[index])]
         work: Mapping[str | None, int] | None = paths
         if None not in paths and len(paths) > 1 and kernel.name.startswith(TEMPLATE):
-            call = next(
-                (
-                    facts[span]
-                    for span in around
-                    if span in facts and events.spans[span].name == kernel.name
-                ),
-                None,
-            )
+            calls = [span for span in around if events.spans[span].name == kernel.name]
+            call = next((facts[span] for span in calls if span in facts), None)
             work = _template_work(kernel.name, call, events.origins[index], paths, multiplying)
         if None in paths or work is None:
-            unknown[kernel.name] += int(kernel.duration_ns or 0)
+            unknown.append(kernel)
             continue
         layers, works = Counter[str | None](), Counter[str | None]()
         for path, count in paths.items():
@@ -545,7 +539,14 @@ def share_kernels(
                 parts.append(KernelPart(kernel.launch, layer, side, count, share))
         elif layer is not None and layer != kernel.layer:
             new[index] = kernel._replace(layer=layer, direction=direction, layer_source="origins")
-    return new, tuple(parts), _unknown_gap(kernels, unknown)
+    gaps = []
+    if unknown:
+        reason = (
+            "the source lines of fused kernels do not say which modules their parts belong to"
+            + name_longest(kernels, unknown)
+        )
+        gaps.append(Gap("kernel_part", "ambiguous", reason))
+    return new, parts, gaps
 
 
 def _template_work(
@@ -590,15 +591,16 @@ def _multiplies(stack: str) -> bool | None:
     return True if _MULTIPLIES.fullmatch(last) else False if _POINTWISE.fullmatch(last) else None
 
 
-def _unknown_gap(kernels: Sequence[Kernel], unknown: Counter[str]) -> tuple[Gap, ...]:
-    if not unknown:
-        return ()
-    total_ns = sum(kernel.duration_ns or 0 for kernel in kernels) or 1
-    names = ", ".join(
-        f"{name[:60]} ({ns / total_ns * 100:.1f} %)" for name, ns in unknown.most_common(NAMED_MAX)
-    )
-    reason = (
-        f"the source lines of fused kernels do not say which modules their parts belong to, with "
-        f"{unknown.total() / total_ns * 100:.1f} % of the kernel time: {names}"
-    )
-    return (Gap("kernel_part", "ambiguous", reason),)
+def name_longest(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
+    """Return the share of the kernel time that some kernels have, with the longest of them; empty
+    where no time is known."""
+    total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
+    if not total_ns:
+        return ""
+    times = Counter[str]()
+    for kernel in chosen:
+        times[kernel.name[:60]] += int(kernel.duration_ns or 0)
+    names = [f"{name} ({ns / total_ns * 100:.1f} %)" for name, ns in times.most_common(NAMED_MAX)]
+    more = f" and {len(times) - NAMED_MAX} more" if len(times) > NAMED_MAX else ""
+    share = times.total() / total_ns * 100
+    return f", with {share:.1f} % of the kernel time: {', '.join(names)}{more}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from array import array
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -27,6 +27,16 @@ from perfctl.records.report import (
 )
 
 _COPY = re.compile(r"\b(HtoD|DtoH|DtoD|HtoH|PtoP)\b")
+_MEMORIES = re.compile(r"\((\w+)(?: Static)? -> (\w+)(?: Static)?\)\Z")
+_MEMORY = {
+    "Pageable": "pageable",
+    "Pinned": "pinned",
+    "Device": "device",
+    "Array": "device",
+    "Managed": "managed",
+}
+"""Kind of memory in a copy's name, "Memcpy HtoD (Pageable -> Device)" -> the word of the
+record."""
 _ROCM_COPY = re.compile(r"(Host|Device)To(Host|Device)")
 _COLLECTIVE = re.compile(
     r"(?:void )?(?:(?:nccl|rccl|msccl)\w*?kernel(?:_generic)?_?([^_\W]*)"
@@ -42,6 +52,7 @@ _COLLECTIVES = {
     "sendrecv": "send_recv",
     "alltoall": "all_to_all",
 }
+_UNKNOWN = (None, None, None)
 _CHUNK = 1000
 """Operators at a time."""
 
@@ -68,11 +79,12 @@ class Launches:
     def place(self, event: DeviceEvent) -> Place | None:
         """Return thread and time of the launch call; None when the trace has no such call, or
         several."""
-        return None if event.correlation is None else self._events.calls.get(event.correlation)
+        correlation = event.args.correlation
+        return None if correlation is None else self._events.calls.get(correlation)
 
     def _find_launcher(self, event: DeviceEvent) -> int:
         """Return the position of the span; -1 for none; -2 - n when probe n will find it."""
-        index = self._events.by_external.get(event.external, -1)
+        index = self._events.by_external.get(event.args.external_id(), -1)
         place = self.place(event)
         if index >= 0:
             span = self._events.spans[index]
@@ -95,16 +107,18 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
         step, place = context.step, launches.place(event)
         if step is None and place:
             step = nesting.step_at(context, place)
-        *numbers, shared, cuda_context, graph, node, occupancy = event.args
+        args = event.args
         # Kineto gives static and dynamic shared memory as one sum
-        share = 0 if shared == 0 else None
+        share = 0 if args.shared == 0 else None
         fields = (
             *(launch, event.name, None, context.layer, direction_of(context), step),
-            *(context.source, context.range_number),
-            *numbers,
-            *(share, share, event.start, event.duration),
-            *(events.threads[place.thread][0] if place else None, cuda_context, graph, node),
-            *(event.correlation, None, None, None, occupancy, None),
+            *(context.source, context.range_number, args.device, args.stream),
+            *(args.grid or _UNKNOWN),
+            *(args.block or _UNKNOWN),
+            *(args.registers, share, share, event.start, event.duration),
+            *(events.threads[place.thread][0] if place else None, args.context),
+            *(args.graph, args.node, args.correlation, None, None, None),
+            *(None if args.occupancy is None else args.occupancy / 100, None),
         )
         records.append(Kernel._make(fields))
     return records
@@ -120,7 +134,9 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
     """Return memcpy and memset, in the order of the trace."""
     records = []
     for event, span in zip(events.copies, launches.copy_spans, strict=True):
-        device, stream, size = event.args
+        args = event.args
+        peers = {args.from_device, args.to_device} - {args.device}
+        peer = peers.pop() if len(peers) == 1 else None
         layer = nesting.contexts[span].layer if span >= 0 else None
         kind = event.name
         if kind.lower().startswith("memset"):
@@ -129,7 +145,10 @@ def copies(events: Events, nesting: Nesting, launches: Launches) -> list[Copy]:
             kind = match[1]
         elif match := _ROCM_COPY.search(kind):
             kind = f"{match[1][0]}to{match[2][0]}"
-        records.append(Copy(kind, size, event.start, event.duration, layer, device, stream))
+        memories = _MEMORIES.search(event.name)
+        source, destination = map(_MEMORY.get, memories.groups()) if memories else (None, None)
+        place = layer, args.device, args.stream, source, destination, peer
+        records.append(Copy(kind, args.bytes, event.start, event.duration, *place))
     return records
 
 
@@ -258,11 +277,11 @@ def collectives(events: Events, nesting: Nesting, launches: Launches) -> list[Co
         word = (match[1] or match[2] or "").lower() if match else ""
         name = event.name if not word or word.isdecimal() else _COLLECTIVES.get(word, word)
         if args is None:
-            args = _find_comm_args(events, nesting, span) or CommArgs(name, None, None, None, None)
-        size = element_bytes(args.dtype)
-        is_known = size is not None and args.elements is not None and args.elements >= 0
-        total = size * args.elements if is_known else None  # type: ignore[operator]
-        facts = (args.name, args.group, args.size, total, args.dtype)
+            args = _find_comm_args(events, nesting, span) or CommArgs(name)
+        size, elements, total = element_bytes(args.dtype), args.elements, None
+        if size is not None and elements is not None and elements >= 0:
+            total = size * elements
+        facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
         records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
     return records
 
@@ -276,14 +295,17 @@ def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | N
             return events.comms[around]
         name = events.spans[around].name
         if named is None and name.startswith("nccl:"):
-            named = CommArgs(name.removeprefix("nccl:"), None, None, None, None)
+            named = CommArgs(name.removeprefix("nccl:"))
     return named
 
 
 def api_calls(events: Events) -> list[ApiCall]:
     """Return sums by function of runtime and driver calls, waits and Python functions, the longest
     in all first."""
-    rows = [ApiCall(*key, *numbers) for key, numbers in events.api.items()]
+    rows = []
+    for key, times in events.api.items():
+        sums = (None, None, None) if -1 in times else (sum(times), min(times), max(times))
+        rows.append(ApiCall(*key, len(times), *sums))
     return sorted(rows, key=lambda row: (row.domain, -(row.total_ns or 0), row.name))
 
 
@@ -298,108 +320,71 @@ def op_calls(
     """
     if events.signatures is None:
         return ()
-    spans, signatures, arguments = events.spans, events.signatures, events.arguments
-    threads = [thread for _, thread in events.threads]
+    # Not the events themselves, which need not stay until the operators are written.
+    spans = [*events.spans, *events.waits]
+    no_waits = [0] * len(events.waits)
+    contexts = [*nesting.contexts, *(NOWHERE for _ in no_waits)]
+    signatures = [*events.signatures, *no_waits]
+    times = [*map(_known_ns, device_ns), *(None for _ in no_waits)]
+    arguments, threads = events.arguments, [thread for _, thread in events.threads]
     on_gpu = bool(events.kernels or events.copies)
-    nodes, stack_text = _find_stacks(events)
-    # Columns of plain numbers, so that the events need not stay until they are written; -1 is
-    # not known.
-    names: list[str] = []
-    numbers = [array("q") for _ in range(6)]
-    starts, durations, on_device, inputs, on_thread, on_stack = numbers
-    places: list[tuple[str | None, str | None, int | None]] = []
-    known_places: dict[Any, Any] = {}
-    for index, span in enumerate(spans):
-        if span.is_range:
-            continue
-        context = nesting.contexts[index]
-        step = context.step
-        if step is None:
-            step = nesting.step_at(context, Place(span.thread, span.start))
-        place = context.layer, direction_of(context), step
-        places.append(known_places.setdefault(place, place))
-        names.append(span.name)
-        starts.append(span.start)
-        durations.append(-1 if span.end is None else span.end - span.start)
-        on_device.append(-1 if not on_gpu or isnan(device_ns[index]) else int(device_ns[index]))
-        inputs.append(signatures[index])
-        on_thread.append(span.thread)
-        on_stack.append(nodes.get(index, 0))
-    for index, (thread, start, end, name) in enumerate(events.waits, len(spans)):
-        step = nesting.step_at(NOWHERE, Place(thread, start))
-        places.append((None, None, step))
-        names.append(name)
-        values = (start, end - start, -1, 0, thread, nodes.get(index, 0))
-        for column, value in zip(numbers, values, strict=True):
-            column.append(value)
+    stacks = _find_stacks(events)
+    calls = [index for index, span in enumerate(spans) if not span.is_range]
 
     def chunks() -> Iterator[Sequence[Sequence[Any]]]:
-        for first in range(0, len(names), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            shapes, types = zip(*(arguments[number] for number in inputs[part]), strict=True)
+        for first in range(0, len(calls), _CHUNK):
+            part = calls[first : first + _CHUNK]
+            chosen = [(spans[index], contexts[index]) for index in part]
+            shapes, types = zip(*(arguments[signatures[index]] for index in part), strict=True)
             yield (
-                names[part],
-                starts[part].tolist(),
-                [None if ns < 0 else ns for ns in durations[part]],
-                [None if ns < 0 else ns for ns in on_device[part]],
+                [span.name for span, _ in chosen],
+                [span.start for span, _ in chosen],
+                [None if span.end is None else span.end - span.start for span, _ in chosen],
+                [times[index] if on_gpu else None for index in part],
                 shapes,
                 types,
-                *zip(*places[part], strict=True),
-                [threads[number] for number in on_thread[part]],
-                list(map(stack_text, on_stack[part])),
+                [context.layer for _, context in chosen],
+                [direction_of(context) for _, context in chosen],
+                [
+                    nesting.step_at(context, Place(span.thread, span.start))
+                    for span, context in chosen
+                ],
+                [threads[span.thread] for span, _ in chosen],
+                [stacks.get(index) for index in part],
             )
 
     return Columns(OpCall, chunks)
 
 
-def _find_stacks(events: Events) -> tuple[dict[int, int], Callable[[int], str | None]]:
-    """Return the number of the call stack of each operator that has one, and what makes the text of
-    a number: innermost first, one frame a line, None for 0.
+def _find_stacks(events: Events) -> dict[int, str]:
+    """Return the call stack of each operator that has one: innermost first, one frame a line.
 
     Operators are counted like spans, and the calls that wait behind them. Their stacks are as they
     have them, else the Python functions around them on their thread.
     """
-    frames: list[tuple[int, str]] = [(0, "")]
-    """Number of the stack around, function or whole stack; equal stacks are one."""
-    numbers: dict[tuple[int, str], int] = {}
-    texts: dict[int, str | None] = {0: None}
-    stacks: dict[int, int] = {}
-
-    def number_stack(around: int, name: str) -> int:
-        number = numbers.setdefault((around, name), len(frames))
-        if number == len(frames):
-            frames.append((around, name))
-        return number
-
-    def stack_text(number: int) -> str | None:
-        if number not in texts:
-            lines, around = [], number
-            while around:
-                around, name = frames[around]
-                lines.append(name)
-            texts[number] = "\n".join(lines)
-        return texts[number]
-
+    if not events.functions:
+        return events.stacks
+    stacks: dict[int, str] = {}
     threads: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
-    if events.functions:
-        for index, call in enumerate(events.functions):
-            threads[call.thread].append((call.start, -call.end, 0, index))
-        for index, span in enumerate(events.spans):
-            if not span.is_range and span.thread in threads:
-                threads[span.thread].append((span.start, -(span.end or span.start), 1, index))
-        for index, call in enumerate(events.waits, len(events.spans)):
-            threads[call.thread].append((call.start, -call.end, 1, index))
+    for index, call in enumerate(events.functions):
+        threads[call.thread].append((call.start, -(call.end or 0), 0, index))
+    for index, span in enumerate((*events.spans, *events.waits)):
+        if not span.is_range and span.thread in threads:
+            threads[span.thread].append((span.start, -(span.end or span.start), 1, index))
+    texts: dict[tuple[str, str], str] = {}
+    """(function, stack around it) -> the stack of both; equal stacks are one."""
     for items in threads.values():
-        stack: list[tuple[int, int]] = []  # (end, number)
+        ends, around = [sys.maxsize], [""]
         for start, minus_end, is_operator, index in sorted(items):
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            around = stack[-1][1] if stack else 0
+            while ends[-1] <= start:
+                ends.pop()
+                around.pop()
             if not is_operator:
-                name = events.functions[index].name
-                stack.append((-minus_end, number_stack(around, name)))
-            elif around:
-                stacks[index] = around
-    for index, text in events.stacks.items():
-        stacks[index] = number_stack(0, text)
-    return stacks, stack_text
+                key = events.functions[index].name, around[-1]
+                if key not in texts:
+                    texts[key] = "\n".join(filter(None, key))
+                ends.append(-minus_end)
+                around.append(texts[key])
+            elif len(around) > 1:
+                stacks[index] = around[-1]
+    return stacks | events.stacks

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from perfctl.parsers.kineto.events import MODULE, Events
+from perfctl.parsers.kineto.events import MODULE, DeviceEvent, Events
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.records import Launches
 from perfctl.parsers.operators import Shape
@@ -142,7 +142,7 @@ def _read_steps(
         if len(shape) > 1:
             evidence_at(span.start).products[shape[:-1]] += 1
     for event in events.kernels:
-        phase = _attention_phase(event.name, event.args[2])
+        phase = _attention_phase(event)
         if phase and (place := launches.place(event)) is not None:
             evidence_at(place.at).phases.add(phase)
     for index, span in enumerate(events.spans):
@@ -191,9 +191,10 @@ def _count_attended_rows(events: Events, launches: Launches) -> int | None:
     before it. None where they do not tell."""
     answers = set()
     for event in events.kernels:
-        match, place, heads = _FLASH.search(event.name), launches.place(event), event.args[4]
-        if match is None or place is None or not isinstance(heads, int):
+        match, place, grid = _FLASH.search(event.name), launches.place(event), event.args.grid
+        if match is None or place is None or grid is None or grid[2] is None:
             continue
+        heads = grid[2]
         heads_of_rows: dict[int, set[int]] = {}
         for index, span in enumerate(events.spans):
             if span.thread == place.thread and span.start < place.at and not span.is_range:
@@ -215,11 +216,12 @@ def _count_attended_rows(events: Events, launches: Launches) -> int | None:
     return answers.pop() if len(answers) == 1 and 0 not in answers else None
 
 
-def _attention_phase(kernel: str, grid_x: object) -> str | None:
+def _attention_phase(event: DeviceEvent) -> str | None:
     """Return which phase a kernel of attention is of; None for other kernels, and for those of
     either."""
+    kernel, grid = event.name, event.args.grid
     if _SPLIT.search(kernel):
-        return "decode" if grid_x == 1 else "prefill"
+        return "decode" if grid and grid[0] == 1 else "prefill"
     return "decode" if _DECODES.search(kernel) else "prefill" if _PREFILLS.search(kernel) else None
 
 

@@ -355,8 +355,8 @@ def _find_edges(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _repair(text: bytes) -> bytes:
-    """Return JSON as Kineto wrote it before 2023, with bare inf and nan and lone backslashes, as it
-    should be."""
+    """Return JSON with what it does not allow repaired: bare inf and nan and lone backslashes
+    (Kineto wrote them before 2023), commas too many, and characters that are no UTF-8."""
     if len(text) > MAX_REPAIR_BYTES:
         return text
     return _TOKEN.sub(_repair_token, text.decode("utf-8", "replace")).encode()

@@ -17,6 +17,7 @@ own outside of ranges and modules.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -25,12 +26,12 @@ from typing import Any
 
 from perfctl.parsers.allocator import curves
 from perfctl.parsers.kineto import records
-from perfctl.parsers.kineto.captures import explain_graphs
+from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import Events, collect, describe_unknown
 from perfctl.parsers.kineto.fused import (
-    NAMED_MAX,
     compiled_gaps,
     compiled_kernels,
+    name_longest,
     read_call_facts,
     share_kernels,
 )
@@ -54,19 +55,13 @@ _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
 _GFX = {"9.4": "gfx942", "9.5": "gfx950"}
 """computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906,
 gfx908 or gfx90a."""
+_OF_ROCM = ("hip_", "roctracer")
+"""How members of a ROCm trace begin."""
 _YEAR_2000_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
-_ARGUMENTS = {
-    "device": 0,
-    "stream": 1,
-    "grid": 2,
-    "block": 5,
-    "registers": 8,
-    "shared memory": 9,
-    "context": 10,
-}
-"""What a kernel's arguments state -> where that stands in ``DeviceEvent.args``."""
+_ARGUMENTS = ("device", "stream", "grid", "block", "registers", "shared", "context")
+"""What the arguments of a kernel state."""
 _FEW = 10
 """What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
 each."""
@@ -109,12 +104,12 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     ranges = records.ranges(events, nesting)
     range_numbers = {index: number for number, index in enumerate(nesting.meanings)}
     served = {range_numbers[index]: step for index, step in nesting.served.items()}
-    graphs = explain_graphs(
+    graphs = ExplainedGraphs(records.kernels(events, nesting, launches), operators)
+    explain_graphs(
         path,
         capture,
         events,
-        records.kernels(events, nesting, launches),
-        operators,
+        graphs,
         served.values(),
         lambda other: parse(other, single_operators=False),
     )
@@ -207,14 +202,11 @@ def _read_dictionaries(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _is_amd(metadata: Metadata) -> bool:
-    return any(key.startswith(("hip_", "roctracer")) for key in metadata)
-
-
 def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> tuple[Device, ...]:
     """Return the GPUs the process saw, those that ran kernels first; the CPU alone where there is
     none."""
     listed = metadata.get("deviceProperties")
+    is_rocm = any(key.startswith(_OF_ROCM) for key in metadata)
     devices = []
     for position, entry in enumerate(listed if isinstance(listed, list) else []):
         if not isinstance(entry, dict):
@@ -223,7 +215,7 @@ def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> 
         major, minor = read_int64(entry.get("computeMajor")), read_int64(entry.get("computeMinor"))
         index = read_int64(entry.get("id"))
         capability = None if major is None or minor is None else f"{major}.{minor}"
-        if _is_amd(metadata) or (name or "").startswith("AMD"):
+        if is_rocm or (name or "").startswith("AMD"):
             capability = _GFX.get(capability or "")  # the numbers are of a gfx number
         devices.append(
             Device(
@@ -250,16 +242,18 @@ def _number_agents(events: Events, metadata: Metadata) -> tuple[Gap, ...]:
     not say.
     """
     listed = _read_dictionaries(metadata.get("deviceProperties"))
-    names = [str(entry.get("name", "")) for entry in listed]
-    all_amd = bool(names) and all(name.startswith("AMD") for name in names)
-    work = (events.kernels, events.copies)
-    agents = {event.args[0] for group in work for event in group} - {None}
-    if not agents or not (_is_amd(metadata) or all_amd):
+    is_amd = any(key.startswith(_OF_ROCM) for key in metadata) or (
+        bool(listed) and all(str(entry.get("name", "")).startswith("AMD") for entry in listed)
+    )
+    work = [*events.kernels, *events.copies]
+    agents = {device for event in work if (device := event.args.device) is not None}
+    if not agents or not is_amd:
         return ()
     gpus = {read_int64(entry.get("id")) for entry in listed}
     if len(gpus) == len(agents) == 1:
-        for group in work:
-            group[:] = [event._replace(args=(*gpus, *event.args[1:])) for event in group]
+        (gpu,) = gpus
+        for event in work:
+            event.args.device = gpu
         return ()
     shown = ", ".join(map(str, sorted(agents)))
     reason = (
@@ -311,11 +305,11 @@ def _read_process_groups(
     }
     groups: dict[str, tuple[int, ...]] = {}
     for comm in events.comms.values():
-        ranks = comm.ranks or configured.get(comm.group or "")
-        if comm.group is None or not ranks or len(ranks) != comm.size:
-            continue
-        if world_size is None or len(ranks) < world_size:
-            groups.setdefault(comm.group, ranks)
+        stated = tuple(map(int, re.findall(r"\d{1,9}", comm.ranks or "")))
+        for ranks in (stated, configured.get(comm.group or "", ())):
+            is_part = world_size is None or len(ranks) < world_size
+            if comm.group and ranks and len(ranks) == comm.size and is_part:
+                groups.setdefault(comm.group, ranks)
     return {"process_groups": json.dumps(groups)} if groups else {}
 
 
@@ -386,17 +380,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
         reason = f"{len(outside)} of {len(kernels)} launches are {where}"
-        total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
-        if total_ns and len(outside) < len(kernels):
-            times = Counter[str]()
-            for kernel in outside:
-                times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-            names = ", ".join(
-                f"{name} ({ns / total_ns * 100:.1f} %)" for name, ns in times.most_common(NAMED_MAX)
-            )
-            more = f" and {len(times) - NAMED_MAX} more" if len(times) > NAMED_MAX else ""
-            share = f"{times.total() / total_ns * 100:.1f} %"
-            reason += f", with {share} of the kernel time: {names}{more}"
+        if len(outside) < len(kernels):
+            reason += name_longest(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
@@ -417,13 +402,14 @@ def _find_losses(events: Events) -> Iterator[Gap]:
     """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
     few events lack."""
     calls, total = events.calls, len(events.kernels)
-    launched = {event.correlation for event in events.kernels if event.correlation in calls}
+    correlations = [event.args.correlation for event in events.kernels]
+    launched = calls.keys() & set(correlations)
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
         why = "captured into a graph, ended after the profiler did, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {why}")
-    alone = sum(event.correlation not in calls for event in events.kernels)
+    alone = sum(correlation not in calls for correlation in correlations)
     if 0 < alone * _FEW <= total:
         reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
         why = "made before the profiler began, or lost"
@@ -434,8 +420,9 @@ def _find_losses(events: Events) -> Iterator[Gap]:
             "correlation, which all others do"
         )
         yield Gap("api_call.correlation", "unreadable", reason)
-    for name, position in _ARGUMENTS.items():
-        lacking = sum(event.args[position] is None for event in events.kernels)
+    for argument in _ARGUMENTS:
+        lacking = [getattr(event.args, argument) for event in events.kernels].count(None)
+        name = "shared memory" if argument == "shared" else argument
         if 0 < lacking * _FEW <= total:
             reason = f"{lacking:,} of {total:,} launches state no {name}, which all others do"
             yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
@@ -450,7 +437,7 @@ def _find_diagnostics(
             if isinstance(text, str) and text:
                 yield Diagnostic(key.lower(), "torch.profiler", text[:500])
     if repaired:
-        text = "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"
+        text = "what JSON does not allow was repaired: numbers, escapes, commas or characters"
         yield Diagnostic("warning", "perfctl", text)
     if events.repeated:
         text = f"{events.repeated} events appear twice in the trace; each was counted once"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.kineto.events import DeviceEvent, Place, Span
+from perfctl.parsers.kineto.events import DeviceArgs, DeviceEvent, Place, Span
 from tests.parsers.kineto_trace import (
     Event,
     annotation,
@@ -232,13 +232,16 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
             told,
         ]
     )
+    known = {"correlation": 6, "device": 1, "stream": 20, "registers": 40, "shared": 512}
+    in_graph = {"context": 2, "graph": 11, "node": 13, "occupancy": 25}
+    full = DeviceArgs(external=8, grid=(2, 3, 4), block=(5, 6, 7), **known, **in_graph)
     assert found.kernels == [
-        DeviceEvent("k", 1000, 2000, 6, 8, (1, 20, 2, 3, 4, 5, 6, 7, 40, 512, 2, 11, 13, 0.25)),
-        DeviceEvent("k", 9000, 2000, 7, 8, (None,) * 14),
+        DeviceEvent("k", 1000, 2000, full),
+        DeviceEvent("k", 9000, 2000, DeviceArgs(external=8, correlation=7)),
     ]
     assert found.copies == [
-        DeviceEvent("Memcpy HtoD", 4000, 1000, None, -1, (1, 9, 16)),
-        DeviceEvent("Memset", 5000, 1000, None, -1, (None, 3, 32)),
+        DeviceEvent("Memcpy HtoD", 4000, 1000, DeviceArgs(device=1, stream=9, bytes=16)),
+        DeviceEvent("Memset", 5000, 1000, DeviceArgs(stream=3, bytes=32)),
     ]
 
 

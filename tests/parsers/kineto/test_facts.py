@@ -304,7 +304,7 @@ def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None
     assert [(one.severity, one.text) for one in kineto_trace.parse(path).diagnostics] == [
         (
             "warning",
-            "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading",
+            "what JSON does not allow was repaired: numbers, escapes, commas or characters",
         ),
         ("warning", "1 operations or ranges have no start time and were left out"),
     ]
@@ -313,7 +313,6 @@ def test_what_was_put_right_and_what_is_not_read_is_said(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("category", "name", "kind"),
     [
-        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", "HtoD"),
         ("gpu_memcpy", "Memcpy PtoP", "PtoP"),
         ("gpu_memset", "Memset (Device)", "memset"),
         ("gpu_memset", "memset", "memset"),
@@ -327,6 +326,42 @@ def test_copies_have_a_kind_a_size_and_a_place(
 ) -> None:
     found = read(tmp_path, event(category, name, 5, 4, bytes=8, device=1, stream=20, correlation=3))
     assert list(found.copies) == [Copy(kind, 8, 5_000, 4_000, None, 1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "destination"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "pageable", "device"),
+        ("Memcpy DtoH (Device -> Pinned)", "device", "pinned"),
+        ("Memcpy HtoD (Managed Static -> Array)", "managed", "device"),
+        ("Memcpy HtoD (Unknown -> Device Static)", None, "device"),
+        ("Memcpy HtoD (Host -> Device)", None, "device"),
+        ("Memcpy HtoD", None, None),
+    ],
+)
+def test_the_name_of_a_copy_states_the_memory_on_both_sides(
+    name: str, source: str | None, destination: str | None, tmp_path: Path
+) -> None:
+    (copy,) = read(tmp_path, event("gpu_memcpy", name, 5, 4, device=1, stream=20)).copies
+    assert (copy.source_memory, copy.destination_memory) == (source, destination)
+
+
+@pytest.mark.parametrize(
+    ("devices", "device", "peer"),
+    [
+        ({"fromDevice": 0, "inDevice": 0, "toDevice": 1}, 0, 1),
+        ({"fromDevice": 0, "inDevice": 1, "toDevice": 1}, 1, 0),
+        ({"fromDevice": 0, "inDevice": 2, "toDevice": 1}, 2, None),
+        ({"inDevice": 2}, 2, None),
+        ({"device": 3}, 3, None),
+    ],
+)
+def test_a_copy_between_two_gpus_names_the_other_one(
+    devices: dict[str, int], device: int, peer: int | None, tmp_path: Path
+) -> None:
+    name = "Memcpy PtoP (Device -> Device)"
+    (copy,) = read(tmp_path, event("gpu_memcpy", name, 5, 4, stream=20, **devices)).copies
+    assert (copy.kind, copy.device_index, copy.peer_device) == ("PtoP", device, peer)
 
 
 def test_the_made_trace_that_measures_speed_is_read_without_any_doubt(tmp_path: Path) -> None:

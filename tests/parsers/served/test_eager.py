@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.captures import explain_by_eager
+from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_by_eager, find_replays
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers.served import served_traces as traces
@@ -127,7 +127,9 @@ def test_against_itself_every_kernel_finds_its_layer(decode: Report) -> None:
     bare = [
         one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
     ]
-    found = explain_by_eager(bare, {replay.correlation}, list(decode.kernels), "made.json")
+    found = ExplainedGraphs(bare)
+    replays = find_replays(bare, {replay.correlation})
+    explain_by_eager(found, replays, list(decode.kernels), "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     assert {one.launch: one.layer for one in found.kernels if one.launch in true} == true
     assert [launch.confidence for launch in found.launches] == [1]
@@ -144,7 +146,8 @@ def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(
         one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
     ]
     eager = [one for at, one in enumerate(decode.kernels) if at % lost]
-    found = explain_by_eager(bare, {replay.correlation}, eager, "made.json")
+    found = ExplainedGraphs(bare)
+    explain_by_eager(found, find_replays(bare, {replay.correlation}), eager, "made.json")
     true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
     told = [
         (one.layer, true[one.launch])
