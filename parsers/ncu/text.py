@@ -30,9 +30,6 @@ SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", *summary.FIGURES)
 _RULER = re.compile(r" *-{3,}(?: -{3,})+\s*")
 _NUMBER = re.compile(r"[0-9.,+-]+")
 _RULER_MAX = 4000
-_MAX_ROWS = 200_000
-_MAX_RANGES = 200
-_MAX_RULE_LINES = 200
 Spans = Sequence[tuple[int, int]]
 
 _LAUNCH = re.compile(
@@ -120,7 +117,7 @@ class TextTable:
         if not self._by_left and cells[-1].strip():
             whole = len(text) == self._spans[-1][1]
         between = "".join(text[end : end + 1] for _, end in self._spans)
-        if whole and not between.strip() and len(self._cells) < _MAX_ROWS:
+        if whole and not between.strip():
             self._cells.append(cells)
         else:
             self.broken += 1
@@ -233,11 +230,10 @@ class _Reader:
 
     def _take_outside(self, line: str, *, is_whole: bool) -> None:
         if self._rule and _RULE_MORE.match(line):
-            if len(self._rule) < _MAX_RULE_LINES:
-                self._rule.append(line.strip())
+            self._rule.append(line.strip())
             return
         if self._stack is not None and _OF_STACK.match(line) and not _SECTION.match(line):
-            if (match := _RANGE.fullmatch(line)) and len(self._stack[1]) < _MAX_RANGES:
+            if match := _RANGE.fullmatch(line):
                 self._stack[1].append(match[1])
             return
         self._end_parts()
@@ -307,7 +303,7 @@ class _Reader:
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
                 value = bare  # the mark of a metric that could not be collected: n/a, nan
             metric = self.builder.number_metric(name, unit, self._section)
-            self.builder.add_values(self._launch, [metric], [self.builder.value_numbers[value]])
+            self.builder.add_values(self._launch, [metric], [value])
         self.log.cut_rows += table.broken
 
     def _end_parts(self) -> None:

@@ -275,7 +275,7 @@ def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: 
             [],
             5,
             {"Nsight_Compute_Target": "2023.1"},
-            "the report (written by ncu 2023.1, 5 results) is damaged and could not be read",
+            "the report (5 results) is damaged and could not be read",
             export,
         ),
         (
