@@ -24,8 +24,8 @@ from perfctl.parsers.ncu.facts import (
     add_steps,
     counts_flops,
     device_of,
-    explain_names,
     kernel_fields,
+    place_in_name,
     place_of,
 )
 from perfctl.parsers.ncu.log import diagnostics as log_diagnostics
@@ -227,7 +227,6 @@ class ReportBuilder:
             kernels=kernels,
             counters=NumberedCounters(names, lambda: self._columns(numbers, ranks, scales)),
             gaps=(
-                *explain_names([launch.name for launch in self.launches]),
                 *self._value_gaps(states),
                 *self._kernel_gaps(kernels, facts),
                 *gaps,
@@ -327,6 +326,14 @@ class ReportBuilder:
     def _kernel_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did
         not. ncu gives a launch that failed a grid of 0 blocks."""
+        renamed = [kernel.name for kernel in kernels if place_in_name(kernel.name) is not None]
+        if renamed:
+            reason = (
+                f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the '
+                f"kernel's name for {len(renamed)} of {len(kernels)} launches; export the report "
+                "again without --print-nvtx-rename"
+            )
+            yield Gap("kernel.name", "not_available", reason)
         yield from self._field_gap("duration_ns", kernels)
         failed = dict.fromkeys(
             launch.name
