@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfctl.parsers.ncu import summary
 from perfctl.parsers.ncu.advice import Rules
 from perfctl.parsers.ncu.facts import (
     CYCLES,
@@ -96,6 +97,8 @@ class ReportBuilder:
         self.metrics: list[tuple[str, str, str | None]] = []
         """Name, unit as printed, and section."""
         self.rules = Rules()
+        self.summary_rows: list[dict[str, str]] = []
+        """Rows of a summary, which has no launches, by the names of the CSV's columns."""
         self._is_printed = is_printed
         self._metric_numbers: dict[tuple[str, str, str | None], int] = {}
         self._facts: list[dict[str, tuple[Value, str]]] = []
@@ -177,6 +180,9 @@ class ReportBuilder:
     ) -> Report:
         """Return the whole report. ``log``: of the lines around the values; ``fields``: of Report,
         which the launches do not decide."""
+        if self.summary_rows:
+            notes = (*log_diagnostics(log or Log()), *notes)
+            return summary.report(self.path, form, self.summary_rows, gaps, notes)
         self._values = list(self._value_numbers)
         self._value_numbers.clear()
         evidence = StyleEvidence()

@@ -17,7 +17,6 @@ from perfctl.parsers.ncu.facts import range_names
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
-    diagnostics,
     gaps,
     has_header,
     header_at,
@@ -88,28 +87,25 @@ def parse(path: Path) -> Report:
             raise ReportError(path, "ncu", *why_no_csv(log))
         columns = _read_header(path, first)
         rows = Rows(path, lines, log, quoted=first.startswith('"'))
-        table = []
         if columns.form == "summary":
             last = len(columns.header) - 1
             split_rows = (rows.split(row, last) for row in rows)
-            table = [
+            builder.summary_rows = [
                 dict(zip(columns.header, cells, strict=False)) for cells in split_rows if cells
             ]
         elif columns.form == "long":
             _LongPage(columns, builder, rows).read()
         else:
             _read_wide(columns, builder, rows)
-    if not builder.launches and not table:
+    if not builder.launches and not builder.summary_rows:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.tool_lines:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
     missing, notes = gaps(log), not_understood({"columns": columns.unknown()})
-    if table:
-        return summary.report(path, form, table, missing, (*diagnostics(log), *notes))
     ids = {launch.order for launch in builder.launches}
-    if count := max(ids) + 1 - len(ids):
+    if ids and (count := max(ids) + 1 - len(ids)):
         reason = f"{count:,} IDs of launches are not in the file: left out when it was exported"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
     return builder.report(form, missing, notes, log)

@@ -14,7 +14,6 @@ from perfctl.parsers.ncu.builder import NO_VALUE, Launch, ReportBuilder
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
-    diagnostics,
     gaps,
     has_header,
     why_no_csv,
@@ -172,18 +171,15 @@ def parse(path: Path) -> Report:
         *not_understood({"parts": reader.unknown}),
         *joined("the launches of further processes", further),
     )
-    missing = gaps(log, "text")
-    if reader.summary_rows:
-        form = "ncu console text, summary"
-        return summary.report(path, form, reader.summary_rows, missing, (*diagnostics(log), *notes))
-    if not builder.launches:
+    if not builder.launches and not builder.summary_rows:
         if log.tool_lines:
             raise ReportError(path, "ncu", *why_no_csv(log))
         reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    has_grids = any(launch.grid for launch in builder.launches)
-    form = f"ncu console text, {'with grids' if has_grids else 'up to 2022.3'}"
-    return builder.report(form, missing, notes, log)
+    kind = "with grids" if any(launch.grid for launch in builder.launches) else "up to 2022.3"
+    if builder.summary_rows:
+        kind = "summary"
+    return builder.report(f"ncu console text, {kind}", gaps(log, "text"), notes, log)
 
 
 class _Reader:
@@ -192,7 +188,6 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.log, self.builder = Log(), ReportBuilder(path)
-        self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.starts: list[int] = []
@@ -286,7 +281,7 @@ class _Reader:
 
     def _begin_output(self) -> None:
         """Take in that an output of ncu begins here, unless nothing was read of the one before."""
-        read = len(self.builder.launches) + len(self.summary_rows)
+        read = len(self.builder.launches) + len(self.builder.summary_rows)
         if read > self._read_before:
             self.starts.append(self._number)
             self.processes.clear()
@@ -297,7 +292,7 @@ class _Reader:
         for row in table.rows():
             if self._summary is not None:
                 cells = dict(zip(SUMMARY_COLUMNS, row, strict=True))
-                self.summary_rows.append(self._summary | cells)
+                self.builder.summary_rows.append(self._summary | cells)
                 continue
             name, unit, value = row
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:

@@ -15,7 +15,7 @@ from perfctl import parsers
 from perfctl.parsers import ReportError
 from perfctl.parsers.ncu.advice import Rules, percent, plain
 from perfctl.records.report import Advice
-from tests.parsers.ncu_csv_writer import METRIC, line, read
+from tests.make.ncu_csv import METRIC, line, read
 from tests.sample import sample
 
 RULE = ["Rule Name", "Rule Type", "Rule Description"]

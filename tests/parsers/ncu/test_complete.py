@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfctl.records.report import Gap, Report
-from tests.parsers.ncu_csv_writer import METRIC, line, read
+from tests.make.ncu_csv import METRIC, line, read
 
 HEADER = ["ID", "Process ID", "Kernel Name", "Grid Size", "Section Name", *METRIC]
 METRICS = {"Duration": "10", "Registers Per Thread": "32", "Grid Size": "8"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Gap, Report
-from tests.parsers.ncu_csv_writer import METRIC, line
+from tests.make.ncu_csv import METRIC, line
 
 COLUMNS = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", *METRIC]
 CONSOLE = """\
