@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Mapping
 
-from perfctl.records.report import Advice, Gap
+from perfctl.records.report import Advice
 
-MAX_RESULTS = 100_000
-"""Results that are kept of one report; their texts stay in memory, some 500 bytes each."""
 TEXT_MAX = 4000
 """Characters of a text that are kept."""
 
@@ -29,8 +28,6 @@ class Rules:
 
     def __init__(self) -> None:
         self._advice: list[Advice] = []
-        self._texts: dict[str, str] = {}
-        self._left_out = 0
 
     def add(
         self,
@@ -45,11 +42,7 @@ class Rules:
         nothing is left out."""
         if not text and speedup is None:
             return
-        if len(self._advice) >= MAX_RESULTS:
-            self._left_out += 1
-            return
-        text = plain(text)[:TEXT_MAX]
-        text = self._texts.setdefault(text, text)
+        text = sys.intern(plain(text)[:TEXT_MAX])
         share = round(speedup / 100, 12) if speedup is not None and 0 <= speedup <= 100 else None
         self._advice.append(Advice(launch, rule, kind or None, text or None, share, scope or None))
 
@@ -66,12 +59,6 @@ class Rules:
         """Return them by launch; ``ranks`` gives the final number of each launch."""
         ranked = (result._replace(launch=ranks[result.launch or 0]) for result in self._advice)
         return tuple(sorted(ranked, key=lambda result: result.launch or 0))
-
-    def gaps(self) -> Iterator[Gap]:
-        """Yield what was too much to keep."""
-        if count := self._left_out:
-            reason = f"{count:,} results of rules beyond the first {MAX_RESULTS:,} are not stored"
-            yield Gap("advice", "not_collected", reason)
 
 
 def plain(text: str) -> str:

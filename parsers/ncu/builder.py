@@ -4,19 +4,19 @@ and become numbers when the counters are read; values of a report file are numbe
 
 from __future__ import annotations
 
-import json
-import tempfile
-import weakref
 from array import array
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import count
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from perfctl.parsers.ncu import summary
 from perfctl.parsers.ncu.advice import Rules
 from perfctl.parsers.ncu.facts import (
+    CYCLES,
     FACT_NAMES,
     KERNEL_FACTS,
     NO_FACT,
@@ -25,13 +25,12 @@ from perfctl.parsers.ncu.facts import (
     add_steps,
     counts_flops,
     device_of,
-    explain_duration,
-    explain_names,
     kernel_fields,
+    place_in_name,
     place_of,
 )
 from perfctl.parsers.ncu.log import diagnostics as log_diagnostics
-from perfctl.parsers.text.lines import Log, readable
+from perfctl.parsers.text.lines import Log
 from perfctl.parsers.text.numbers import (
     AmbiguousNumber,
     DecimalStyle,
@@ -43,15 +42,8 @@ from perfctl.parsers.text.numbers import (
     to_base,
 )
 from perfctl.records.bulk import NumberedCounters
-from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Report
+from perfctl.records.report import WORKED_OUT, Device, Diagnostic, Gap, Kernel, Report
 
-PART_TEXTS = 400_000
-"""Distinct values of a part, and one launch more: some 60 MB."""
-PART_CELLS = 4_000_000
-"""Cells of a part, and one launch more: 48 MB."""
-MAX_LAUNCHES = 100_000
-"""Launches of a file; their names and facts stay in memory, some 2.5 KB each."""
 CHUNK = 1024
 LAUNCHES_MIN = 3
 """Launches of a file from which a metric that all but one have counts as missing in that one."""
@@ -75,9 +67,6 @@ _REASONS = {
     ),
 }
 
-Reading = tuple[int | float | None, str | None]
-"""A number, or None and the state of the gap where a number was expected."""
-
 
 class Launch(NamedTuple):
     """Identity of one launch, as printed; "" where the format does not state it."""
@@ -98,47 +87,6 @@ class Launch(NamedTuple):
     short_name: str | None = None
 
 
-class _Numbers(dict[Value, int]):
-    """Value -> its number in ``values``, to which a new one is added."""
-
-    def __init__(self, values: list[Value]) -> None:
-        super().__init__()
-        self._values = values
-
-    def __missing__(self, value: Value) -> int:
-        number = self[value] = len(self._values)
-        self._values.append(value)
-        return number
-
-
-class _QuotedNumbers(dict[str, int]):
-    """End of a CSV line, after the quote that opens its last cell -> number of that cell's text.
-    Raises KeyError when the end is not one complete cell without quotes inside."""
-
-    def __init__(self, numbers: _Numbers) -> None:
-        super().__init__()
-        self._numbers = numbers
-
-    def __missing__(self, ending: str) -> int:
-        text = ending.rstrip("\r\n,")
-        if text.find('"') != len(text) - 1:
-            raise KeyError(ending)
-        number = self[ending] = self._numbers[text[:-1]]
-        return number
-
-
-@dataclass(slots=True)
-class _Part:
-    """Some cells of a file, one array per item; ``value`` holds indexes of ``values``."""
-
-    launch: array[int]
-    metric: array[int]
-    value: array[int]
-    values: list[Value]
-    numbers: list[Reading] | None = None
-    """The number of each value, once the part has been read."""
-
-
 class ReportBuilder:
     """Takes launches and metric values in the order of a file, and makes a Report of them."""
 
@@ -149,32 +97,24 @@ class ReportBuilder:
         self.metrics: list[tuple[str, str, str | None]] = []
         """Name, unit as printed, and section."""
         self.rules = Rules()
+        self.summary_rows: list[dict[str, str]] = []
+        """Rows of a summary, which has no launches, by the names of the CSV's columns."""
         self._is_printed = is_printed
         self._metric_numbers: dict[tuple[str, str, str | None], int] = {}
-        self._facts: dict[int, dict[int, Value]] = {}
-        """Number of a metric that is a fact or counts FLOPs -> launch -> its first value."""
-        self._previous_metrics: list[int] = []
-        self._fact_positions: list[tuple[int, int]] = []
-        """Positions in ``_previous_metrics`` of such metrics, and their numbers."""
+        self._facts: list[dict[str, tuple[Value, str]]] = []
+        """Of each launch: metric that is a fact or counts FLOPs -> its first value, and unit."""
+        self._fact_positions: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
+        """Numbers of metrics -> positions of such metrics among them, their names and units."""
+        self._cells = array("I"), array("I"), array("I")
+        """Launch, metric, and index of the value in ``_values``."""
+        self._values: list[Value] = []
+        self._value_numbers: defaultdict[Value, int] = defaultdict(count().__next__)
         self._style = DecimalStyle.POINT
-        self._evidence = StyleEvidence()
-        self._file: IO[bytes] | None = None
-        self._start_part()
-
-    def _start_part(self) -> None:
-        self._part = _Part(array("I"), array("I"), array("I"), [])
-        self.value_numbers = _Numbers(self._part.values)
-        """Value -> its number in this part, for ``add_values``."""
-        self.quoted_numbers = _QuotedNumbers(self.value_numbers)
-        """The same for readers of whole lines."""
 
     def add_launch(self, launch: Launch) -> int:
-        """Return the number of a new launch. Raises ReportError where there are too many."""
-        if len(self.launches) >= MAX_LAUNCHES:
-            reason = f"it holds more than {MAX_LAUNCHES:,} launches, which do not fit into memory"
-            remedy = "Split it between two launches and put the header above each part"
-            raise ReportError(self.path, "ncu", reason, remedy)
+        """Return the number of a new launch."""
         self.launches.append(launch)
+        self._facts.append({})
         return len(self.launches) - 1
 
     def number_metric(self, name: str, unit: str, section: str | None) -> int:
@@ -183,67 +123,25 @@ class ReportBuilder:
         number = self._metric_numbers.setdefault(metric, len(self.metrics))
         if number == len(self.metrics):
             self.metrics.append(metric)
-            if name in FACT_NAMES or counts_flops(name):
-                self._facts[number] = {}
         return number
 
-    def add_values(self, launch: int, metrics: list[int], values: list[int]) -> None:
-        """Take in values of a launch: numbers of metrics and, for each, of its value. Raises
-        ReportError when the temporary file has no room."""
-        part = self._part
-        part.launch.extend(array("I", [launch]) * len(metrics))
-        part.metric.fromlist(metrics)
-        part.value.fromlist(values)
-        if metrics != self._previous_metrics:  # most launches have the same ones
-            self._previous_metrics = metrics
-            numbered = enumerate(metrics)
-            self._fact_positions = [
-                (at, metric) for at, metric in numbered if metric in self._facts
+    def add_values(self, launch: int, metrics: list[int], values: Sequence[Value]) -> None:
+        """Take in values of a launch, and the numbers of their metrics."""
+        launches, numbers, cells = self._cells
+        launches.extend(array("I", [launch]) * len(metrics))
+        numbers.fromlist(metrics)
+        cells.fromlist(list(map(self._value_numbers.__getitem__, values)))
+        key = tuple(metrics)  # most launches have the same ones
+        if key not in self._fact_positions:
+            named = [(at, *self.metrics[metric][:2]) for at, metric in enumerate(metrics)]
+            self._fact_positions[key] = [
+                fact for fact in named if fact[1] in FACT_NAMES or counts_flops(fact[1])
             ]
-        for at, metric in self._fact_positions:
-            self._facts[metric].setdefault(launch, part.values[values[at]])
-        if len(part.values) > PART_TEXTS or len(part.launch) > PART_CELLS:
-            self._put_away()
+        for at, name, unit in self._fact_positions[key]:
+            self._facts[launch].setdefault(name, (values[at], unit))
 
-    def _put_away(self) -> None:
-        """Write the part to a temporary file, which lives as long as the builder."""
-        part = self._part
-        self._add_evidence()
-        reason = f"metrics that do not fit into memory cannot be written to {tempfile.gettempdir()}"
-        remedy = "Set TMPDIR to a folder with at least as much free space as the report has bytes"
-        with readable(self.path, "ncu", remedy, reason):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="perfctl-ncu-")  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            self._file.write(json.dumps([len(part.launch), part.values]).encode() + b"\n")
-            for column in (part.launch, part.metric, part.value):
-                self._file.write(column)
-            self._file.flush()
-        self._start_part()
-
-    def _add_evidence(self) -> None:
-        for value in self._part.values if self._is_printed else ():
-            self._evidence.add(str(value))
-
-    def _parts(self) -> Iterator[_Part]:
-        """Yield the parts in order, with numbers for their values; one at a time is in memory."""
-        position = 0
-        while self._file is not None:
-            self._file.seek(position)
-            if not (line := self._file.readline()):
-                break
-            count, values = json.loads(line)
-            launch, metric, value = (
-                array("I", self._file.read(count * array("I").itemsize)) for _ in range(3)
-            )
-            position = self._file.tell()
-            yield _Part(launch, metric, value, values, list(map(self._read_number, values)))
-        if self._part.numbers is None:
-            self._part.numbers = list(map(self._read_number, self._part.values))
-        yield self._part
-
-    def _read_number(self, value: Value) -> Reading:
-        """Return the number of a value; where there is none for a reason, the state of the gap."""
+    def _read_number(self, value: Value) -> tuple[int | float | None, str | None]:
+        """Return the number of a value, or None and the state of the gap where one was expected."""
         if value is None:
             return None, "not_available"
         if not isinstance(value, str):  # beyond 64 bits a float
@@ -265,6 +163,12 @@ class ReportBuilder:
             return value * scale
         return scaled(str(value), number, self._style, scale)
 
+    def _read_fact(self, value: Value, printed_unit: str) -> tuple[Value, str | None]:
+        unit = base_unit(printed_unit)
+        number, state = self._read_number(value)
+        fact = self._scale(value, number, unit.scale)
+        return value if fact is None and state is None else fact, unit.name
+
     def report(
         self,
         form: str,
@@ -276,70 +180,67 @@ class ReportBuilder:
     ) -> Report:
         """Return the whole report. ``log``: of the lines around the values; ``fields``: of Report,
         which the launches do not decide."""
-        self._add_evidence()
-        self._style = self._evidence.decide()
-        units = [base_unit(unit) for _, unit, _ in self.metrics]
-        facts = self._read_facts()
+        if self.summary_rows:
+            notes = (*log_diagnostics(log or Log()), *notes)
+            return summary.report(self.path, form, self.summary_rows, gaps, notes)
+        self._values = list(self._value_numbers)
+        self._value_numbers.clear()
+        evidence = StyleEvidence()
+        for value in self._values if self._is_printed else ():
+            evidence.add(str(value))
+        self._style = evidence.decide()
+        numbers: list[int | float | None] = []
+        states: dict[int, str] = {}
+        for at, (number, state) in enumerate(map(self._read_number, self._values)):
+            numbers.append(number)
+            if state:
+                states[at] = state
+        read_fact = cache(self._read_fact)
+        facts: list[Facts] = [
+            {name: read_fact(*fact) for name, fact in printed.items()} for printed in self._facts
+        ]
         by_id = sorted(range(len(facts)), key=lambda index: self.launches[index].order)
         ranks = {index: rank for rank, index in enumerate(by_id)}
         kernels = [self._kernel(index, rank, facts[index]) for index, rank in ranks.items()]
         devices: dict[int, Device] = {}
         for kernel, index in zip(kernels, by_id, strict=True):
-            number, capability = kernel.device_index or 0, self.launches[index].capability or None
-            if number not in devices:
-                device = device_of(number, capability, facts[index], driver_version)
+            at, capability = kernel.device_index or 0, self.launches[index].capability or None
+            if at not in devices:
+                device = device_of(at, capability, facts[index], driver_version)
                 if device.name or device.compute_capability:
-                    devices[number] = device
+                    devices[at] = device
         add_steps(kernels)
+        units = [base_unit(unit) for _, unit, _ in self.metrics]
         names = [
             (name, unit.name, section)
             for (name, _, section), unit in zip(self.metrics, units, strict=True)
         ]
         scales = [unit.scale for unit in units]
+        diagnostics = log_diagnostics(log or Log())
+        rounded = [metric for metric, scale in zip(self.metrics, scales, strict=True) if scale != 1]
+        if rounded and self._is_printed:
+            text = (
+                f"{len(rounded)} metrics are rounded because ncu printed them in scaled units (for "
+                f"example {rounded[0][0]} in {rounded[0][1]}); export with --print-units base for "
+                "exact figures"
+            )
+            diagnostics.append(Diagnostic("info", "perfctl", text))
         return Report(
             tool="ncu",
             path=self.path,
             form=form,
-            devices=tuple(devices[number] for number in sorted(devices)),
+            devices=tuple(devices[at] for at in sorted(devices)),
             kernels=kernels,
-            counters=NumberedCounters(names, lambda: self._columns(ranks, scales)),
+            counters=NumberedCounters(names, lambda: self._columns(numbers, ranks, scales)),
             gaps=(
-                *explain_names([launch.name for launch in self.launches]),
-                *self._value_gaps(),
+                *self._value_gaps(states),
                 *self._kernel_gaps(kernels, facts),
                 *gaps,
-                *self.rules.gaps(),
             ),
-            diagnostics=(*log_diagnostics(log or Log()), *self._rounding(), *notes),
+            diagnostics=(*diagnostics, *notes),
             advice=self.rules.ordered(ranks),
             **fields,
         )
-
-    def _rounding(self) -> Iterator[Diagnostic]:
-        rounded = [
-            f"{name} in {unit}" for name, unit, _ in self.metrics if base_unit(unit).scale != 1
-        ]
-        if rounded and self._is_printed:
-            text = (
-                f"{len(rounded)} metrics are rounded because ncu printed them in scaled units (for "
-                f"example {rounded[0]}); export with --print-units base for exact figures"
-            )
-            yield Diagnostic("info", "perfctl", text)
-
-    def _read_facts(self) -> list[Facts]:
-        """Return the facts of each launch."""
-        facts: list[Facts] = [{} for _ in self.launches]
-        for metric, values in self._facts.items():
-            name, printed_unit, _ = self.metrics[metric]
-            unit = base_unit(printed_unit)
-            known: dict[Value, tuple[Value, str | None]] = {}
-            for launch, value in values.items():
-                if value not in known:
-                    number, state = self._read_number(value)
-                    fact = self._scale(value, number, unit.scale)
-                    known[value] = value if fact is None and state is None else fact, unit.name
-                facts[launch].setdefault(name, known[value])
-        return facts
 
     def _kernel(self, index: int, rank: int, facts: Facts) -> Kernel:
         launch, fields = self.launches[index], kernel_fields(facts)
@@ -357,7 +258,7 @@ class ReportBuilder:
                 fields[name] = int(text)
         place = place_of(launch.push_pop, launch.start_end, launch.name)
         is_counted = any(
-            isinstance(value, int | float) and counts_flops(name)
+            counts_flops(name) and isinstance(value, int | float)
             for name, (value, _) in facts.items()
         )
         return Kernel(
@@ -367,70 +268,61 @@ class ReportBuilder:
             *place,
             layer_source=None if place.layer is None else "range",
             source="counted" if is_counted else None,
-        )._replace(**fields)  # type: ignore[arg-type]
+            **fields,  # type: ignore[arg-type]
+        )
 
     def _columns(
-        self, ranks: dict[int, int], scales: list[int]
+        self, numbers: list[int | float | None], ranks: dict[int, int], scales: list[int]
     ) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of NumberedCounters, in the order of the file."""
         is_scaled = any(scale != 1 for scale in scales)
-        for part in self._parts():
-            numbers = [number for number, _ in part.numbers or ()]
-            for first in range(0, len(part.metric), CHUNK):
-                cut = slice(first, first + CHUNK)
-                metrics, values = part.metric[cut], part.value[cut]
-                column = list(map(numbers.__getitem__, values))
-                if is_scaled:
-                    for at, metric in enumerate(metrics):
-                        if scales[metric] != 1:
-                            value = part.values[values[at]]
-                            column[at] = self._scale(value, column[at], scales[metric])
-                texts: list[Value] = [None] * len(column)
-                if None in column:
-                    texts = [
-                        part.values[value] or None if number is None else None
-                        for number, value in zip(column, values, strict=True)
-                    ]
-                yield list(map(ranks.__getitem__, part.launch[cut])), metrics, column, texts
+        for first in range(0, len(self._cells[0]), CHUNK):
+            launches, metrics, values = (cells[first : first + CHUNK] for cells in self._cells)
+            column = list(map(numbers.__getitem__, values))
+            for at, metric in enumerate(metrics) if is_scaled else ():
+                if scales[metric] != 1:
+                    column[at] = self._scale(self._values[values[at]], column[at], scales[metric])
+            texts: list[Value] = [None] * len(column)
+            if None in column:
+                texts = [
+                    self._values[value] or None if number is None else None
+                    for number, value in zip(column, values, strict=True)
+                ]
+            yield list(map(ranks.__getitem__, launches)), metrics, column, texts
 
-    def _value_gaps(self) -> Iterator[Gap]:
+    def _value_gaps(self, states: dict[int, str]) -> Iterator[Gap]:
         """Yield a gap for each metric and reason that has values without a number where one was
-        expected, and for each metric that one launch lacks."""
-        counts: Tally[tuple[str, str]] = Tally()
+        expected, and for each metric that one launch lacks. ``states``: index of a value -> why."""
+        launches, metrics, values = self._cells
+        values_without: Tally[tuple[str, str]] = Tally()
         examples: dict[tuple[str, str], Value] = {}
-        cells: Tally[int] = Tally()
-        holders: set[int] = set()
-        for part in self._parts():
-            cells.update(part.metric)
-            holders.update(part.launch)
-            states = {at: state for at, (_, state) in enumerate(part.numbers or ()) if state}
-            for metric, value in zip(part.metric, part.value, strict=True) if states else ():
-                if state := states.get(value):
-                    key = (self.metrics[metric][0], state)
-                    counts[key] += 1
-                    examples.setdefault(key, part.values[value])
-        for (name, state), count in counts.items():
-            reason = _REASONS[state].format(text=examples[name, state], count=count)
-            if not self._is_printed:
-                reason = f"the report has no value for it in {count} launches"
+        for metric, value in zip(metrics, values, strict=True) if states else ():
+            if state := states.get(value):
+                key = (self.metrics[metric][0], state)
+                values_without[key] += 1
+                examples.setdefault(key, self._values[value])
+        cells, holders = Tally(metrics), set(launches)
+        missing = 0
+        for (name, state), number in values_without.items():
+            reason = f"the report has no value for it in {number} launches"
+            if self._is_printed:
+                reason = _REASONS[state].format(text=examples[name, state], count=number)
             yield Gap(f"counter:{name}", state, reason)
-        missing = sum(count for (_, state), count in counts.items() if state == "not_available")
+            missing += number if state == "not_available" else 0
         if missing and missing == cells.total():
-            example = next(iter(examples.values()))
             reason = (
-                f'ncu printed "{"no value" if example is None else example}" in place of all '
-                f"{missing:,} metric values: check their names with 'ncu --query-metrics', and "
-                "ncu's messages"
+                f"none of the {missing:,} metric values is a number: check the metrics' names with "
+                "'ncu --query-metrics', and ncu's messages"
             )
             yield Gap("counter.value", "unreadable", reason)
         if holders and (without := len(self.launches) - len(holders)):
             reason = f"{without} of {len(self.launches)} launches have no metric values"
             yield Gap("counter", "not_collected", reason)
         by_section: Tally[tuple[str, str | None]] = Tally()
-        for metric, count in cells.items():  # one metric may be in "Kbyte" here and "Mbyte" there
+        for metric, number in cells.items():  # one may be in "Kbyte" here and "Mbyte" there
             name, _, section = self.metrics[metric]
-            by_section[name, section] += count
-        lacking = [name for (name, _), count in by_section.items() if count == len(holders) - 1]
+            by_section[name, section] += number
+        lacking = [name for (name, _), n in by_section.items() if n == len(holders) - 1]
         if lacking and len(holders) >= LAUNCHES_MIN:
             reason = (
                 f"1 of {len(holders)} launches lacks {len(lacking)} metrics that all others have"
@@ -440,6 +332,14 @@ class ReportBuilder:
     def _kernel_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did
         not. ncu gives a launch that failed a grid of 0 blocks."""
+        renamed = [kernel.name for kernel in kernels if place_in_name(kernel.name) is not None]
+        if renamed:
+            reason = (
+                f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the '
+                f"kernel's name for {len(renamed)} of {len(kernels)} launches; export the report "
+                "again without --print-nvtx-rename"
+            )
+            yield Gap("kernel.name", "not_available", reason)
         yield from self._field_gap("duration_ns", kernels)
         failed = dict.fromkeys(
             launch.name
@@ -452,25 +352,28 @@ class ReportBuilder:
         if not failed and all(kernel.grid_x is None for kernel in kernels):
             reason = "no launch has a Grid Size (older versions of ncu give none)"
             yield Gap("kernel.grid_x", "not_available", reason)
-        yield from explain_duration(kernels, (name for name, *_ in self.metrics))
+        names = {name for name, *_ in self.metrics}
+        pair = next((pair for pair in CYCLES if names.issuperset(pair)), None)
+        is_timed = any(kernel.duration_ns is not None for kernel in kernels)
+        if pair and is_timed and names.isdisjoint(KERNEL_FACTS["duration_ns"]):
+            reason = (
+                f"gpu__time_duration.sum is not among the metrics; times are {WORKED_OUT}: "
+                f"{pair[0]} / {pair[1]}"
+            )
+            yield Gap("kernel.duration_ns", "not_collected", reason)
         if all(kernel.registers is None for kernel in kernels):
             yield from self._field_gap("registers", kernels)
 
     def _field_gap(self, field: str, kernels: list[Kernel]) -> Iterator[Gap]:
         empty = sum(getattr(kernel, field) is None for kernel in kernels)
-        names = KERNEL_FACTS[field]
-        for metric, values in self._facts.items() if empty else ():
-            name = self.metrics[metric][0]
-            for value in values.values() if name in names else ():
-                if self._read_number(value)[1] == "not_available":
-                    reason = (
-                        f'{name} is "{"no number" if value is None else value}" in {empty} of '
-                        f"{len(kernels)} launches: ncu could not measure it there"
-                    )
-                    yield Gap(f"kernel.{field}", "not_available", reason)
-                    return
+        for name in KERNEL_FACTS[field] if empty else ():
+            values = {facts[name][0] for facts in self._facts if name in facts}
+            if any(self._read_number(value)[1] == "not_available" for value in values):
+                reason = f"ncu could not measure {name} in {empty} of {len(kernels)} launches"
+                yield Gap(f"kernel.{field}", "not_available", reason)
+                return
         if empty == len(kernels):
-            reason = f"{names[0]} is not among the metrics"
+            reason = f"{KERNEL_FACTS[field][0]} is not among the metrics"
             yield Gap(f"kernel.{field}", "not_collected", reason)
 
 

@@ -5,7 +5,6 @@ neither raises ReportError with what ncu's own messages say about it."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from perfctl.parsers.ncu.facts import range_names
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
-    diagnostics,
     gaps,
     has_header,
     header_at,
@@ -26,6 +24,7 @@ from perfctl.parsers.ncu.log import (
 )
 from perfctl.parsers.text.doubts import not_understood, others, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
+from perfctl.parsers.text.tables import split_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Gap, Report
 
@@ -88,31 +87,27 @@ def parse(path: Path) -> Report:
             raise ReportError(path, "ncu", *why_no_csv(log))
         columns = _read_header(path, first)
         rows = Rows(path, lines, log, quoted=first.startswith('"'))
-        table = []
         if columns.form == "summary":
             last = len(columns.header) - 1
             split_rows = (rows.split(row, last) for row in rows)
-            table = [
+            builder.summary_rows = [
                 dict(zip(columns.header, cells, strict=False)) for cells in split_rows if cells
             ]
         elif columns.form == "long":
             _LongPage(columns, builder, rows).read()
         else:
             _read_wide(columns, builder, rows)
-    if not builder.launches and not table:
+    if not builder.launches and not builder.summary_rows:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.tool_lines:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
     missing, notes = gaps(log), not_understood({"columns": columns.unknown()})
-    if table:
-        return summary.report(path, form, table, missing, (*diagnostics(log), *notes))
     ids = {launch.order for launch in builder.launches}
-    if count := max(ids) + 1 - len(ids):
-        first_id = next(number for number in range(len(ids) + 1) if number not in ids)
-        reason = f"{count:,} IDs of launches are not in the file, the first is {first_id}: left out"
-        missing.append(Gap("kernel", "not_collected", f"{reason} when it was exported, or lost"))
+    if ids and (count := max(ids) + 1 - len(ids)):
+        reason = f"{count:,} IDs of launches are not in the file: left out when it was exported"
+        missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
     return builder.report(form, missing, notes, log)
 
 
@@ -133,11 +128,7 @@ def _find_starts(path: Path) -> list[int]:
 def _read_header(path: Path, line: str) -> Columns:
     """Return the columns. Raises ReportError when the line is cut or is the header of a page
     without metrics."""
-    try:
-        columns = Columns(next(csv.reader([line], strict=True)))
-    except (csv.Error, StopIteration) as error:
-        reason = "the CSV is cut off inside its header"
-        raise ReportError(path, "ncu", reason, "Copy it again or profile again") from error
+    columns = Columns(split_csv(line))
     missing = ", ".join(columns.missing())
     if missing or not ("Metric Name" in columns or columns.metrics):
         lacking = f"column {missing}" if missing else "metric columns"
@@ -290,10 +281,7 @@ def split_row(row: str) -> list[str]:
     cells = text[1:-1].split('","')
     if text.count('"') == 2 * len(cells) and text[0] == text[-1] == '"':
         return cells
-    try:
-        return next(csv.reader([text]))
-    except (csv.Error, StopIteration):
-        return []
+    return split_csv(text)
 
 
 def is_header(cells: list[str]) -> bool:
@@ -316,8 +304,6 @@ class _LongPage:
         self._launch = -1
         self._launches: dict[tuple[str, str], int] = {}
         """Process and ID of a launch -> its number."""
-        self._unfilled: set[int] = set()
-        """Launches of which no metric was seen yet."""
         self._known: dict[str, int] = {}
         """Text of a row between ``_start`` and the value -> number of the metric."""
 
@@ -336,12 +322,16 @@ class _LongPage:
 
     def _take_known(self, rests: list[str]) -> bool:
         """Take in rows of the launch, without ``_start``; False where not all of them are of
-        metrics seen before."""
+        metrics seen before, or end otherwise than the first with a value without quotes."""
         pieces = [rest.rpartition('","') for rest in rests]
-        known, numbers = self._known, self._builder.quoted_numbers
+        endings = "\n".join([ending for _, _, ending in pieces])
+        close = '"' + pieces[0][2].partition('"')[2]
+        *values, after = f"{endings}\n".split(f"{close}\n")
+        is_plain = not after and len(values) == endings.count('"') == len(rests)
+        if not is_plain or close.strip(",\r") != '"':
+            return False
         try:
-            metrics = [known[before] for before, _, _ in pieces]
-            values = [numbers[ending] for _, _, ending in pieces]
+            metrics = [self._known[before] for before, _, _ in pieces]
         except KeyError:
             return False
         self._builder.add_values(self._launch, metrics, values)
@@ -367,7 +357,7 @@ class _LongPage:
         if label := columns.cell(cells, "Body Item Label"):
             section = f"{section}: {label}"
         metric = builder.number_metric(name, unit, section)
-        builder.add_values(self._launch, [metric], [builder.value_numbers[value]])
+        builder.add_values(self._launch, [metric], [value])
         is_plain = row.count('"') == 2 * len(cells) and len(cells) == columns["Metric Value"] + 1
         if is_plain and row.startswith(self._start):
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
@@ -375,18 +365,16 @@ class _LongPage:
     def _find_launch(self, cells: list[str], *, is_rule: bool) -> None:
         """Go on with the launch of these cells; one first seen in the row of a rule gets its stream
         from its first metric row."""
-        columns, launches = self._columns, self._builder.launches
+        columns, builder = self._columns, self._builder
         identity = (cells[columns["Process ID"]], cells[columns["ID"]])
         launch = columns.launch(cells)
+        if is_rule:
+            launch = launch._replace(stream="", context="")
         if identity not in self._launches:
-            self._launches[identity] = self._builder.add_launch(launch)
-            self._unfilled.add(self._launches[identity])
+            self._launches[identity] = builder.add_launch(launch)
         self._launch = self._launches[identity]
-        if is_rule and self._launch in self._unfilled:
-            launches[self._launch] = launch._replace(stream="", context="")
-        elif self._launch in self._unfilled:
-            self._unfilled.discard(self._launch)
-            launches[self._launch] = launch
+        if launch.stream and not builder.launches[self._launch].stream:
+            builder.launches[self._launch] = launch
         if self._metric_at:
             self._start = '"' + '","'.join(cells[: self._metric_at]) + '",'
 
@@ -413,5 +401,5 @@ def _read_wide(columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
         log.cut_rows += len(cells) < len(header)
         launch = builder.add_launch(columns.launch(cells))
         # a row that was cut off gives the cells it has
-        values = [builder.value_numbers[cells[at]] for at in columns.metrics if at < len(cells)]
+        values = [cells[at] for at in columns.metrics if at < len(cells)]
         builder.add_values(launch, metrics[: len(values)], values)

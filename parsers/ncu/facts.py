@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
 from perfctl.records.ranges import RANGE_PREFIX, read_range_name
-from perfctl.records.report import WORKED_OUT, Device, Gap, Kernel
+from perfctl.records.report import Device, Kernel
 
 Value = int | float | str | None
 Facts = dict[str, tuple[Value, str | None]]
@@ -125,20 +125,6 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
     if "occupancy" in fields and 0 <= (share := fields.pop("occupancy") / 100) <= 1:
         fields["occupancy"] = share
     return fields
-
-
-def explain_duration(kernels: Iterable[Kernel], metrics: Iterable[str]) -> Iterator[Gap]:
-    """Yield the gap of a report whose launches have times by cycles alone."""
-    names = set(metrics)
-    pair = next((pair for pair in CYCLES if names.issuperset(pair)), None)
-    if pair is None or not names.isdisjoint(KERNEL_FACTS["duration_ns"]):
-        return
-    if any(kernel.duration_ns is not None for kernel in kernels):
-        reason = (
-            f"gpu__time_duration.sum is not among the metrics; times are {WORKED_OUT}: {pair[0]} / "
-            f"{pair[1]}"
-        )
-        yield Gap("kernel.duration_ns", "not_collected", reason)
 
 
 def device_of(
@@ -259,15 +245,3 @@ def add_steps(kernels: list[Kernel]) -> None:
             step = kernel.step
         elif step is not None and (kernel.direction in _OF_BACKWARD or next_step == step):
             kernels[index] = kernel._replace(step=step)
-
-
-def explain_names(names: Sequence[str]) -> Iterator[Gap]:
-    """Yield the gap for launches whose names are ranges, if there are any."""
-    renamed = [name for name in names if place_in_name(name) is not None]
-    if renamed:
-        reason = (
-            f'ncu printed the NVTX range (such as "{renamed[0][:100]}") instead of the kernel\'s '
-            f"name for {len(renamed)} of {len(names)} launches; export the report again without "
-            "--print-nvtx-rename"
-        )
-        yield Gap("kernel.name", "not_available", reason)

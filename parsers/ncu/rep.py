@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from perfctl.parsers.ncu.builder import Launch, ReportBuilder
 from perfctl.parsers.text.doubts import newer, not_understood
@@ -37,7 +37,11 @@ NEWEST = "2025.1"
 _EXPORT = (
     "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 )
-_SERIES_SHOWN = 3
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Wire type of protobuf -> its bytes."""
+_Fields = defaultdict[int, list[int | bytes]]
+"""Number of a field of a protobuf message -> its values."""
+V = TypeVar("V", int, bytes)
 
 
 @dataclass(slots=True)
@@ -50,35 +54,22 @@ class Outline:
     """Byte at which the structure breaks off; None for a whole file."""
     results: int = 0
     versions: dict[str, str] = field(default_factory=dict)
-    """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target
-    ...", ..."""
-    created: int | None = None
+    """Provider -> version: "CUDA Version", "Display Driver Version", ..."""
+    tool_version: str | None = None
+    """Version of ncu, such as "2023.1.0.0"; None in files of 2019."""
+    created_at: str | None = None
+    """When the report was made, UTC, ISO 8601."""
     processes: set[int] = field(default_factory=set)
     """Ids of the processes that the results are of; empty in files of 2019."""
 
-    @property
-    def tool_version(self) -> str | None:
-        """Version of ncu, such as "2023.1.0.0"; None in files of 2019."""
-        for provider, version in self.versions.items():
-            if provider.startswith("Nsight Compute"):
-                return version.split(" ", 1)[0]
-        return None
-
-    @property
-    def created_at(self) -> str | None:
-        """When the report was made, UTC, ISO 8601."""
-        if self.created is None or not 0 < self.created < _CREATED_MAX:
-            return None
-        return datetime.fromtimestamp(self.created, UTC).isoformat()
-
 
 def outline(path: Path) -> Outline:
-    """Walk the blocks of the file. Raises OSError when it cannot be read; never reads a payload."""
+    """Return the file's outline, without payloads. Raises OSError when it cannot be read."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(len(MAGIC))
         try:
-            layout = _read_message(file, size).numbers.get(1)
+            layout = _last(_read_message(file, size), 1, -1)
         except ValueError:
             return Outline(known=size < 16, cut_at=file.tell())
         shape = Outline(known=layout == _KNOWN_LAYOUT)
@@ -95,63 +86,65 @@ def outline(path: Path) -> Outline:
     return shape
 
 
-def _read_message(file: BinaryIO, size: int) -> _Message:
+def _read_message(file: BinaryIO, size: int) -> _Fields:
     """Return the next u32-sized message; ValueError when the file ends before it does."""
     start = file.read(4)
     length = int.from_bytes(start, "little")
     if len(start) < 4 or length > min(size - file.tell(), _HEADER_MAX_BYTES):
         raise ValueError("message is longer than the file")
-    return _Message(file.read(length))
+    return _read_fields(file.read(length))
 
 
-def _add_block(header: _Message, shape: Outline) -> int:
+def _add_block(header: _Fields, shape: Outline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
-    session = header.child(3)
-    shape.created = session.numbers.get(2, shape.created)
-    for piece in session.pieces[8]:
-        provider = _Message(piece)
-        shape.versions[provider.text(1)] = provider.text(2)
-    if results := header.numbers.get(2, 0):
+    session = _read_fields(_last(header, 3, b""))
+    if 0 < (seconds := _last(session, 2, 0)) < _CREATED_MAX:
+        shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
+    for piece in session[8]:
+        if isinstance(piece, bytes):
+            provider = _read_fields(piece)
+            name, version = (_last(provider, at, b"").decode("utf-8", "replace") for at in (1, 2))
+            shape.versions[name] = version
+            if name.startswith("Nsight Compute") and shape.tool_version is None:
+                shape.tool_version = version.split(" ", 1)[0]
+    if results := _last(header, 2, 0):
         shape.results += results
-        if (process := header.child(6).numbers.get(1)) is not None:
+        if (process := _last(_read_fields(_last(header, 6, b"")), 1, -1)) >= 0:
             shape.processes.add(process)
-    return header.numbers.get(5, 0)
+    return _last(header, 5, 0)
 
 
-class _Message:
-    """Fields of a protobuf message by their number. Raises ValueError where it is none."""
-
-    def __init__(self, content: bytes) -> None:
-        self.numbers: dict[int, int] = {}
-        self.pieces: defaultdict[int, list[bytes]] = defaultdict(list)
-        at = 0
-        while at < len(content):
-            tag, at = _read_varint(content, at)
-            kind, field_number = tag & 7, tag >> 3
-            if kind == 0:
-                self.numbers[field_number], at = _read_varint(content, at)
-                continue
-            if kind not in (1, 2, 5):
-                raise ValueError("no such wire type")
-            length, at = _read_varint(content, at) if kind == 2 else (8 if kind == 1 else 4, at)
-            if at + length > len(content):
-                raise ValueError("field is longer than its message")
-            self.pieces[field_number].append(content[at : at + length])
-            at += length
-
-    def child(self, number: int) -> _Message:
-        """Return the last message in a field; an empty one where there is none."""
-        return _Message(b"".join(self.pieces[number][-1:]))
-
-    def text(self, number: int) -> str:
-        """Return the last text in a field; "" where there is none."""
-        return b"".join(self.pieces[number][-1:]).decode("utf-8", "replace")
+def _last(fields: _Fields, number: int, default: V) -> V:
+    """Return the last value of a field that has the type of ``default``, which stands for none."""
+    values = (value for value in reversed(fields[number]) if isinstance(value, type(default)))
+    return next(values, default)
 
 
-def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+def _read_fields(message: bytes) -> _Fields:
+    """Return the fields of a protobuf message. Raises ValueError where it is none."""
+    fields: _Fields = defaultdict(list)
+    at = 0
+    while at < len(message):
+        tag, at = _read_varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _read_varint(message, at)
+            fields[tag >> 3].append(value)
+            continue
+        if kind not in _FIXED_BYTES and kind != 2:
+            raise ValueError("no such wire type")
+        length, at = _read_varint(message, at) if kind == 2 else (_FIXED_BYTES[kind], at)
+        fields[tag >> 3].append(message[at : at + length])
+        at += length
+    if at > len(message):
+        raise ValueError("field is longer than its message")
+    return fields
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number at this position, and the position behind it."""
     value = 0
-    for count, byte in enumerate(content[at : at + 10]):
+    for count, byte in enumerate(message[at : at + 10]):
         value |= (byte & 127) << 7 * count
         if byte < 128:
             return value, at + count + 1
@@ -230,8 +223,7 @@ def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
     if shape.results == 0:
         remedy = "Check ncu's filters and --target-processes, and profile again"
         return "the report holds no kernels", remedy
-    written = f"written by ncu {shape.tool_version}, " if shape.tool_version else ""
-    return f"the report ({written}{shape.results} results) is damaged and could not be read", export
+    return f"the report ({shape.results} results) is damaged and could not be read", export
 
 
 class _Results:
@@ -240,13 +232,12 @@ class _Results:
     def __init__(self, path: Path, shape: Outline) -> None:
         self.builder = ReportBuilder(path, is_printed=False)
         self.diagnostics: list[Diagnostic] = []
-        self.unknown_metrics: dict[str, None] = {}
+        self.unknown_metrics: list[str] = []
         """Metrics whose value has an unknown type."""
         self.source: list[SourceCounter] = []
         self._shape = shape
         self._process = str(*shape.processes) if len(shape.processes) == 1 else ""
-        self._damaged = 0
-        """Results without any metric, which is how the package returns a damaged one."""
+        self._results = 0
         self._addresses = 0
         """Instructions that have values."""
         self._series: dict[str, None] = {}
@@ -254,35 +245,33 @@ class _Results:
 
     def add(self, record: dict[str, Any]) -> None:
         """Take in one result, as ``rep_worker`` writes it."""
-        if not record["metrics"]:
-            self._damaged += 1
+        self._results += 1
+        if not record["metrics"]:  # so the package returns a damaged one
             return
-        builder, name = self.builder, record["name"]
-        order, ranges = len(builder.launches), tuple(record["ranges"])
+        builder, name, sections = self.builder, record["name"], record["sections"]
         launch = builder.add_launch(
             Launch(
-                order,
+                len(builder.launches),
                 name,
                 process=self._process,
-                push_pop=ranges,
+                push_pop=tuple(record["ranges"]),
                 short_name=record["short"] or None,
             )
         )
         rows = [*record["metrics"], *record["instances"]]
-        sections = record["sections"]
         metrics = [
             builder.number_metric(metric, unit, sections.get(metric.partition("[")[0]))
             for metric, unit, _ in rows
         ]
-        builder.add_values(launch, metrics, [builder.value_numbers[row[2]] for row in rows])
+        builder.add_values(launch, metrics, [value for _, _, value in rows])
         for rule in record["rules"]:
             builder.rules.add(launch, *rule)
         for offset, opcode, file, *counts in record["source"]:
             opcode, file = opcode and sys.intern(opcode), file and sys.intern(file)
             self.source.append(SourceCounter(launch, offset, opcode, file, *counts))
-        self.unknown_metrics.update(dict.fromkeys(record["strange"]))
+        self.unknown_metrics += record["strange"]
         self._addresses += record["addresses"]
-        self._series.update(dict.fromkeys(record["series"]))
+        self._series |= dict.fromkeys(record["series"])
         if not record["single"]:
             text = (
                 f"result {launch} is not a single kernel but a range, graph or command list: {name}"
@@ -291,27 +280,24 @@ class _Results:
 
     def gaps(self, *, source: bool) -> Iterator[Gap]:
         """Yield what the report holds besides, and what it lacks."""
-        shape, launches = self._shape, len(self.builder.launches)
-        results = max(shape.results, launches + self._damaged)
-        if lost := results - launches:
+        shape = self._shape
+        results = max(shape.results, self._results)
+        if lost := results - len(self.builder.launches):
             reason = f"{lost} of {results} results in the report are damaged and could not be read"
             yield Gap("kernel", "unreadable", reason)
         if shape.tool_version is None and shape.processes:
             reason = "the report does not state the version of ncu"
             yield Gap("profiler_version", "not_available", reason)
         if len(shape.processes) != 1:
-            processes = (
-                f"{len(shape.processes)} processes, and NVIDIA's ncu_report does not tell their "
-                "launches apart"
+            reason = (
+                f"the report is of {len(shape.processes) or 'unknown'} processes, and NVIDIA's "
+                "ncu_report does not tell their launches apart"
             )
-            reason = f"process ids in the report: {processes if shape.processes else 'none'}"
             yield Gap("kernel.process", "not_available", reason)
         if self._series:
-            names = list(self._series)
-            more = ", ..." if len(names) > _SERIES_SHOWN else ""
             reason = (
-                f"{len(names)} metrics have a curve or a series of samples in the report, which "
-                f"are not stored: {', '.join(names[:_SERIES_SHOWN])}{more}"
+                f"{len(self._series)} metrics have a curve or a series of samples in the report, "
+                f"which are not stored, such as {next(iter(self._series))}"
             )
             yield Gap("counter:instances", "not_collected", reason)
         if source and not self.source:

@@ -171,17 +171,8 @@ def _read_metric(action: Any, name: str) -> tuple[tuple[str, str, Value], bool]:
     metric = action.metric_by_name(name) if name == _text(name) else None
     if metric is None:
         return (_text(name), "", None), False
-    kind, value, is_strange = metric.kind(), None, False
-    if not metric.has_value():
-        pass
-    elif kind in (metric.ValueKind_UINT32, metric.ValueKind_UINT64):
-        value = metric.as_uint64()
-    elif kind in (metric.ValueKind_DOUBLE, metric.ValueKind_FLOAT):
-        value = metric.as_double()
-    elif kind == metric.ValueKind_STRING:
-        value = metric.as_string()
-    else:
-        is_strange = kind != metric.ValueKind_ANY
+    value = metric.value() if metric.has_value() else None
+    is_strange = value is None and metric.has_value() and metric.kind() != metric.ValueKind_ANY
     return (name, _text(metric.unit()), _plain(value)), is_strange
 
 

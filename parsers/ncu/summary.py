@@ -10,8 +10,8 @@ from perfctl.parsers.text.numbers import (
     AmbiguousNumber,
     StyleEvidence,
     base_unit,
-    read_number,
-    to_base,
+    read_value,
+    scaled,
 )
 from perfctl.records.report import Diagnostic, Gap, Report, Summary
 
@@ -44,25 +44,29 @@ def report(
                 f"{row['Metric Name']}, {figure.lower()} of {row['Invocations']} launches of "
                 f"{kernel}"
             )
-            number = None
+            value = None
             try:
-                number = read_number(row[figure], style)
+                value = scaled(row[figure], read_value(row[figure], style), style, scale)
             except AmbiguousNumber:
                 reason = f'"{row[figure]}" may be a whole number or a fraction'
                 ambiguous.append(Gap(f"summary:{name}", "ambiguous", reason))
-            if number is None:
-                summaries.append(Summary(name, None, unit, row[figure]))
-            else:
-                summaries.append(Summary(name, to_base(number, scale), unit))
-    no_launches = "a per-kernel summary has {}; export without --print-summary"
+            summaries.append(Summary(name, value, unit, row[figure] if value is None else None))
     return Report(
         tool="ncu",
         path=path,
         form=form,
         summaries=tuple(summaries),
         gaps=(
-            Gap("kernel", "not_available", no_launches.format("no launches")),
-            Gap("counter", "not_available", no_launches.format("averages instead")),
+            Gap(
+                "kernel",
+                "not_available",
+                "a per-kernel summary has no launches; export without --print-summary",
+            ),
+            Gap(
+                "counter",
+                "not_available",
+                "a per-kernel summary has averages instead; export without --print-summary",
+            ),
             *ambiguous,
             *gaps,
         ),

@@ -14,7 +14,6 @@ from perfctl.parsers.ncu.builder import NO_VALUE, Launch, ReportBuilder
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
-    diagnostics,
     gaps,
     has_header,
     why_no_csv,
@@ -30,9 +29,6 @@ SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", *summary.FIGURES)
 _RULER = re.compile(r" *-{3,}(?: -{3,})+\s*")
 _NUMBER = re.compile(r"[0-9.,+-]+")
 _RULER_MAX = 4000
-_MAX_ROWS = 200_000
-_MAX_RANGES = 200
-_MAX_RULE_LINES = 200
 Spans = Sequence[tuple[int, int]]
 
 _LAUNCH = re.compile(
@@ -120,7 +116,7 @@ class TextTable:
         if not self._by_left and cells[-1].strip():
             whole = len(text) == self._spans[-1][1]
         between = "".join(text[end : end + 1] for _, end in self._spans)
-        if whole and not between.strip() and len(self._cells) < _MAX_ROWS:
+        if whole and not between.strip():
             self._cells.append(cells)
         else:
             self.broken += 1
@@ -175,18 +171,15 @@ def parse(path: Path) -> Report:
         *not_understood({"parts": reader.unknown}),
         *joined("the launches of further processes", further),
     )
-    missing = gaps(log, "text")
-    if reader.summary_rows:
-        form = "ncu console text, summary"
-        return summary.report(path, form, reader.summary_rows, missing, (*diagnostics(log), *notes))
-    if not builder.launches:
+    if not builder.launches and not builder.summary_rows:
         if log.tool_lines:
             raise ReportError(path, "ncu", *why_no_csv(log))
         reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    has_grids = any(launch.grid for launch in builder.launches)
-    form = f"ncu console text, {'with grids' if has_grids else 'up to 2022.3'}"
-    return builder.report(form, missing, notes, log)
+    kind = "with grids" if any(launch.grid for launch in builder.launches) else "up to 2022.3"
+    if builder.summary_rows:
+        kind = "summary"
+    return builder.report(f"ncu console text, {kind}", gaps(log, "text"), notes, log)
 
 
 class _Reader:
@@ -195,7 +188,6 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.log, self.builder = Log(), ReportBuilder(path)
-        self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.starts: list[int] = []
@@ -233,11 +225,10 @@ class _Reader:
 
     def _take_outside(self, line: str, *, is_whole: bool) -> None:
         if self._rule and _RULE_MORE.match(line):
-            if len(self._rule) < _MAX_RULE_LINES:
-                self._rule.append(line.strip())
+            self._rule.append(line.strip())
             return
         if self._stack is not None and _OF_STACK.match(line) and not _SECTION.match(line):
-            if (match := _RANGE.fullmatch(line)) and len(self._stack[1]) < _MAX_RANGES:
+            if match := _RANGE.fullmatch(line):
                 self._stack[1].append(match[1])
             return
         self._end_parts()
@@ -290,7 +281,7 @@ class _Reader:
 
     def _begin_output(self) -> None:
         """Take in that an output of ncu begins here, unless nothing was read of the one before."""
-        read = len(self.builder.launches) + len(self.summary_rows)
+        read = len(self.builder.launches) + len(self.builder.summary_rows)
         if read > self._read_before:
             self.starts.append(self._number)
             self.processes.clear()
@@ -301,13 +292,13 @@ class _Reader:
         for row in table.rows():
             if self._summary is not None:
                 cells = dict(zip(SUMMARY_COLUMNS, row, strict=True))
-                self.summary_rows.append(self._summary | cells)
+                self.builder.summary_rows.append(self._summary | cells)
                 continue
             name, unit, value = row
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
                 value = bare  # the mark of a metric that could not be collected: n/a, nan
             metric = self.builder.number_metric(name, unit, self._section)
-            self.builder.add_values(self._launch, [metric], [self.builder.value_numbers[value]])
+            self.builder.add_values(self._launch, [metric], [value])
         self.log.cut_rows += table.broken
 
     def _end_parts(self) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError
-from perfctl.parsers.ncu import builder
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.report import Counter, Device, Gap, Kernel, Report
 
@@ -232,15 +230,3 @@ def test_ranges_around_a_launch_go_before_one_that_stands_in_its_name(
         0, name, layer=layer, direction=direction, step=step, layer_source=source, process=42
     )
     assert list(report.kernels) == [expected]
-
-
-def test_a_file_may_hold_as_many_launches_as_fit_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [long(number, "a__b.sum", "inst", "5") for number in range(6)]
-    monkeypatch.setattr(builder, "MAX_LAUNCHES", 5)
-    assert len(list(read(tmp_path, line(*LONG), *rows[:5]).kernels)) == 5
-    with pytest.raises(
-        ReportError, match="it holds more than 5 launches, which do not fit into memory"
-    ):
-        read(tmp_path, line(*LONG), *rows)

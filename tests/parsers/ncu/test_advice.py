@@ -13,10 +13,9 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu import advice
 from perfctl.parsers.ncu.advice import Rules, percent, plain
-from perfctl.records.report import Advice, Gap
-from tests.parsers.ncu_csv_writer import METRIC, line, read
+from perfctl.records.report import Advice
+from tests.make.ncu_csv import METRIC, line, read
 from tests.sample import sample
 
 RULE = ["Rule Name", "Rule Type", "Rule Description"]
@@ -51,18 +50,15 @@ def test_a_percentage_has_a_point_or_a_comma() -> None:
     ]
 
 
-def test_results_beyond_a_limit_are_counted_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "MAX_RESULTS", 2)
+def test_results_are_in_the_order_of_their_launches_without_those_that_say_nothing() -> None:
     rules = Rules()
-    for number in range(5):
-        rules.add(number % 2, "R", "OPT", f"text {number}")
-    rules.add(0, "R", "OPT", "")  # says nothing
+    for number in range(2):
+        rules.add(number, "R", "OPT", f"text {number}")
+    rules.add(0, "R", "OPT", "")
     assert rules.ordered([1, 0]) == (
         Advice(0, "R", "OPT", "text 1"),
         Advice(1, "R", "OPT", "text 0"),
     )
-    reason = "3 results of rules beyond the first 2 are not stored"
-    assert list(rules.gaps()) == [Gap("advice", "not_collected", reason)]
 
 
 def test_a_csv_s_rules_have_their_share_and_scope_and_the_number_of_their_launch(

@@ -10,7 +10,7 @@ import pytest
 from perfctl.parsers.ncu.builder import Launch
 from perfctl.parsers.ncu.csv import Columns, is_header
 from perfctl.records.report import Counter
-from tests.parsers.ncu_csv_writer import METRIC, NVTX, line, read
+from tests.make.ncu_csv import METRIC, NVTX, line, read
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name"]
 FULL = [

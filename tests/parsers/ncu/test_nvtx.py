@@ -9,13 +9,12 @@ import pytest
 from perfctl.parsers import parse
 from perfctl.parsers.ncu.facts import (
     add_steps,
-    explain_names,
     place_in_name,
     place_of,
     range_names,
 )
 from perfctl.records.ranges import DIRECTIONS
-from perfctl.records.report import Gap, Kernel
+from perfctl.records.report import Kernel
 
 NONE = ":none:none:none:none:none:none"
 
@@ -192,18 +191,3 @@ def test_a_kernel_s_name_is_no_range(
 ) -> None:
     found = place_in_name(name)
     assert (None if found is None else tuple(found)) == place
-
-
-def test_the_gap_of_renamed_launches_counts_them_and_shows_a_hundred_characters_of_the_first() -> (
-    None
-):
-    long = "m" * 95 + ".x:forward"
-    reason = (
-        f'ncu printed the NVTX range (such as "{long[:100]}") instead of the kernel\'s name for 2 '
-        "of 3 launches; export "
-        "the report again without --print-nvtx-rename"
-    )
-    assert list(explain_names([long, "gemm(int)", "fc1:forward"])) == [
-        Gap("kernel.name", "not_available", reason)
-    ]
-    assert not [*explain_names(["gemm(int)"]), *explain_names([])]

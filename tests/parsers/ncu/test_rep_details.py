@@ -22,7 +22,7 @@ PC = 2**40
 class Metric:
     """Values by instance; ``num_instances`` 0: one value."""
 
-    ValueKind_UINT32 = ValueKind_UINT64 = 6
+    ValueKind_ANY = 1
 
     def __init__(self, name: str, values: dict[Any, Any]) -> None:
         self._name, self._values = name, values
@@ -39,9 +39,6 @@ class Metric:
     def kind(self) -> int:
         return 6
 
-    def as_uint64(self) -> int:
-        return sum(value for value in self._values.values() if isinstance(value, int))
-
     def num_instances(self) -> int:
         return len(self._values)
 
@@ -51,7 +48,9 @@ class Metric:
     def correlation_ids(self) -> Metric:
         return Metric("ids", dict(enumerate(self._values)))
 
-    def value(self, at: int) -> Any:
+    def value(self, at: int | None = None) -> Any:
+        if at is None:
+            return sum(value for value in self._values.values() if isinstance(value, int))
         return list(self._values.values())[at]
 
 

@@ -143,13 +143,24 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(
         (2**32, None),
     ],
 )
-def test_a_date_is_given_where_it_is_one(created: int | None, expected: str | None) -> None:
-    assert Outline(known=True, created=created).created_at == expected
+def test_a_date_is_given_where_it_is_one(
+    created: int | None, expected: str | None, tmp_path: Path
+) -> None:
+    details = b"" if created is None else number(2, created)
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, details))
+    assert found.created_at == expected
 
 
-def test_the_version_is_that_of_nsight_compute_and_no_other() -> None:
-    assert Outline(known=True, versions={"CUDA Version": "12.2"}).tool_version is None
-    assert (
-        Outline(known=True, versions={"x": "1", "Nsight Compute": "2024.2.1.0"}).tool_version
-        == "2024.2.1.0"
-    )
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({"CUDA Version": "12.2"}, None),
+        ({"x": "1", "Nsight Compute": "2024.2.1.0"}, "2024.2.1.0"),
+    ],
+)
+def test_the_version_is_that_of_nsight_compute_and_no_other(
+    versions: dict[str, str], expected: str | None, tmp_path: Path
+) -> None:
+    details = b"".join(version(*pair) for pair in versions.items())
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, details))
+    assert found.tool_version == expected

@@ -16,15 +16,9 @@ UNKNOWN, ANY, STRING, FLOAT, DOUBLE, UINT32, UINT64 = range(7)
 
 
 class Metric:
-    """One value; it may be asked for in the way of its kind only."""
+    """One value of a kind."""
 
-    ValueKind_UNKNOWN, ValueKind_ANY, ValueKind_STRING = UNKNOWN, ANY, STRING
-    ValueKind_FLOAT, ValueKind_DOUBLE, ValueKind_UINT32, ValueKind_UINT64 = (
-        FLOAT,
-        DOUBLE,
-        UINT32,
-        UINT64,
-    )
+    ValueKind_ANY = ANY
 
     def __init__(self, kind: int, value: Any) -> None:
         self._kind, self._value = kind, value
@@ -41,17 +35,9 @@ class Metric:
     def unit(self) -> str:
         return "inst"
 
-    def as_uint64(self) -> int:
-        assert self._kind in (UINT32, UINT64)
-        return int(self._value)
-
-    def as_double(self) -> float:
-        assert self._kind in (FLOAT, DOUBLE)
-        return float(self._value)
-
-    def as_string(self) -> str:
-        assert self._kind == STRING
-        return str(self._value)
+    def value(self) -> Any:
+        read = {STRING: str, FLOAT: float, DOUBLE: float, UINT32: int, UINT64: int}
+        return read[self._kind](self._value) if self._kind in read else None
 
 
 class Action:

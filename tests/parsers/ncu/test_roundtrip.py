@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers.ncu import csv as ncu_csv
-from tests.parsers.ncu_csv_writer import METRIC, NVTX, UNITS, exact, number
+from tests.make.ncu_csv import METRIC, NVTX, UNITS, exact, number
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name"]
 OLD = [*IDENTITY, "Kernel Time", "Context", "Stream", "Section Name"]

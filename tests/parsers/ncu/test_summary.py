@@ -10,7 +10,7 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.ncu import summary
 from perfctl.records.report import Diagnostic, Gap, Summary
-from tests.parsers.ncu_csv_writer import line, read
+from tests.make.ncu_csv import line, read
 
 HEADER = [
     "Process ID",

@@ -11,7 +11,7 @@ from perfctl.parsers import ReportError, parse, reports
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.text import TextTable, spans_of
 from perfctl.records.report import Advice, Counter, Diagnostic
-from tests.parsers.ncu_csv_writer import METRIC, line, read
+from tests.make.ncu_csv import METRIC, line, read
 
 LONG = [
     "ID",

@@ -15,8 +15,8 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Advice, Report
-from tests.parsers.ncu_csv_writer import UNITS, exact, number
-from tests.parsers.ncu_text_writer import Launch, new_text, old_text, raw_text
+from tests.make.ncu_csv import UNITS, exact, number
+from tests.make.ncu_text import Launch, new_text, old_text, raw_text
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel
-from tests.parsers.ncu_text_writer import Launch, new_text, old_text, raw_text
+from tests.make.ncu_text import Launch, new_text, old_text, raw_text
 
 STACK = """
     NVTX Start/End Ranges:

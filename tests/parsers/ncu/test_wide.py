@@ -13,7 +13,7 @@ from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv import Columns
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Counter, Gap
-from tests.parsers.ncu_csv_writer import NVTX, line, read
+from tests.make.ncu_csv import NVTX, line, read
 
 HEADER = [
     "ID",
