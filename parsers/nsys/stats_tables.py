@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from perfctl.parsers.nsys.stats_columns import (
     NAMES,
+    TEXTS,
     Column,
     figure_positions,
     guess_report,
@@ -55,6 +56,11 @@ _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
 _ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")
 """The beginning of a row of sums: its share and six figures. Outside of a table it lacks
 its header."""
+
+_QUOTED = re.compile('"[^"]*"')
+_ROW_FIGURES = range(4, 7)
+"""Figures after one another that tell a row inside of a name: fewer may be part of it, and the
+oldest sums have six."""
 
 Spans = tuple[tuple[int, int], ...]
 Split = Callable[[str], list[str]]
@@ -211,6 +217,22 @@ def has_figures(cells: list[str]) -> bool:
     return all(map(is_figure, cells))
 
 
+def _find_other_rows(columns: list[Column], form: str) -> re.Pattern[str] | None:
+    """Return what finds the figures of further rows in a name, whose line ends were lost; None
+    where rows begin with too few figures to tell."""
+    labels = [column.label for column in columns]
+    texts = (at for at, label in enumerate(labels) if label in TEXTS and not label.startswith("Corr"))
+    figures = min(next(texts), _ROW_FIGURES[-1])
+    if figures not in _ROW_FIGURES:
+        return None
+    number = r"\d+(?:[.,]\d+)*"
+    if form == "console text":
+        return re.compile(rf"\s{number}(?:\s+{number}){{{figures - 1}}}\s")
+    parted = "\t" if form == "TSV" else ","
+    # the first figure stands behind the name without anything between
+    return re.compile(rf"\d(?:{parted}\d+(?:\.\d+)?){{2}}(?:{parted}[\d.]*){{{figures - 3}}}{parted}")
+
+
 class Table:
     """Rows of one table; counts those that do not fit, and holds back the last one, which may go on
     in the next line."""
@@ -223,8 +245,10 @@ class Table:
         self.form = form
         self._split, self._count = split, len(columns)
         self._figures = figure_positions(columns)
+        has_name = columns[-1].label in NAMES
         # names of ranges may have several lines
-        self._may_go_on = report.startswith("nvtx") and columns[-1].label in NAMES
+        self._may_go_on = report.startswith("nvtx") and has_name
+        self._other_row = _find_other_rows(columns, form) if has_name else None
         self._row: list[str] | None = None
 
     def take(self, line: str) -> Iterator[list[str]]:
@@ -234,6 +258,10 @@ class Table:
         cells = self._split(line)
         if len(cells) == self._count and has_figures([cells[at] for at in self._figures]):
             yield from self._flush()
+            outside = _QUOTED.sub('""', cells[-1])
+            if self._other_row and (others := self._other_row.findall(outside)):
+                self.broken += 1 + len(others)
+                return
             self._row = cells
         elif self._continues_name(line):
             assert self._row is not None
