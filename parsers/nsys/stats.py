@@ -124,10 +124,7 @@ class Survey:
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
     tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    """Sums and their rows."""
-    begun: list[Start] = field(default_factory=list)
-    """Traces."""
-    traces: set[str] = field(default_factory=set)
+    """All tables, those of sums with their rows."""
     api_calls: dict[str, list[str]] = field(default_factory=dict)
     """Name of a call -> its durations as printed, of an API trace."""
     notes: dict[Note, None] = field(default_factory=dict)
@@ -139,6 +136,11 @@ class Survey:
     """Whether the GPU trace states sizes in a larger unit than byte."""
     forms: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
+
+    @property
+    def traces(self) -> set[str]:
+        """The reports that list every kernel, copy, range or call."""
+        return {start.report for start, _ in self.tables}.intersection(TRACES)
 
     @property
     def version(self) -> str | None:
@@ -167,7 +169,7 @@ def parse(path: Path) -> Report:
     with readable(path, TOOL):
         survey = _survey(path)
     has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
-    if not survey.tables and not survey.traces and not has_reason:
+    if not survey.tables and not has_reason:
         errors = (note.text for note in survey.notes if note.kind == "error")
         error = next(errors, None)
         reason = f"nsys stats stopped with an error: {error}" if error is not None else None
@@ -227,31 +229,24 @@ def _survey(path: Path) -> Survey:
             survey.forms.add(event.form)
             survey.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
             figures = [at for at, column in enumerate(event.columns) if column.is_figure]
+            survey.tables.append((event, kept))
             if event.report in TRACES:
-                survey.traces.add(event.report)
-                survey.begun.append(event)
-                sizes = Cells([], shape)
-                survey.rounded_sizes |= sizes.is_scaled("Bytes") or sizes.is_scaled("StcSMem")
-            else:
-                survey.tables.append((event, kept))
+                survey.rounded_sizes |= shape.is_scaled("Bytes") or shape.is_scaled("StcSMem")
         elif start is not None:
             for index in figures:
                 survey.evidence.add(event[index])
             survey.clipped += "".join(event).count("…")
-            if start.report in TRACES:
-                _look_at_trace(survey, start.report, Cells(event, shape))
-            else:
+            if start.report not in TRACES:
                 kept.append(event)
+                continue
+            row = Cells(event, shape)
+            device = row.text("Device")
+            if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
+                survey.devices[device] = read_device(row)
+            if start.report == API_TRACE and {"Name", "Duration"} <= shape.at.keys():
+                durations = survey.api_calls.setdefault(event[shape.at["Name"]], [])
+                durations.append(event[shape.at["Duration"]])
     return survey
-
-
-def _look_at_trace(survey: Survey, report: str, row: Cells) -> None:
-    device = row.text("Device")
-    if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
-        survey.devices[device] = read_device(row)
-    if report == API_TRACE and {"Name", "Duration"} <= row.shape.at.keys():
-        durations = survey.api_calls.setdefault(row.row[row.shape.at["Name"]], [])
-        durations.append(row.row[row.shape.at["Duration"]])
 
 
 def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
@@ -314,7 +309,7 @@ def _refuse_several(path: Path, survey: Survey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
     lines: list[tuple[int, str, frozenset[str]]] = []
-    for start, kept in [*survey.tables, *((start, []) for start in survey.begun)]:
+    for start, kept in survey.tables:
         labels = [column.label for column in start.columns]
         named = [index for index, label in enumerate(labels) if label in NAMES][:1]
         names = frozenset(row[at] for row in kept for at in named)
@@ -448,6 +443,11 @@ class Shape:
         """Return the position of the first of these columns that there is."""
         return next((self.at[label] for label in labels if label in self.at), None)
 
+    def is_scaled(self, label: str) -> bool:
+        """Return whether the column is in a larger unit than its base unit."""
+        unit = self.columns[self.at[label]].unit if label in self.at else None
+        return unit is not None and unit.scale != 1
+
 
 class Cells(NamedTuple):
     """One row with its columns, read in the decimal style of its file."""
@@ -468,12 +468,6 @@ class Cells(NamedTuple):
         if at is None:
             return None
         return round_figure(read_figure(self.row[at], self.shape.columns[at], self.shape.style))
-
-    def is_scaled(self, label: str) -> bool:
-        """Return whether the column is in a larger unit than its base unit."""
-        at = self.shape.at.get(label)
-        unit = None if at is None else self.shape.columns[at].unit
-        return unit is not None and unit.scale != 1
 
     def triple(self, label: str, *parts: str) -> tuple[int | None, ...]:
         """Return three dimensions from one cell "1024    1    1", else from three columns."""
@@ -560,7 +554,7 @@ def read_kernel(row: Cells, launch: int) -> Kernel | None:
     if fields["grid_x"] is None and _OPERATION.match(row.text(*NAMES)):
         return None
     for name, label in _SHARED.items():
-        fields[name] = None if row.is_scaled(label) else row.integer(label)
+        fields[name] = None if row.shape.is_scaled(label) else row.integer(label)
     device, _ = read_device(row)
     return Kernel(launch, row.text("Kernel Name", "Name"), device_index=device, **fields)  # type: ignore[arg-type]
 
@@ -574,7 +568,7 @@ def read_copy(row: Cells, number: int) -> Copy | None:
     label = match[2] or ""
     kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
     digits = len(re.sub(r"[^0-9]", "", row.text("Bytes")).lstrip("0"))
-    is_rounded = row.is_scaled("Bytes") and digits < _FEWEST_DIGITS
+    is_rounded = row.shape.is_scaled("Bytes") and digits < _FEWEST_DIGITS
     size = None if is_rounded else row.integer("Bytes")
     device, _ = read_device(row)
     times = row.integer("Start"), row.integer("Duration")
