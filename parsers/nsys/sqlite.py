@@ -178,11 +178,6 @@ def _readings(
             yield Sample(at, busy, None, None, None, None, hertz, kind & GPU_BITS)
 
 
-def summaries(database: Database) -> tuple[Summary, ...]:
-    """Means of the sampled metrics, page faults, and what is known of CUDA graphs."""
-    return (*_means(database), *_counts(database), *_graph_launches(database))
-
-
 def _means(database: Database) -> Iterator[Summary]:
     if not database.filled(GPU_METRICS):
         return
@@ -391,14 +386,6 @@ ALWAYS: dict[str, frozenset[str]] = {
 """Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
 
 
-def always_there(database: Database) -> dict[str, frozenset[str]]:
-    """What must be there: columns of the tables that this export has, since nsys leaves out tables
-    without rows."""
-    return {STRINGS: ALWAYS[STRINGS]} | {
-        table: names for table, names in ALWAYS.items() if table in database.tables
-    }
-
-
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether it is an nsys export: by its tables, or by table names in the head of a
     damaged file."""
@@ -431,7 +418,9 @@ def parse(path: Path) -> Report:
                 "as the report"
             )
             raise ReportError(path, TOOL, reason, newer)
-        damage = tuple(check(database, CHECKED, always_there(database)))
+        # nsys leaves out tables without rows, but for that of the strings
+        always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
+        damage = tuple(check(database, CHECKED, always))
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
@@ -457,7 +446,7 @@ def parse(path: Path) -> Report:
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
             samples=samples(path, database),
-            summaries=summaries(database),
+            summaries=(*_means(database), *_counts(database), *_graph_launches(database)),
             api_calls=api_calls,
             threads=machine.threads(
                 database, work.threads | nsys_launches.find_different(ranges.spans.thread)
@@ -511,6 +500,8 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
             rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, found[table].layer.tolist(), strict=True):
                 code, begin, length, size, of, to, source, destination, device, stream = row
+                is_peer = None not in (source, destination) and source != destination
+                other_end = destination if device == source else source
                 yield Copy(
                     words.get(code, str(code)),
                     size,
@@ -521,15 +512,8 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
                     stream,
                     kinds.get(of),
                     kinds.get(to),
-                    _peer(device, source, destination),
+                    other_end if is_peer else None,
                 )
-
-
-def _peer(device: object, source: object, target: object) -> int | None:
-    """The GPU at the other end of a copy between two."""
-    if not isinstance(source, int) or not isinstance(target, int) or source == target:
-        return None
-    return target if device == source else source
 
 
 def _copy_words(database: Database) -> dict[object, str]:

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, NamedTuple
 
-from perfctl.parsers.nsys import stats_rows as rows
-from perfctl.parsers.nsys.stats_columns import (
+from perfctl.parsers.nsys.stats_tables import (
     API_TRACE,
     COUNTS,
+    DEVICE_SUMS,
     GPU_TRACE,
+    HOST_SUMS,
     KERNEL_TRACE,
+    MIXED_SUM,
     NAMES,
     PROJECTED_TRACE,
     RANGE_TRACE,
@@ -24,18 +26,38 @@ from perfctl.parsers.nsys.stats_columns import (
     TRACES,
     UNKNOWN,
     Column,
-    figure_positions,
+    Note,
+    Start,
+    Trouble,
+    has_table,
+    read_events,
     read_unit,
     unknown_labels,
 )
-from perfctl.parsers.nsys.stats_rows import Cells, Shape
-from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, has_table, read_events
-from perfctl.parsers.nsys.tables import TOOL
+from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
 from perfctl.parsers.text.doubts import newer, not_understood, repeated, several
 from perfctl.parsers.text.lines import ends_of, readable
-from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
+from perfctl.parsers.text.numbers import (
+    AmbiguousNumber,
+    DecimalStyle,
+    StyleEvidence,
+    read_number,
+    to_base,
+)
+from perfctl.records.bulk import Columns
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
+from perfctl.records.ranges import read_range_name
+from perfctl.records.report import (
+    Copy,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    Operation,
+    Range,
+    Report,
+    Summary,
+)
 
 NEWEST = "2025.1"
 _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
@@ -69,8 +91,30 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _MOST_DEVICES = 1000
-Record = TypeVar("Record")
-Make = Callable[[Cells, int], Record | None]
+CHUNK = 256
+"""Records of a trace turned to columns at a time."""
+
+_DEVICE = re.compile(r"(.*) \((\d{1,8})\)")
+_OPERATION = re.compile(r"\[CUDA (memcpy|memset)(?: (.*))?\]")
+_SURELY_64_BIT = 19
+_LARGEST = 2**63 - 1
+_FEWEST_DIGITS = 3
+"""A size that was rounded to fewer digits than this is not passed on."""
+_HOST_CATEGORY = "CUDA_API"
+_SHOWN = {"GridXYZ": "grid", "BlockXYZ": "block"}
+
+OF_KERNEL = {
+    "stream": ("Strm",),
+    "registers": ("Reg/Trd",),
+    "start_ns": ("Kernel Start", "Start"),
+    "duration_ns": ("Kernel Dur", "Duration"),
+}
+"""Field of Kernel -> columns of cuda_kern_exec_trace and cuda_gpu_trace."""
+_DIMENSIONS = (
+    ("grid", "GridXYZ", "GrdX", "GrdY", "GrdZ"),
+    ("block", "BlockXYZ", "BlkX", "BlkY", "BlkZ"),
+)
+_SHARED = {"static_shared_bytes": "StcSMem", "dynamic_shared_bytes": "DymSMem"}
 
 
 @dataclass(slots=True)
@@ -80,10 +124,7 @@ class Survey:
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
     tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    """Sums and their rows."""
-    begun: list[Start] = field(default_factory=list)
-    """Traces."""
-    traces: set[str] = field(default_factory=set)
+    """All tables, those of sums with their rows."""
     api_calls: dict[str, list[str]] = field(default_factory=dict)
     """Name of a call -> its durations as printed, of an API trace."""
     notes: dict[Note, None] = field(default_factory=dict)
@@ -95,6 +136,11 @@ class Survey:
     """Whether the GPU trace states sizes in a larger unit than byte."""
     forms: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
+
+    @property
+    def traces(self) -> set[str]:
+        """The reports that list every kernel, copy, range or call."""
+        return {start.report for start, _ in self.tables}.intersection(TRACES)
 
     @property
     def version(self) -> str | None:
@@ -123,7 +169,7 @@ def parse(path: Path) -> Report:
     with readable(path, TOOL):
         survey = _survey(path)
     has_reason = any(note.kind in ("skipped", "empty") for note in survey.notes)
-    if not survey.tables and not survey.traces and not has_reason:
+    if not survey.tables and not has_reason:
         errors = (note.text for note in survey.notes if note.kind == "error")
         error = next(errors, None)
         reason = f"nsys stats stopped with an error: {error}" if error is not None else None
@@ -138,9 +184,13 @@ def parse(path: Path) -> Report:
     _refuse_several(path, survey)
     devices = {index: name for index, name in reversed(survey.devices.values()) if name}
 
-    def read_trace(reports: Sequence[str], make: Callable[[], Make[Record]]) -> Sequence[Record]:
+    def read_trace(
+        record: type[Any], reports: Sequence[str], begin: Callable[[], Make]
+    ) -> Columns[Any] | tuple[()]:
         report = next((report for report in reports if report in survey.traces), None)
-        return () if report is None else _Trace(path, report, survey.style, make)  # type: ignore[return-value]
+        if report is None:
+            return ()
+        return Columns(record, partial(_read_chunks, path, report, survey.style, begin))
 
     return Report(
         tool=TOOL,
@@ -152,10 +202,10 @@ def parse(path: Path) -> Report:
             for index, name in sorted(devices.items())
             if index is not None
         ),
-        kernels=read_trace((GPU_TRACE, KERNEL_TRACE), lambda: rows.read_kernel),
-        copies=read_trace((GPU_TRACE,), lambda: rows.read_copy),
+        kernels=read_trace(Kernel, (GPU_TRACE, KERNEL_TRACE), lambda: read_kernel),
+        copies=read_trace(Copy, (GPU_TRACE,), lambda: read_copy),
         ranges=read_trace(
-            (RANGE_TRACE, PROJECTED_TRACE), lambda: partial(rows.read_range, numbers={})
+            Range, (RANGE_TRACE, PROJECTED_TRACE), lambda: partial(read_range, numbers={})
         ),
         operations=operations,
         summaries=tuple(summaries),
@@ -178,32 +228,25 @@ def _survey(path: Path) -> Survey:
             start, kept, shape = event, [], Shape(event.columns, DecimalStyle.POINT)
             survey.forms.add(event.form)
             survey.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
-            figures = figure_positions(event.columns)
+            figures = [at for at, column in enumerate(event.columns) if column.is_figure]
+            survey.tables.append((event, kept))
             if event.report in TRACES:
-                survey.traces.add(event.report)
-                survey.begun.append(event)
-                sizes = Cells([], shape)
-                survey.rounded_sizes |= sizes.is_scaled("Bytes") or sizes.is_scaled("StcSMem")
-            else:
-                survey.tables.append((event, kept))
+                survey.rounded_sizes |= shape.is_scaled("Bytes") or shape.is_scaled("StcSMem")
         elif start is not None:
             for index in figures:
                 survey.evidence.add(event[index])
             survey.clipped += "".join(event).count("…")
-            if start.report in TRACES:
-                _look_at_trace(survey, start.report, Cells(event, shape))
-            else:
+            if start.report not in TRACES:
                 kept.append(event)
+                continue
+            row = Cells(event, shape)
+            device = row.text("Device")
+            if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
+                survey.devices[device] = read_device(row)
+            if start.report == API_TRACE and {"Name", "Duration"} <= shape.at.keys():
+                durations = survey.api_calls.setdefault(event[shape.at["Name"]], [])
+                durations.append(event[shape.at["Duration"]])
     return survey
-
-
-def _look_at_trace(survey: Survey, report: str, row: Cells) -> None:
-    device = row.text("Device")
-    if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
-        survey.devices[device] = rows.read_device(row)
-    if report == API_TRACE and {"Name", "Duration"} <= row.shape.at.keys():
-        durations = survey.api_calls.setdefault(row.row[row.shape.at["Name"]], [])
-        durations.append(row.row[row.shape.at["Duration"]])
 
 
 def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
@@ -224,54 +267,52 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
             if min(row.integer(*COUNTS) or 0, row.integer("Total Time") or 0) < 0:
                 survey.trouble.rows += 1
                 continue
-            if operation := rows.read_operation(report, row):
+            if operation := read_operation(report, row):
                 operations.append(operation)
-            summaries.extend(rows.read_summaries(report, row))
+            summaries.extend(read_summaries(report, row))
     if not any(start.report == "cuda_api_sum" for start, _ in survey.tables):
         column = Column("Duration", read_unit("ns"))
         for name, printed in survey.api_calls.items():
-            values = [rows.read_figure(text, column, survey.style) for text in printed]
+            values = [read_figure(text, column, survey.style) for text in printed]
             known = [value for value in values if value is not None]
-            total = rows.round_figure(sum(known)) if len(known) == len(values) else None
+            total = round_figure(sum(known)) if len(known) == len(values) else None
             operations.append(
                 Operation(name, API_TRACE, len(values), total, None, None, None, None)
             )
-    return rows.merge_operations(operations), summaries
+    return merge_operations(operations), summaries
 
 
-class _Trace(Generic[Record]):
-    """Records of one trace, read from the file each time they are iterated."""
-
-    def __init__(
-        self, path: Path, report: str, style: DecimalStyle, begin: Callable[[], Make[Record]]
-    ) -> None:
-        """``begin`` gives what makes a record, or None, of a row and of how many records there are
-        so far."""
-        self._path, self._report, self._style, self._begin = path, report, style, begin
-
-    def __iter__(self) -> Iterator[Record]:
-        shape: Shape | None = None
-        make, number = self._begin(), 0
-        with readable(self._path, TOOL, reason="it can no longer be read"):
-            for event in read_events(self._path, Trouble()):
-                if isinstance(event, Start):
-                    is_mine = event.report == self._report
-                    shape = Shape(event.columns, self._style) if is_mine else None
-                elif shape is not None and isinstance(event, list):
-                    record = make(Cells(event, shape), number)
-                    if record is not None:
-                        yield record
-                        number += 1
+def _read_chunks(
+    path: Path, report: str, style: DecimalStyle, begin: Callable[[], Make]
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """Yield the records of one trace as columns. ``begin`` gives what makes a record, or None, of a
+    row and of how many records there are so far."""
+    make, number, chunk = begin(), 0, list[Any]()
+    shape: Shape | None = None
+    with readable(path, TOOL, reason="it can no longer be read"):
+        for event in read_events(path, Trouble()):
+            if isinstance(event, Start):
+                shape = Shape(event.columns, style) if event.report == report else None
+            elif shape is not None and isinstance(event, list):
+                record = make(Cells(event, shape), number)
+                if record is not None:
+                    chunk.append(record)
+                    number += 1
+            if len(chunk) == CHUNK:
+                yield list(zip(*chunk, strict=True))
+                chunk.clear()
+    if chunk:
+        yield list(zip(*chunk, strict=True))
 
 
 def _refuse_several(path: Path, survey: Survey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
     lines: list[tuple[int, str, frozenset[str]]] = []
-    for start, kept in [*survey.tables, *((start, []) for start in survey.begun)]:
+    for start, kept in survey.tables:
         labels = [column.label for column in start.columns]
-        at = next((index for index, label in enumerate(labels) if label in NAMES), None)
-        names = frozenset[str]() if at is None else frozenset(row[at] for row in kept)
+        named = [index for index, label in enumerate(labels) if label in NAMES][:1]
+        names = frozenset(row[at] for row in kept for at in named)
         lines.append((start.line, start.report, names))
     with_table, announced = {line for line, *_ in lines}, dict(survey.trouble.announced)
     lines += [
@@ -350,8 +391,8 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         few = f"sizes with fewer than three digits were left out; {reason}"
         yield Gap("copy.bytes", "not_available", few)
-        yield Gap("kernel.static_shared_bytes", "not_available", reason)
-        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
+        for name in _SHARED:
+            yield Gap(f"kernel.{name}", "not_available", reason)
     texts = [summary.text for summary in summaries if summary.value is None and summary.text]
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
@@ -387,3 +428,184 @@ def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
     ]
     yield from not_understood({"tables": tables, "columns": survey.unknown})
     yield from newer("nsys", survey.version, NEWEST)
+
+
+class Shape:
+    """The columns of one table by their labels; of two columns with one label the first counts."""
+
+    def __init__(self, columns: Sequence[Column], style: DecimalStyle) -> None:
+        self.columns, self.style = columns, style
+        self.at: dict[str, int] = {}
+        for index, column in enumerate(columns):
+            self.at.setdefault(column.label, index)
+
+    def find(self, *labels: str) -> int | None:
+        """Return the position of the first of these columns that there is."""
+        return next((self.at[label] for label in labels if label in self.at), None)
+
+    def is_scaled(self, label: str) -> bool:
+        """Return whether the column is in a larger unit than its base unit."""
+        unit = self.columns[self.at[label]].unit if label in self.at else None
+        return unit is not None and unit.scale != 1
+
+
+class Cells(NamedTuple):
+    """One row with its columns, read in the decimal style of its file."""
+
+    row: list[str]
+    shape: Shape
+
+    def text(self, *labels: str) -> str:
+        """Return the cell of the first of these columns that there is; "" for none and where nsys
+        prints None."""
+        at = self.shape.find(*labels)
+        return "" if at is None or self.row[at] == "None" else self.row[at]
+
+    def integer(self, *labels: str) -> int | None:
+        """Return that cell in base units, rounded; None where it is empty, no number, ambiguous,
+        rounded away to 0, or beyond 64 bits, which no report has."""
+        at = self.shape.find(*labels)
+        if at is None:
+            return None
+        return round_figure(read_figure(self.row[at], self.shape.columns[at], self.shape.style))
+
+    def triple(self, label: str, *parts: str) -> tuple[int | None, ...]:
+        """Return three dimensions from one cell "1024    1    1", else from three columns."""
+        cells = self.text(label).split()
+        if len(cells) == 3 and all(cell.isdecimal() and len(cell) < 12 for cell in cells):
+            return tuple(map(int, cells))
+        return tuple(self.integer(part) for part in parts)
+
+
+def round_figure(value: float | None) -> int | None:
+    """Return a figure as an integer of at most 64 bits; None where it is none."""
+    return None if value is None or not -_LARGEST < value < _LARGEST else round(value)
+
+
+def read_figure(text: str, column: Column, style: DecimalStyle) -> int | float | None:
+    """Return a printed figure in the base unit of its column; None as for ``Cells.integer``."""
+    scale = column.unit.scale if column.unit else 1
+    if scale == 1 and len(text) < _SURELY_64_BIT and text.isdecimal() and text.isascii():
+        return int(text)
+    if not text or text == "None":
+        return None
+    try:
+        number = read_number(text, style)
+    except AmbiguousNumber:
+        return None
+    if number is None or (scale > 1 and number.decimals and number.digits == 0):
+        return None
+    return to_base(number, scale)
+
+
+def read_operation(report: str, row: Cells) -> Operation | None:
+    """Return the row of a sum; None for a report whose side is not known, and where the count
+    cannot be read."""
+    calls, total = row.integer(*COUNTS), row.integer("Total Time")
+    if calls is None or report not in {MIXED_SUM, *DEVICE_SUMS, *HOST_SUMS}:
+        return None
+    on_host = report in HOST_SUMS or row.text("Category") == _HOST_CATEGORY
+    host, device = (total, None) if on_host else (None, total)
+    return Operation(row.text(*NAMES), report, calls, host, None, device, None, None)
+
+
+def merge_operations(operations: Sequence[Operation]) -> list[Operation]:
+    """Return one operation a name and report: up to 2022.4 kernels stand once for each grid.
+    Clipped names are not joined."""
+    merged: dict[object, Operation] = {}
+    for number, new in enumerate(operations):
+        is_clipped = new.name.endswith("…")
+        key = number if is_clipped else (new.name, new.category, new.cpu_ns is None)
+        if old := merged.get(key):
+            new = old._replace(
+                calls=min(old.calls + new.calls, _LARGEST),
+                cpu_ns=_add(old.cpu_ns, new.cpu_ns),
+                device_ns=_add(old.device_ns, new.device_ns),
+            )
+        merged[key] = new
+    return list(merged.values())
+
+
+def _add(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else round_figure(first + second)
+
+
+def read_summaries(report: str, row: Cells) -> Iterator[Summary]:
+    """Yield every figure of the row but its share."""
+    about = row.text(*NAMES)
+    for label, at in row.shape.at.items():
+        if not row.shape.columns[at].is_figure and label not in NAMES and row.text(label):
+            about += f" ({_SHOWN.get(label, label)} {' '.join(row.text(label).split())})"
+    for label, at in row.shape.at.items():
+        text, column = row.row[at], row.shape.columns[at]
+        if not column.is_figure or label == "Time" or text in ("", "None"):
+            continue
+        value = read_figure(text, column, row.shape.style)
+        unit = column.unit.name if column.unit else None
+        yield Summary(f"{report}:{about}:{label}", value, unit, text if value is None else None)
+
+
+def read_kernel(row: Cells, launch: int) -> Kernel | None:
+    """Return a row of cuda_gpu_trace or cuda_kern_exec_trace; None when it is a copy's."""
+    fields = {name: row.integer(*labels) for name, labels in OF_KERNEL.items()}
+    for kind, *labels in _DIMENSIONS:
+        for axis, size in zip("xyz", row.triple(*labels), strict=True):
+            fields[f"{kind}_{axis}"] = size
+    if fields["grid_x"] is None and _OPERATION.match(row.text(*NAMES)):
+        return None
+    for name, label in _SHARED.items():
+        fields[name] = None if row.shape.is_scaled(label) else row.integer(label)
+    device, _ = read_device(row)
+    return Kernel(launch, row.text("Kernel Name", "Name"), device_index=device, **fields)  # type: ignore[arg-type]
+
+
+def read_copy(row: Cells, number: int) -> Copy | None:
+    """Return a copy or memory setting in cuda_gpu_trace; None when the row is a kernel's, and for
+    its size where too few digits of that are printed."""
+    match = _OPERATION.fullmatch(row.text("Name"))
+    if match is None:
+        return None
+    label = match[2] or ""
+    kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
+    digits = len(re.sub(r"[^0-9]", "", row.text("Bytes")).lstrip("0"))
+    is_rounded = row.shape.is_scaled("Bytes") and digits < _FEWEST_DIGITS
+    size = None if is_rounded else row.integer("Bytes")
+    device, _ = read_device(row)
+    times = row.integer("Start"), row.integer("Duration")
+    return Copy(kind, size, *times, None, device, row.integer("Strm"))
+
+
+def read_device(row: Cells) -> tuple[int | None, str | None]:
+    """Return ordinal and name, from "Tesla T4 (0)" or the column DevId."""
+    match = _DEVICE.fullmatch(row.text("Device"))
+    return (int(match[2]), match[1]) if match else (row.integer("DevId"), None)
+
+
+def read_range(row: Cells, number: int, numbers: dict[str, int]) -> Range | None:
+    """Return a row of nvtx_pushpop_trace or nvtx_gpu_proj_trace; ``numbers`` maps RangeId to the
+    numbers given so far."""
+    start = row.integer("Orig Start", "Start")
+    if start is None:
+        return None
+    numbers[row.text("RangeId")] = number
+    name = row.text("Name")
+    label = read_range_name(name)
+    kind = "start_end" if row.text("Style") == "StartEnd" else "push_pop"
+    return Range(
+        number,
+        name,
+        None,
+        start,
+        row.integer("Orig Duration", "Duration"),
+        row.integer("TID"),
+        row.integer("Lvl") if kind == "push_pop" else None,
+        numbers.get(row.text("ParentId")),
+        kind,
+        label.layer,
+        label.direction,
+        label.step,
+        label.phase,
+    )
+
+
+Make = Callable[[Cells, int], Kernel | Copy | Range | None]

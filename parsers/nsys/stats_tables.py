@@ -8,27 +8,64 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.nsys.stats_columns import (
-    NAMES,
-    Column,
-    figure_positions,
-    guess_report,
-    read_columns,
-    read_title,
-    rename_report,
-)
+from perfctl.parsers.nsys.tables import KNOWN
+from perfctl.parsers.text.doubts import others, words
 from perfctl.parsers.text.lines import Lines, Log, open_text
+from perfctl.parsers.text.numbers import Unit, base_unit
 
-_RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
-_BOX = re.compile(r"\+(?:-+\+){2,}")
+_KNOWN = KNOWN["stats"]
+OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
+"""Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1
+list themselves."""
+DEVICE_SUMS = words("cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_sum")
+HOST_SUMS = words(
+    "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum "
+    "osrt_sum syscall_sum vulkan_api_sum"
+)
+MIXED_SUM = "cuda_api_gpu_sum"
+"""Sums whose column Category says GPU or host."""
+GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
+RANGE_TRACE, PROJECTED_TRACE = "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"
+API_TRACE = "cuda_api_trace"
+TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
+UNKNOWN = "unnamed report"
+REPORTS = {*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, *TRACES, UNKNOWN}
+"""Reports whose rows are understood, or known to be kept as summaries."""
+
+COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")
+NAMES = ("Name", "Operation", "Range", "Kernel Name")
+TEXTS = frozenset((*NAMES, *_KNOWN["texts"]))
+"""Columns that identify a row; all others are figures."""
+_FIGURES = frozenset((*COUNTS, *_KNOWN["figures"]))
+_NOT_USED = frozenset(_KNOWN["not_used"])
+"""Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used
+of traces."""
+_LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
+_STATISTICS = ("Avg", "Med", "Min", "Max", "StdDev")
+_LEAST_KNOWN = 3
+_LONGEST_HEADER = 4000
+_TITLES = (
+    (r"CUDA API Statistics", "cuda_api_sum"),
+    (r"CUDA Kernel Statistics", "cuda_gpu_kern_sum"),
+    (r"CUDA Memory Operation Statistics.*(?:by size|KiB|bytes)", "cuda_gpu_mem_size_sum"),
+    (r"CUDA Memory Operation Statistics", "cuda_gpu_mem_time_sum"),
+    (r"Operating System Runtime API Statistics", "osrt_sum"),
+    (r"NVTX Push[-/]Pop Range Statistics", "nvtx_pushpop_sum"),
+    (r"NVTX Start[-/]End Range Statistics", "nvtx_startend_sum"),
+    (r"NVTX (?:Range )?Statistics", "nvtx_sum"),
+)
+
+
+_RULER = re.compile(r" ?-{2,}(?: +-{2,})+|\+(?:-{2,}\+){2,}")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?")
+_FIGURE = re.compile(rf"(?:{_NUMBER.pattern}|None|0x.*|.*…)?", re.DOTALL)
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _LONGEST_OBJECT = 1 << 20
@@ -56,9 +93,96 @@ _ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )"
 """The beginning of a row of sums: its share and six figures. Outside of a table it lacks
 its header."""
 
+_QUOTED = re.compile('"[^"]*"')
+_ROW_FIGURES = range(4, 7)
+"""Figures after one another that tell a row inside of a name: fewer may be part of it, and the
+oldest sums have six."""
+
 Spans = tuple[tuple[int, int], ...]
 Split = Callable[[str], list[str]]
 """The cells of one line; fewer or more than the table has columns where it is no row."""
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    label: str
+    """As nsys 2022.4 and later spell it, without the unit."""
+    unit: Unit | None
+    """None where the header states none."""
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether its cells are figures, which do not identify a row."""
+        return self.label not in TEXTS
+
+
+def rename_report(name: str) -> str:
+    """Return the spelling since 2023 of a report name in any spelling, ".py" and arguments
+    taken off."""
+    name = name.rpartition("/")[2].removesuffix(".py").partition(":")[0]
+    return OLD_NAMES.get(name, name)
+
+
+def read_title(title: str) -> tuple[str, str] | None:
+    """Return (report, unit of its figures) of a title from before reports had names; None for any
+    other line. The unit stands in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in
+    KiB)"), else it is ""."""
+    for pattern, name in _TITLES:
+        if len(title) < 100 and re.fullmatch(rf"\s*{pattern}.*", title):
+            unit = re.search(r"\((?:by \w+ in )?(nanoseconds|KiB|bytes)\)", title)
+            return name, unit[1] if unit else ""
+    return None
+
+
+def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
+    """Return the columns of a header row; None when it is no header of nsys. ``unit`` is the one in
+    the title."""
+    if sum(map(len, cells)) > _LONGEST_HEADER:
+        return None
+    found = [_read_column(cell.strip(), unit) for cell in cells]
+    labels = [column.label for column in found]
+    known = sum(label in _FIGURES or label in TEXTS for label in labels)
+    has_figures = not _FIGURES.isdisjoint(labels)
+    is_of_ncu = labels[:1] == ["Metric Name"]
+    if known < max(_LEAST_KNOWN, len(found) / 2) or not has_figures or is_of_ncu:
+        return None
+    # without a unit up to 2021.1: that of the total
+    total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
+    return [
+        column._replace(unit=column.unit or total) if column.label in _STATISTICS else column
+        for column in found
+    ]
+
+
+def _read_column(text: str, unit: str) -> Column:
+    text = _LABELS.get(text, text)
+    match = re.fullmatch(r"(.*?) ?\(([^()]+)\)", text)
+    if match is not None:
+        return Column(_LABELS.get(match[1], match[1]), read_unit(match[2]))
+    return Column(text, read_unit(unit) if unit and text in ("Total Time", "Total") else None)
+
+
+def read_unit(text: str) -> Unit:
+    """Return the base unit of a unit as nsys spells it: "MB" is 10**6 byte, "MBi" and "MiB" are
+    2**20 [nsys stats --help-formats]."""
+    return base_unit(_KNOWN["units"].get(text, text))
+
+
+def unknown_labels(columns: Sequence[Column]) -> list[str]:
+    """Return the labels of columns that are in no list."""
+    return others((column.label for column in columns), _FIGURES, TEXTS, _NOT_USED)
+
+
+def guess_report(columns: Sequence[Column], file_name: str) -> str:
+    """Return the report of a table that is not announced: from the end of its file's name, else
+    from columns that only this report has."""
+    stem = file_name.rpartition(".")[0]
+    for old, new in OLD_NAMES.items():
+        if stem.endswith((f"_{old}", f"_{new}")) or stem in (old, new):
+            return new
+    labels = {column.label for column in columns}
+    return next((name for name, needed in _KNOWN["shapes"] if labels.issuperset(needed)), UNKNOWN)
 
 
 class Start(NamedTuple):
@@ -185,63 +309,70 @@ def split_boxed(line: str, spans: Spans) -> list[str]:
 
 
 def find_ruler(text: str) -> Spans:
-    """Return the columns (from, to) of a ruler of dashes; empty for any other line."""
+    """Return the columns (from, to) of a ruler of dashes, or of a box's "+----+---+"; empty for any
+    other line."""
     if "--" not in text or len(text) > _LONGEST_RULER or not _RULER.fullmatch(text):
         return ()
     return tuple((match.start(), match.end()) for match in re.finditer("-+", text))
 
 
-def find_box(text: str) -> Spans:
-    """Return the columns between the plus signs of "+----+---+"; empty for any other line."""
-    text = text.strip()
-    if not text.startswith("+-") or len(text) > _LONGEST_RULER or not _BOX.fullmatch(text):
-        return ()
-    signs = [match.start() for match in re.finditer(r"\+", text)]
-    return tuple((left + 1, right) for left, right in pairwise(signs))
-
-
-def is_figure(cell: str) -> bool:
-    """Return whether a figure's cell can hold this: a number, nothing, None, or what was cut."""
-    is_word = cell in ("", "None") or cell.endswith("…") or cell.startswith("0x")
-    return is_word or _NUMBER.fullmatch(cell) is not None
-
-
 def has_figures(cells: list[str]) -> bool:
-    """Return whether all of these are figures."""
-    return all(map(is_figure, cells))
+    """Return whether each is a number, nothing, None, or what was cut."""
+    return all(_FIGURE.fullmatch(cell) for cell in cells)
+
+
+def _find_other_rows(columns: list[Column], form: str) -> re.Pattern[str] | None:
+    """Return what finds the figures of further rows in a name, whose line ends were lost; None
+    where rows begin with too few figures to tell."""
+    begin = takewhile(lambda column: column.is_figure or column.label.startswith("Corr"), columns)
+    figures = min(len(list(begin)), _ROW_FIGURES[-1])
+    if figures not in _ROW_FIGURES:
+        return None
+    number = r"\d+(?:[.,]\d+)*"
+    if form == "console text":
+        return re.compile(rf"\s{number}(?:\s+{number}){{{figures - 1}}}\s")
+    parted = "\t" if form == "TSV" else ","
+    # the first figure stands behind the name without anything between
+    return re.compile(
+        rf"\d(?:{parted}\d+(?:\.\d+)?){{2}}(?:{parted}[\d.]*){{{figures - 3}}}{parted}"
+    )
 
 
 class Table:
     """Rows of one table; counts those that do not fit, and holds back the last one, which may go on
     in the next line."""
 
-    def __init__(self, columns: list[Column], report: str, split: Split, form: str) -> None:
-        self.broken = 0
-        """Rows that do not fit the columns."""
-        self.unended = 0
-        """1 when the file ended at the last row without a line end."""
-        self.form = form
-        self._split, self._count = split, len(columns)
-        self._figures = figure_positions(columns)
+    def __init__(
+        self, columns: list[Column], report: str, split: Split, form: str, trouble: Trouble
+    ) -> None:
+        self._form, self._split, self._count = form, split, len(columns)
+        self._trouble, self._is_ended = trouble, True
+        self._figures = [at for at, column in enumerate(columns) if column.is_figure]
+        has_name = columns[-1].label in NAMES
         # names of ranges may have several lines
-        self._may_go_on = report.startswith("nvtx") and columns[-1].label in NAMES
+        self._may_go_on = report.startswith("nvtx") and has_name
+        self._other_row = _find_other_rows(columns, form) if has_name else None
         self._row: list[str] | None = None
 
     def take(self, line: str) -> Iterator[list[str]]:
         """Read one line of the table; yield the row before it."""
-        if find_box(line):
+        if line.startswith("+-") and find_ruler(line.rstrip()):
             return
         cells = self._split(line)
         if len(cells) == self._count and has_figures([cells[at] for at in self._figures]):
             yield from self._flush()
+            outside = _QUOTED.sub('""', cells[-1])
+            if self._other_row and (others := self._other_row.findall(outside)):
+                self._trouble.rows += 1 + len(others)
+                return
             self._row = cells
         elif self._continues_name(line):
             assert self._row is not None
             self._row[-1] += "\n" + line.rstrip()
         else:
-            self.broken += 1
+            self._trouble.rows += 1
             return
-        self.unended = int(not line.endswith("\n"))
+        self._is_ended = line.endswith("\n")
 
     def _continues_name(self, line: str) -> bool:
         """A line with half of a row's figures does not go on with the name above."""
@@ -255,20 +386,21 @@ class Table:
     def end(self) -> Iterator[list[str]]:
         """End the table; yield its last row unless that is cut off: the file has no line end there,
         and a bracket or quote in the name is open."""
-        if self.unended and self._row is not None:
+        self._trouble.unended += not self._is_ended
+        if not self._is_ended and self._row is not None:
             name = self._row[-1]
             is_closed = name.count("(") == name.count(")") and name.count("[") == name.count("]")
             is_whole = bool(name) and is_closed and name.count('"') % 2 == 0
             if not is_whole and not name.endswith("…"):
                 self._row = None
-                self.broken += 1
+                self._trouble.rows += 1
         yield from self._flush()
 
     def _flush(self) -> Iterator[list[str]]:
         row, self._row = self._row, None
         if row is not None:
             name = row[-1].strip()
-            if self.form == "CSV" and len(name) > 1 and name[0] == name[-1] == '"':
+            if self._form == "CSV" and len(name) > 1 and name[0] == name[-1] == '"':
                 name = name[1:-1]
                 if '"' in name and '"' not in name.replace('""', ""):
                     name = name.replace('""', '"')  # doubled, as the csv module does
@@ -344,8 +476,10 @@ class _Scan:
                 yield from self._end_table()
             if is_note and self._json is not None:
                 self._end_json(self._json)
-            if self._json is not None or (self._table is None and begins_array(line)):
-                yield from self._take_json(line)
+            if self._json is None and self._table is None and begins_array(line):
+                self._json, self._keys, self._at = JsonRows(), [], self._begun_at()
+            if self._json is not None:
+                yield from self._take_json(line, self._json)
             elif (start := self._find_start(line)) is not None:
                 yield from self._end_table()
                 yield self._begin(*start)
@@ -359,12 +493,8 @@ class _Scan:
         if self._json is not None:
             self._end_json(self._json)
 
-    def _take_json(self, line: str) -> Iterator[Event]:
+    def _take_json(self, line: str, rows: JsonRows) -> Iterator[Event]:
         """One line of an array of objects, which has the place of a table."""
-        if self._json is None:
-            self._json, self._keys = JsonRows(), []
-            self._at = self._begun_at()
-        rows = self._json
         for row in rows.take(line):
             if list(row) != self._keys:
                 columns = read_columns(list(row), self._unit)
@@ -384,18 +514,20 @@ class _Scan:
             self._trouble.rows += rows.broken or int(not rows.done)
             self._report, self._unit = None, ""
 
+    def _answer(self, kind: str, text: str) -> Note:
+        """Return what became of the announced report instead of its table."""
+        report, self._report = self._report, None
+        return Note(kind, report, text)
+
     def _not_understood(self, header: str) -> Iterator[Note]:
         """The table of an announced report has columns that are not known; said once a report."""
         if self._report is not None:
-            yield Note("unknown", self._report, header)
-            self._report = None
+            yield self._answer("unknown", header)
 
     def _end_table(self) -> Iterator[list[str]]:
         table, self._table = self._table, None
         if table is not None:
             yield from table.end()
-            self._trouble.rows += table.broken
-            self._trouble.unended += table.unended
 
     def _find_start(self, line: str) -> tuple[list[Column], Split, str] | None:
         """Columns, rows and form of the table that begins with this line. A console table begins
@@ -403,9 +535,7 @@ class _Scan:
         text, before = line.rstrip(), self._before
         cells: list[str] = []
         if self._table is None and (spans := find_ruler(text)):
-            cells, form = slice_columns(before, spans), "console text"
-        elif text.startswith("| ") and (box := find_box(before)):
-            cells, form = [text[left:right].strip() for left, right in box], "console text"
+            cells, form = slice_columns(before.rstrip(" |"), spans), "console text"
         elif "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff'):
             cells, form = split_csv(text), "CSV"
         elif "\t" in text:
@@ -413,17 +543,17 @@ class _Scan:
         columns = read_columns(cells, self._unit) if cells else None
         if columns is None:
             return None
-        has_texts = len(figure_positions(columns)) < len(columns) - 1
+        has_texts = sum(column.is_figure for column in columns) < len(columns) - 1
         labels = [column.label for column in columns]
         split: Split
-        if form == "console text" and not text.startswith("| "):
+        if text.startswith("+"):
+            split = partial(split_boxed, spans=spans)
+        elif form == "console text":
             is_padded = len(before) >= spans[-1][1]
             split = partial(split_ruled, spans=spans, has_texts=has_texts, is_padded=is_padded)
-        elif form == "console text":
-            split = partial(split_boxed, spans=box)
         elif form == "TSV":
             split = partial(split_tabs, count=len(columns))
-        elif labels[-1] in NAMES and not any(label in NAMES for label in labels[:-1]):
+        elif [label for label in labels if label in NAMES] == labels[-1:]:
             split = partial(split_nsys_csv, count=len(columns))
         else:
             split = split_csv
@@ -431,19 +561,22 @@ class _Scan:
 
     def _begin(self, columns: list[Column], split: Split, form: str) -> Start:
         report, line = self._report or guess_report(columns, self._file_name), self._begun_at()
-        self._table = Table(columns, report, split, form)
+        self._table = Table(columns, report, split, form, self._trouble)
         self._report, self._unit, self._before = None, "", ""
         return Start(report, columns, form, line)
 
     def _begun_at(self) -> int:
         """The line at which the table that begins now was announced, or stands; lines that were too
         long count too."""
-        return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
+        return self._place(self._line if self._report is None else self._at)
+
+    def _place(self, line: int) -> int:
+        return line + self._trouble.log.cut_rows
 
     def _take_notes(self, line: str) -> Iterator[Note]:
         """One line that is not inside a table; a progress bar's pieces, parted by CR,
         count each."""
-        if find_ruler(line.rstrip()):
+        if not line.startswith("+") and find_ruler(line.rstrip()):
             yield from self._not_understood(self._before)
         for piece in line.rstrip("\r\n").split("\r"):
             if len(piece) < _LONGEST_NOTE and piece.strip():
@@ -453,12 +586,12 @@ class _Scan:
 
     def _take_note(self, piece: str) -> Iterator[Note]:
         if _RECORDED.match(piece):
-            self._begin_recording()
+            self._trouble.recordings.append(self._place(self._line))
         elif piece.rstrip() == "Generated:":
             yield from self._end_report()
         elif match := _PROCESSING.fullmatch(piece):
             if self._input not in (None, stem := Path(match[1]).stem):
-                self._begin_recording()
+                self._trouble.recordings.append(self._place(self._line))
             self._input, self._unit = stem, ""
             yield from self._announce(rename_report(match[2]))
             if version := _VERSION.search(match[2]):
@@ -468,11 +601,9 @@ class _Scan:
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])
             reason = f"the report does not contain {contains[1]}" if contains else match[1]
-            yield Note("skipped", self._report, reason.strip().rstrip("."))
-            self._report = None
+            yield self._answer("skipped", reason.strip().rstrip("."))
         elif piece.strip() == _EMPTY:
-            yield Note("empty", self._report, _NO_ROWS)
-            self._report = None
+            yield self._answer("empty", _NO_ROWS)
         elif match := _ERROR.match(piece):
             yield Note("error", rename_report(match[1]) if match[1] else None, match[2].strip())
             self._report = None
@@ -484,18 +615,14 @@ class _Scan:
         elif _HEADER.match(piece):
             yield from self._not_understood(piece)
 
-    def _begin_recording(self) -> None:
-        self._trouble.recordings.append(self._line + self._trouble.log.cut_rows)
-
     def _announce(self, report: str) -> Iterator[Note]:
         if report != self._report:
             yield from self._end_report()
         self._report, self._at = report, self._line
-        self._trouble.announced.append((self._line + self._trouble.log.cut_rows, report))
+        self._trouble.announced.append((self._place(self._line), report))
 
     def _end_report(self) -> Iterator[Note]:
         """What was announced is over; a report that nothing followed had no rows (nsys profile then
         prints nothing)."""
         if self._report is not None:
-            yield Note("empty", self._report, _NO_ROWS)
-        self._report = None
+            yield self._answer("empty", _NO_ROWS)

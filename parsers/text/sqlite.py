@@ -71,12 +71,6 @@ class Database:
         """Return how many rows the table, of any name, has."""
         return int(self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
 
-    def deleted(self) -> str | None:
-        """Return what to say where rows were deleted: SQLite keeps their pages."""
-        (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
-        reason = f"rows were deleted from the file: {pages:,} of its pages are empty"
-        return reason if pages else None
-
     def column(self, table: str, name: str) -> str:
         """Return the column for use in SQL, or NULL where this version does not have it."""
         return name if self.has(table, name) else "NULL"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import reports
-from perfctl.parsers.nsys.stats_columns import OLD_NAMES
+from perfctl.parsers.nsys.stats_tables import OLD_NAMES
 from tests.parsers.nsys_stats_read import GEMM, KERNELS, SUM, operations, read, summaries
 from tests.parsers.nsys_stats_writer import (
     box_table,

@@ -89,6 +89,29 @@ def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:
     assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["2 "]
 
 
+@pytest.mark.parametrize("form", ["csv", "column", "tabs"])
+def test_rows_whose_line_end_was_lost_are_left_out_and_counted(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "stats.csv"
+    rows = "".join("\t".join(row) + "\n" for row in (SUM, *ROWS))
+    table = f"{rows}\n" if form == "tabs" else TABLES[form](SUM, ROWS)
+    lines = (processing("gpukernsum") + table).split("\n")
+    first = next(at for at, line in enumerate(lines) if NAMES[0] in line)
+    lines[first : first + 3] = ["".join(lines[first : first + 3])]
+    path.write_text("\n".join(lines))
+    found = stats.parse(path)
+    assert [one.name for one in found.operations] == NAMES[3:]
+    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["3 "]
+
+
+def test_numbers_in_a_name_are_no_other_row(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    names = ["Conv<1, 2, 3, 4, 5, 6, 7, 8, 9>", "1,2,3,4,5,6,7,8,9", "step 1 2 3"]
+    rows = [[*ROWS[0][:-1], name] for name in names]
+    for table in TABLES.values():
+        path.write_text(processing("gpukernsum") + table(SUM, rows))
+        assert [one.name for one in stats.parse(path).operations] == names
+
+
 def test_a_figure_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     row = ["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]

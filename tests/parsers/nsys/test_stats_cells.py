@@ -6,13 +6,14 @@ from functools import partial
 
 import pytest
 
-from perfctl.parsers.nsys import stats_rows
-from perfctl.parsers.nsys.stats_columns import Column, read_columns
+from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
+    Column,
     Split,
     Table,
-    find_box,
+    Trouble,
     find_ruler,
+    read_columns,
     slice_columns,
     split_boxed,
     split_nsys_csv,
@@ -27,7 +28,7 @@ NS, MS, MB = Unit("ns", 1), Unit("ns", 10**6), Unit("byte", 10**6)
 LARGEST = 2**63 - 1
 
 
-def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
+def row(style: DecimalStyle = POINT, **cells: str) -> stats.Cells:
     """A row whose columns have these labels; "__" is a blank, and a unit may follow
     after "_in_"."""
     units = {"ms": MS, "ns": NS, "MB": MB, "byte": Unit("byte", 1)}
@@ -35,7 +36,7 @@ def row(style: DecimalStyle = POINT, **cells: str) -> stats_rows.Cells:
     for name in cells:
         label, _, unit = name.partition("_in_")
         columns.append(Column(label.replace("__", " "), units.get(unit)))
-    return stats_rows.Cells(list(cells.values()), stats_rows.Shape(columns, style))
+    return stats.Cells(list(cells.values()), stats.Shape(columns, style))
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,8 @@ def test_a_ruler_gives_the_columns(text: str, spans: tuple[tuple[int, int], ...]
 
 
 def test_a_box_gives_the_columns_between_its_corners() -> None:
-    assert find_box("+--+---+\n") == ((1, 3), (4, 7))
-    assert find_box("  +-+-+") == ((1, 2), (3, 4))
-    assert [find_box(text) for text in ("+--+", "+--+--", "--+--+", "+==+==+")] == [()] * 4
+    assert find_ruler("+--+---+") == ((1, 3), (4, 7))
+    assert [find_ruler(text) for text in ("+--+", "+--+--", "--+--+", "+==+==+")] == [()] * 4
 
 
 SUM = "Time (%),Total Time (ns),Instances,Name"
@@ -71,9 +71,10 @@ def taken(
     """Rows and number of broken rows; names of ranges may hold line breaks."""
     known = read_columns(SUM.split(","))
     assert known is not None
-    table = Table(known, report, split, form)
+    trouble = Trouble()
+    table = Table(known, report, split, form, trouble)
     rows = [one for line in lines for one in table.take(line)]
-    return [*rows, *table.end()], table.broken
+    return [*rows, *table.end()], trouble.rows
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
         "| 50.0 | x | 1 | name |",
         ruler,
     ]
-    split = partial(split_boxed, spans=find_box(ruler))
+    split = partial(split_boxed, spans=find_ruler(ruler))
     found = taken(
         split,
         *(text + "\n" for text in lines),
@@ -171,7 +172,7 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
 def test_a_figure_is_brought_to_base_units_or_not_known(
     text: str, unit: Unit | None, style: DecimalStyle, expected: float | None
 ) -> None:
-    assert stats_rows.read_figure(text, Column("Total Time", unit), style) == expected
+    assert stats.read_figure(text, Column("Total Time", unit), style) == expected
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_figure_is_brought_to_base_units_or_not_known(
     ],
 )
 def test_a_whole_number_fits_64_bits(value: float | None, expected: int | None) -> None:
-    assert stats_rows.round_figure(value) == expected
+    assert stats.round_figure(value) == expected
 
 
 def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
@@ -201,7 +202,7 @@ def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
     }
 
     def size(**cells: str) -> int | None:
-        moved = stats_rows.read_copy(row(Name="[CUDA memset]", **cells), 0)
+        moved = stats.read_copy(row(Name="[CUDA memset]", **cells), 0)
         assert moved is not None
         return moved.bytes
 
@@ -224,16 +225,16 @@ def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
 
 def test_a_sum_is_spent_where_its_report_says() -> None:
     cells = row(Total__Time_in_ms="1.5", Instances="3", Name="k")
-    assert stats_rows.read_operation("cuda_gpu_kern_sum", cells) == Operation(
+    assert stats.read_operation("cuda_gpu_kern_sum", cells) == Operation(
         "k", "cuda_gpu_kern_sum", 3, None, None, 1_500_000, None, None
     )
-    assert stats_rows.read_operation("osrt_sum", cells) == Operation(
+    assert stats.read_operation("osrt_sum", cells) == Operation(
         "k", "osrt_sum", 3, 1_500_000, None, None, None, None
     )
-    assert stats_rows.read_operation("cuda_kern_exec_sum", cells) is None
-    assert stats_rows.read_operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
+    assert stats.read_operation("cuda_kern_exec_sum", cells) is None
+    assert stats.read_operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
     for category, times in (("CUDA_API", (5, None)), ("CUDA_KERNEL", (None, 5))):
-        found = stats_rows.read_operation(
+        found = stats.read_operation(
             "cuda_api_gpu_sum",
             row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x"),
         )
@@ -254,16 +255,16 @@ def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
         one("b", 1, None, None),
         one("a", 1, None, 1, "d"),
     ]
-    assert stats_rows.merge_operations(rows) == [
+    assert stats.merge_operations(rows) == [
         one("a", 5, None, 34),
         one("b", 1, 5, None),
         one("b", 1, None, None),
         one("a", 1, None, 1, "d"),
     ]
-    assert stats_rows.merge_operations([one("f…", 1, 1, None)] * 2) == [one("f…", 1, 1, None)] * 2
-    assert stats_rows.merge_operations(
-        [one("a", LARGEST, 1, None), one("a", 1, LARGEST, None)]
-    ) == [one("a", LARGEST, None, None)]
+    assert stats.merge_operations([one("f…", 1, 1, None)] * 2) == [one("f…", 1, 1, None)] * 2
+    assert stats.merge_operations([one("a", LARGEST, 1, None), one("a", 1, LARGEST, None)]) == [
+        one("a", LARGEST, None, None)
+    ]
 
 
 def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
@@ -278,7 +279,7 @@ def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
     )
     about = "r:k (grid 2 1 1) (Style PushPop)"
     assert [
-        (one.name, one.value, one.unit, one.text) for one in stats_rows.read_summaries("r", cells)
+        (one.name, one.value, one.unit, one.text) for one in stats.read_summaries("r", cells)
     ] == [
         (f"{about}:Total Time", None, "ns", "0.000"),
         (f"{about}:Instances", 3, None, None),
@@ -298,10 +299,10 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
     }
     shared = {"StcSMem_in_MB": "0.123", "DymSMem_in_byte": "16"}
     launched = row(Name="gemm", **place, **grid, **shared)
-    assert stats_rows.read_kernel(launched, 9) == Kernel(
+    assert stats.read_kernel(launched, 9) == Kernel(
         9, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
     )
-    assert stats_rows.read_copy(launched, 0) is None
+    assert stats.read_copy(launched, 0) is None
     kinds = {
         "memcpy HtoD": "HtoD",
         "memcpy Device-to-Host": "DtoH",
@@ -310,12 +311,12 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
     }
     for name, kind in kinds.items():
         moved = row(Name=f"[CUDA {name}]", Bytes_in_MB="1.25", GrdX="", **place)
-        assert stats_rows.read_kernel(moved, 0) is None
-        assert stats_rows.read_copy(moved, 0) == Copy(kind, 1_250_000, 7, 5, None, 1, 14)
+        assert stats.read_kernel(moved, 0) is None
+        assert stats.read_copy(moved, 0) == Copy(kind, 1_250_000, 7, 5, None, 1, 14)
 
 
 def test_a_device_is_read_from_its_text_or_its_number() -> None:
-    read = stats_rows.read_device
+    read = stats.read_device
     assert read(row(Device="Tesla T4 (3)")) == (3, "Tesla T4")
     assert read(row(Device="x", DevId="2")) == (2, None)
     assert read(row(Device=f"T4 ({'1' * 8})")) == (11_111_111, "T4")
@@ -325,12 +326,12 @@ def test_a_device_is_read_from_its_text_or_its_number() -> None:
 def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     numbers: dict[str, int] = {}
     common = {"TID": "7", "Lvl": "0"}
-    first = stats_rows.read_range(
+    first = stats.read_range(
         row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common),
         0,
         numbers,
     )
-    second = stats_rows.read_range(
+    second = stats.read_range(
         row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common),
         1,
         numbers,
@@ -340,4 +341,4 @@ def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     )
     assert second == Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None)
     assert numbers == {"11": 0, "12": 1}
-    assert stats_rows.read_range(row(Start_in_ns="", Name="x"), 2, numbers) is None
+    assert stats.read_range(row(Start_in_ns="", Name="x"), 2, numbers) is None

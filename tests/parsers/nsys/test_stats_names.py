@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.nsys.stats_columns import (
+from perfctl.parsers.nsys.stats_tables import (
     Column,
     guess_report,
     read_columns,
