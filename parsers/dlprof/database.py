@@ -70,18 +70,6 @@ _READ = (
     "expert_systems_feedback",
 )
 """DLProf numbers the rows of each from 1 on."""
-_DISTINCT = (
-    OP,
-    "dictionary",
-    "read_only_grid_block",
-    "read_only_domains",
-    "kernel_iteration_node",
-    "iteration_list",
-    "op_nodes",
-    "model_summary",
-)
-"""Texts, sizes and ops stand once; of the others there is one row for each op, kernel and iteration
-of an aggregation."""
 _ALWAYS = {
     KERNEL: (
         "device_id",
