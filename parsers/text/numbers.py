@@ -24,8 +24,8 @@ _COMMA_NUMBER = re.compile(rf"{_GROUPED_BY_POINT.pattern}|[+-]?(?:[0-9]*,)?[0-9]
 _GROUP_BEFORE = re.compile(r"[1-9][0-9]{0,2}")
 _NUMERIC = "0123456789.,+-"
 _CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
-_NOTHING = ("", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!")
-_NOTHING += ("Insufficient Permissions",)
+_NOTHING = {"", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!"}
+_NOTHING |= {"Insufficient Permissions"}
 _POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,2})")
 _RAW_PAGE_DECIMALS = 6
 _ENOUGH = 20000
@@ -250,7 +250,7 @@ def _own_style(text: str) -> DecimalStyle:
 def to_base(number: Decimal | int, scale: int = 1) -> int | float:
     """Return the value in base units: an int when it is whole, else the nearest float. Beyond 64
     bits always a float."""
-    value = number * scale
+    value = Decimal(number) * scale
     is_whole = value == int(value) and abs(value) <= LARGEST
     return int(value) if is_whole else float(value)
 
