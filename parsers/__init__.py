@@ -6,10 +6,10 @@ A new format is one module with ``sniff`` and ``parse``, one line in PARSERS, an
 from __future__ import annotations
 
 import gc
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,6 @@ __all__ = [
 
 HEAD_BYTES = 65536
 """How much of a file's beginning a parser may look at to recognise it."""
-
-Version = tuple[int, int, int]
-"""Inode, size and time of change: what tells a file from another that takes its place."""
-_MOST_SNIFFED = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +75,9 @@ class Parser:
             remedy = "Name a Kineto trace, or leave --capture out"
             raise ReportError(path, "unknown", reason, remedy)
         values = {"source": source, "single_operators": single_operators, "capture": capture}
+        taken = {option: values[option] for option in self.options}
         with no_collection():
-            report: Report = self._load().parse(
-                path, **{option: values[option] for option in self.options}
-            )
+            report: Report = self._load().parse(path, **taken)
         return report
 
     def leader(self, path: Path) -> Path:
@@ -97,11 +92,6 @@ class Parser:
 
     def _load(self) -> Any:
         return import_module(f"perfctl.parsers.{self.module}")
-
-
-_SNIFFED: dict[tuple[Path, Version], Parser | None] = {}
-"""A folder's files are asked for again and again: what they are, which of them belong together,
-what reads them."""
 
 
 PARSERS: tuple[Parser, ...] = (
@@ -147,21 +137,24 @@ def sniff(path: Path | str) -> Parser | None:
     """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if
     none does."""
     path = Path(path)
-    if (version := version_of(path)) is None:
-        return None if is_special(path) else _sniff(path, b"")
-    if (path, version) not in _SNIFFED:
-        with path.open("rb") as file:
-            remember(path, version, _sniff(path, file.read(HEAD_BYTES)))
-    return _SNIFFED[path, version]
-
-
-def version_of(path: Path) -> Version | None:
-    """Of a file; None for anything else."""
-    try:
-        now = path.stat()
-    except OSError:
+    if is_special(path):
         return None
-    return (now.st_ino, now.st_size, now.st_mtime_ns) if stat.S_ISREG(now.st_mode) else None
+    if not path.is_file():
+        return _find_parser(path, b"")
+    now = path.stat()
+    return _sniff_file(path, (now.st_ino, now.st_size, now.st_mtime_ns))
+
+
+@lru_cache(maxsize=1 << 17)
+def _sniff_file(path: Path, version: tuple[int, int, int]) -> Parser | None:
+    """Return the parser of a file. A folder's files are asked for again and again; ``version``
+    tells a file from another that takes its place."""
+    with path.open("rb") as file:
+        return _find_parser(path, file.read(HEAD_BYTES))
+
+
+def _find_parser(path: Path, head: bytes) -> Parser | None:
+    return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
 def is_special(path: Path) -> bool:
@@ -179,29 +172,6 @@ def refuse_special(path: Path) -> None:
             "this is a named pipe, socket or device, not a file",
             "Write it to a file first",
         )
-
-
-def remember(path: Path, version: Version, parser: Parser | str | None) -> None:
-    """What was found out of a file, perhaps by another process, which names the parser."""
-    if len(_SNIFFED) >= _MOST_SNIFFED:
-        _SNIFFED.clear()
-    known = (
-        next((one for one in PARSERS if one.name == parser), None)
-        if isinstance(parser, str)
-        else parser
-    )
-    _SNIFFED[path, version] = known
-
-
-def known_kind(path: Path) -> tuple[Version, str] | None:
-    """What ``remember`` takes in another process; None where no parser reads the file."""
-    version = version_of(path)
-    parser = sniff(path) if version else None
-    return (version, parser.name) if version and parser else None
-
-
-def _sniff(path: Path, head: bytes) -> Parser | None:
-    return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
 def parse(
@@ -286,12 +256,8 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 def leaders(paths: Iterable[Path]) -> list[Path]:
     """Those of the paths that are not read as part of another one of them."""
     given = list(dict.fromkeys(paths))
-    known = set(given)
-    return [
-        path
-        for path in given
-        if path.is_dir() or (first := leader(path)) == path or first not in known
-    ]
+    firsts = {path: path if path.is_dir() else leader(path) for path in given}
+    return [path for path in given if firsts[path] == path or firsts[path] not in firsts]
 
 
 def captures(folder: Path) -> list[Path]:
@@ -309,12 +275,9 @@ def leader(path: Path) -> Path:
     """The file that the report is read from which ``path`` belongs to; ``path`` itself where it
     stands alone."""
     with suppress(OSError):
-        parser = (
-            sniff(path)
-            if path.suffix == ".csv" and path.is_file() and path.stat().st_size
-            else None
-        )
-        return path if parser is None else parser.leader(path)
+        if path.suffix == ".csv" and path.is_file() and path.stat().st_size:
+            parser = sniff(path)
+            return path if parser is None else parser.leader(path)
     return path
 
 

@@ -1,20 +1,21 @@
 """Parser of nvprof's output, text or ``--csv``: GPU trace, summary, API calls and metrics.
 
-Text has five digits per number; CSV has all, in the units of a row below the header. Prefixes of
-bytes are read as powers of 1024, which nvprof prints since about CUDA 8. Starts count from the
-start of the process. Written from layouts of CUDA 5 to 12 that are printed in public.
+Text has five digits per number; CSV has all, in the units of a row below the header. A KB is 1000
+bytes to nvprof of CUDA 7 and before, and 1024 to later ones. Starts count from the start of the
+process. Written from layouts of CUDA 5 to 12 that are printed in public.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
-from perfctl.parsers.text.tables import Column, read_object, read_quantity, split_csv
-from perfctl.parsers.text.tool_text import ToolText, head_lines
+from perfctl.parsers.text.lines import ToolText, head_lines
+from perfctl.parsers.text.numbers import read_quantity
+from perfctl.parsers.text.tables import Column, read_object, split_csv
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
 
@@ -26,15 +27,8 @@ _KINDS = {
     METRICS: {"Invocations", "Avg"},
 }
 """Kind of table -> columns that only it has together."""
-_FIGURES = {
-    "Time(%)": "%",
-    "Time": "ns",
-    "Calls": None,
-    "Invocations": None,
-    "Avg": "ns",
-    "Min": "ns",
-    "Max": "ns",
-}
+_FIGURES = {"Time(%)": "%", "Time": "ns", "Calls": None, "Invocations": None}
+_FIGURES |= {"Avg": "ns", "Min": "ns", "Max": "ns"}
 """Columns of sums -> their unit; metrics have units of their own."""
 _LAUNCH = (
     *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
@@ -42,6 +36,11 @@ _LAUNCH = (
     Column("Registers Per Thread", field="registers", also=("Regs*",)),
     Column("Stream", field="stream"),
 )
+_SHARED_MEMORY = (
+    ("static_shared_bytes", "SSMem*", "Static SMem"),
+    ("dynamic_shared_bytes", "DSMem*", "Dynamic SMem"),
+)
+"""Fields of a kernel, and their columns in text and CSV."""
 _INSIDE_LINE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is|Profiling (?:application|result)|(?:Metric|Event) result)"
 )
@@ -57,6 +56,11 @@ _BLANKS = re.compile(r" {2,}")
 _DEVICE = re.compile(r"(?P<name>.*?\S)(?:\s*\((?P<index>\d{1,4})\))?\Z")
 _OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?:[Mm]emcpy (?P<kind>\w+)|[Mm]emset)\]")
 _CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
+_PREFIX = re.compile(r"([KMGT])B")
+_PREFIXES = ["", "K", "M", "G", "T"]
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<prefix>[KMGT]?)B(?:/s)?\Z")
+_TOLERANCE = 5
+"""How far 1000 and 1024 may be off when they are worked out from numbers of five digits."""
 _LINE_LIMIT, _MESSAGES_KEPT = 1 << 20, 100
 
 
@@ -69,18 +73,47 @@ class Row(NamedTuple):
     cells: dict[str, str]
     units: dict[str, str]
 
-    def read(self, *names: str) -> tuple[int | float | None, str | None]:
-        """Return (number, base unit) of the first of these columns that the row has filled."""
-        for name in names:
-            if self.cells.get(name, "").strip(" -"):
-                printed = (self.cells[name], self.units.get(name, ""))
-                return read_quantity(*(re.sub(r"([KMGT])B", r"\1iB", part) for part in printed))
-        return None, None
+    def print_cell(self, name: str) -> str:
+        """Return the cell with its unit: "10.000MB"; "" if it is not filled."""
+        cell = self.cells.get(name, "").strip(" -")
+        return cell and f"{cell}{self.units.get(name, '')}"
 
-    def read_in(self, unit: str, *names: str) -> int | None:
-        """Return a time (unit "ns") or size ("byte") of the first of these columns."""
-        number, base = self.read(*names)
-        return round(number) if number is not None and base == unit else None
+    def read(self, name: str, kilo: int | None) -> tuple[int | float | None, str | None]:
+        """Return (number, base unit) of a column. ``kilo``: how many bytes a KB is, 1000 or 1024;
+        if it is None, a size with a prefix has the base unit alone."""
+        cell, unit = self.cells.get(name, ""), self.units.get(name, "")
+        if kilo == 1024:
+            cell, unit = _PREFIX.sub(r"\1iB", cell), _PREFIX.sub(r"\1iB", unit)
+        number, base = read_quantity(cell, unit)
+        is_unknown = kilo is None and _PREFIX.search(cell + unit) is not None
+        return (None if is_unknown and number else number), base
+
+    def read_time(self, name: str) -> int | None:
+        """Return a time in ns."""
+        number, base = self.read(name, None)
+        return round(number) if number is not None and base == "ns" else None
+
+
+def find_kilo(rows: Iterable[Row]) -> int | None:
+    """Return how many bytes a KB is in these rows: 1000, 1024, or None if they do not show it.
+
+    A copy of 10 MB in 2 ms at 4.8828 GB/s shows that it is 1024; so do columns of CUDA 8 and later.
+    """
+    is_recent = False
+    for row in rows:
+        is_recent = is_recent or "SrcMemType" in row.cells
+        size, rate = (_SIZE.match(row.print_cell(name)) for name in ("Size", "Throughput"))
+        duration_ns = row.read_time("Duration")
+        if not size or not rate or not duration_ns:
+            continue
+        steps = _PREFIXES.index(rate["prefix"]) - _PREFIXES.index(size["prefix"])
+        speed = float(size["number"]) * 1e9 / duration_ns
+        if steps > 0 and speed and float(rate["number"]):
+            kilo = (speed / float(rate["number"])) ** (1 / steps)
+            for known in (1000, 1024):
+                if abs(kilo - known) < _TOLERANCE:
+                    return known
+    return 1024 if is_recent else None
 
 
 class Output:
@@ -229,11 +262,13 @@ class Records:
         self.summaries: list[Summary] = []
         self.devices: dict[str, int | None] = {}
         self.others = 0  # rows of a trace that are neither kernel nor copy
+        self.kilo = find_kilo(row for row in rows if row.kind == TRACE)
+        self.ambiguous: dict[str, int] = {}  # quantity -> values that depend on an unknown kilo
         for row in rows:
             if row.kind == TRACE:
                 self._add_event(row)
             else:
-                self.summaries += _figures(row)
+                self._add_figures(row)
 
     def _add_event(self, row: Row) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
@@ -243,42 +278,54 @@ class Records:
             cells |= {f"{what} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
         fields = read_object(_LAUNCH, cells)
         times: dict[str, Any] = {
-            "start_ns": row.read_in("ns", "Start"),
-            "duration_ns": row.read_in("ns", "Duration"),
+            "start_ns": row.read_time("Start"),
+            "duration_ns": row.read_time("Duration"),
         }
         match = _DEVICE.match(cells.get("Device", "").strip(" -"))
         device = int(match["index"]) if match and match["index"] else None
         if match:
             self.devices[match["name"]] = device
         if operation := _OPERATION.fullmatch(name):
-            size = row.read_in("byte", "Size", "Unified Memory")
+            size = self._read_size("copy.bytes", row, "Size", "Unified Memory")
             kind, stream = operation["kind"] or "memset", fields["stream"]
             self.copies.append(Copy(kind, size, **times, device_index=device, stream=stream))
         elif fields["grid_x"] is not None and not name.startswith("["):
-            shared: dict[str, Any] = {
-                "static_shared_bytes": row.read_in("byte", "SSMem*", "Static SMem"),
-                "dynamic_shared_bytes": row.read_in("byte", "DSMem*", "Dynamic SMem"),
-            }
+            for field, *names in _SHARED_MEMORY:
+                fields[field] = self._read_size(f"kernel.{field}", row, *names)
             kernel = Kernel(len(self.kernels), _CORRELATION.sub("", name), device_index=device)
             for metric in filter(str.islower, row.cells):  # "flop_count_sp"; others begin large
-                value, unit = row.read(metric)
+                value, unit = row.read(metric, self.kilo)
                 text = None if value is not None else row.cells[metric] or None
+                self._count_ambiguous("counter", value, unit)
                 self.counters.append(Counter(kernel.launch, metric, value, unit, text=text))
-            self.kernels.append(kernel._replace(**fields, **shared, **times))
+            self.kernels.append(kernel._replace(**fields, **times))
         else:
             self.others += 1
 
-
-def _figures(row: Row) -> Iterator[Summary]:
-    """Yield the figures of a sum by name: "GPU activities: name: Time"."""
-    for key, stated in _FIGURES.items():
-        if key in row.cells:
-            number, unit = row.read(key)
-            label = f"{row.group}: {_name_of(row)}: {key}"
+    def _add_figures(self, row: Row) -> None:
+        """Add the figures of a sum by name: "GPU activities: name: Time"."""
+        for key, stated in _FIGURES.items():
+            if key not in row.cells:
+                continue
+            number, unit = row.read(key, self.kilo)
+            label, text = f"{row.group}: {_name_of(row)}: {key}", None
             if number is None or (row.kind != METRICS and unit != stated):
-                yield Summary(label, None, None if row.kind == METRICS else stated, row.cells[key])
-            else:
-                yield Summary(label, float(number), unit)
+                self._count_ambiguous("summary", number, unit)
+                number, text = None, row.cells[key]
+                unit = None if row.kind == METRICS else stated
+            value = None if number is None else float(number)
+            self.summaries.append(Summary(label, value, unit, text))
+
+    def _count_ambiguous(self, quantity: str, number: float | None, unit: str | None) -> None:
+        if number is None and unit is not None:
+            self.ambiguous[quantity] = self.ambiguous.get(quantity, 0) + 1
+
+    def _read_size(self, quantity: str, row: Row, *names: str) -> int | None:
+        """Return bytes, of the first of these columns that the row has filled."""
+        filled = [name for name in names if row.print_cell(name)]
+        number, base = row.read(filled[0], self.kilo) if filled else (None, None)
+        self._count_ambiguous(quantity, number, base)
+        return round(number) if base == "byte" and number is not None else None
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -341,6 +388,12 @@ def _gaps(output: Output, records: Records) -> Iterator[Gap]:
     if output.unread:
         reason = f"{output.unread} lines inside tables could not be read, or are cut off"
         yield Gap("nvprof row", "unreadable", reason)
+    for quantity, count in records.ambiguous.items():
+        reason = (
+            "a KB of nvprof is 1000 bytes up to CUDA 7 and 1024 from CUDA 8 on, and nothing in the "
+            f"file shows which: {count:,} values are left out"
+        )
+        yield Gap(quantity, "ambiguous", reason)
     if None in records.devices.values():
         reason = "the trace names the GPU without its number, in 15 characters at most"
         yield Gap("kernel.device_index", "not_available", reason)

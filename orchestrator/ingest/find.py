@@ -10,8 +10,8 @@ import tempfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
@@ -42,8 +42,6 @@ class Source:
     shown: Path
     """What it is called: its path as given; of an archive's member, that of the archive and the
     member's inside it."""
-    kind: tuple[parsers.Version, str] | None = None
-    """What ``parsers.known_kind`` said of it, so that no other process has to find out."""
 
     def said(self, text: str) -> str:
         """Return a message about ``path`` that names what the user knows."""
@@ -116,15 +114,7 @@ def _find(given: Sequence[Path], temporary: Path) -> Findings:
             entry for entry in search.entries if isinstance(entry, str) or entry.path in first
         ]
     search.leave_out_copies()
-    return Findings([_add_kind(entry) for entry in search.entries], search.notes)
-
-
-def _add_kind(entry: Source | str) -> Source | str:
-    if isinstance(entry, str):
-        return entry
-    with suppress(OSError):
-        return replace(entry, kind=parsers.known_kind(entry.path))
-    return entry
+    return Findings(search.entries, search.notes)
 
 
 @dataclass(slots=True)

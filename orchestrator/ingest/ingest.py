@@ -279,8 +279,6 @@ def _take_one(
                 take_run(connection, task, settings, tell)
                 return
             parsers.refuse_special(source.path)
-            if source.kind is not None:
-                parsers.remember(source.path, *source.kind)
             source.path.stat()  # raises FileNotFoundError
             with parsers.no_collection():
                 take_report(connection, task, settings, cache(partial(sha256, source.path)), tell)

@@ -25,9 +25,9 @@ from perfctl.parsers.monitors.readings import (
     report,
 )
 from perfctl.parsers.text.doubts import not_understood, others
+from perfctl.parsers.text.lines import HEAD_BYTES, head_lines
 from perfctl.parsers.text.numbers import YEARS, Stamp
 from perfctl.parsers.text.tables import Column
-from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
 

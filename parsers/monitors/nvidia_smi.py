@@ -37,9 +37,9 @@ from perfctl.parsers.monitors.readings import (
     report,
 )
 from perfctl.parsers.text.doubts import not_understood, others, several, words
-from perfctl.parsers.text.numbers import Stamp, read_stamp
-from perfctl.parsers.text.tables import Column, is_nothing, read_quantity
-from perfctl.parsers.text.tool_text import HEAD_BYTES, head_lines
+from perfctl.parsers.text.lines import HEAD_BYTES, head_lines
+from perfctl.parsers.text.numbers import Stamp, is_nothing, read_quantity, read_stamp
+from perfctl.parsers.text.tables import Column
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 

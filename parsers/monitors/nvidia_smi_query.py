@@ -17,8 +17,15 @@ from pathlib import Path
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import MonitorText, Readings, half, ordinal, report
 from perfctl.parsers.text.doubts import not_understood, several
-from perfctl.parsers.text.numbers import base_unit, day_is_first, is_stamp, read_stamp
-from perfctl.parsers.text.tables import Column, is_nothing, read_quantity
+from perfctl.parsers.text.numbers import (
+    base_unit,
+    day_is_first,
+    is_nothing,
+    is_stamp,
+    read_quantity,
+    read_stamp,
+)
+from perfctl.parsers.text.tables import Column
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 

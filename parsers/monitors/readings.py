@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Any
 
 from perfctl.parsers.text.doubts import SOURCE
-from perfctl.parsers.text.numbers import Stamp, iso_utc
-from perfctl.parsers.text.tables import LARGEST, Column, is_nothing, read_quantity
-from perfctl.parsers.text.tool_text import ToolText
+from perfctl.parsers.text.lines import ToolText
+from perfctl.parsers.text.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
+from perfctl.parsers.text.tables import Column
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = (

@@ -34,7 +34,6 @@ from perfctl.parsers.text.lines import Log
 from perfctl.parsers.text.numbers import (
     AmbiguousNumber,
     DecimalStyle,
-    Number,
     StyleEvidence,
     base_unit,
     read_value,
@@ -145,7 +144,7 @@ class ReportBuilder:
         if value is None:
             return None, "not_available"
         if not isinstance(value, str):  # beyond 64 bits a float
-            return value if isinstance(value, float) else to_base(Number(value, 0)), None
+            return value if isinstance(value, float) else to_base(value), None
         if not self._is_printed:
             return None, None
         try:

@@ -493,7 +493,7 @@ def read_figure(text: str, column: Column, style: DecimalStyle) -> int | float |
         number = read_number(text, style)
     except AmbiguousNumber:
         return None
-    if number is None or (scale > 1 and number.decimals and number.digits == 0):
+    if number is None or (scale > 1 and number == 0 and number.as_tuple().exponent):
         return None
     return to_base(number, scale)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from perfctl.parsers.text.doubts import not_understood, others, words
 from perfctl.parsers.text.json import read_whole, typed
-from perfctl.records import checksum
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import (
@@ -35,7 +34,7 @@ _OF_ROWS: dict[str, Collection[str]] = {
 }
 _FIELDS = frozenset(_OF_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment "
-    f"device started_at duration_ns clock parameters {checksum.FIELD}"
+    "device started_at duration_ns clock parameters crc32"
 )
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options between perfctl and the workload, which are not facts about the run."""

@@ -35,14 +35,8 @@ from perfctl.parsers.rocm.records import (
     read_stamp,
 )
 from perfctl.parsers.text.doubts import SOURCE, numbering, repeated
-from perfctl.parsers.text.tables import (
-    Column,
-    Table,
-    ends_with_line,
-    read_csv,
-    read_header,
-    read_real,
-)
+from perfctl.parsers.text.numbers import read_real
+from perfctl.parsers.text.tables import Column, Table, ends_with_line, read_csv, read_header
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,

@@ -29,7 +29,8 @@ from perfctl.parsers.rocm.records import (
     read_stamp,
 )
 from perfctl.parsers.text.json import peek, read_whole
-from perfctl.parsers.text.tables import Column, read_integer, read_object, read_text
+from perfctl.parsers.text.numbers import read_integer
+from perfctl.parsers.text.tables import Column, read_object, read_text
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Report
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfctl.parsers.text.doubts import words
-from perfctl.parsers.text.tables import read_exact, read_integer, read_real
+from perfctl.parsers.text.numbers import read_exact, read_integer, read_real
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation
 
 ROCPROFV3 = "rocprofv3"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 
 from perfctl.records.errors import ReportError
@@ -18,7 +17,6 @@ from perfctl.records.report import Diagnostic
 SOURCE = "perfctl parser"
 """Of the diagnostics made here; ``perfctl ingest`` prints the warnings among them."""
 SHOWN, _LINES_SHOWN = 8, 5
-_EXAMPLES = 3
 _LONGEST = 80
 
 LOST = "left out when it was exported, or lost"
@@ -157,39 +155,3 @@ def numbering(
     text = f"{what} {shown}{more} {'is' if is_one else 'are'} missing"
     text += f" ({total:,} in all): {why}" if len(lost) > 1 else f": {why}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)
-
-
-def contradictions(found: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """Return one warning about figures that contradict each other ("total of gemm 120, but average
-    12 times 8 calls")."""
-    if not found:
-        return ()
-    shown = "; ".join(map(_whole_shown, found[:_EXAMPLES]))
-    more = f"; and {len(found) - _EXAMPLES} more" if len(found) > _EXAMPLES else ""
-    text = f"figures contradict each other, so the report was damaged or edited: {shown}{more}"
-    return (Diagnostic("warning", SOURCE, text),)
-
-
-def _whole_shown(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())
-
-
-def implied_whole(
-    parts: Iterable[tuple[float, float]], half: float, slack: float = 0.0
-) -> tuple[float, float]:
-    """Between which figures the whole lies of which the parts are (share in %, figure). Shares are
-    off by at most ``half``, figures by ``slack``. The lower is above the higher where the shares
-    contradict each other."""
-    least, most = 0.0, inf
-    for share, figure in parts:
-        least = max(least, 100 * (figure - slack) / (share + half))
-        if share > half:
-            most = min(most, 100 * (figure + slack) / (share - half))
-    return least, most
-
-
-def is_mean(calls: float, low: float, mean: float, high: float, off: float) -> bool:
-    """Can so many calls, of which one took the least time and one the largest, have that mean? One
-    call has all three alike, two have the middle. ``off``: by how much the figures may be
-    off together."""
-    return (high - low) / calls <= min(mean - low, high - mean) + off

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,6 +23,9 @@ _POINT_NUMBER = re.compile(rf"{_GROUPED_BY_COMMA.pattern}|[+-]?(?:[0-9]*\.([0-9]
 _COMMA_NUMBER = re.compile(rf"{_GROUPED_BY_POINT.pattern}|[+-]?(?:[0-9]*,)?[0-9]+")
 _GROUP_BEFORE = re.compile(r"[1-9][0-9]{0,2}")
 _NUMERIC = "0123456789.,+-"
+_CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
+_NOTHING = {"", "-", "--", "N/A", "Not Supported", "Unknown Error", "ERR!"}
+_NOTHING |= {"Insufficient Permissions"}
 _POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,2})")
 _RAW_PAGE_DECIMALS = 6
 _ENOUGH = 20000
@@ -88,13 +92,6 @@ class AmbiguousNumber(ValueError):
     """A number such as "1.234" in a file that does not show what the point means."""
 
 
-class Number(NamedTuple):
-    """An exact decimal: ``digits / 10**decimals``."""
-
-    digits: int
-    decimals: int
-
-
 class Unit(NamedTuple):
     """A base unit and how many of it one printed unit is."""
 
@@ -121,7 +118,8 @@ _SPELLINGS: dict[str, str] = {
     **dict.fromkeys(("Hz", "hz", "HZ"), "Hz"),
     **{name: name for name in _COUNTED},
 }
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
+"""Largest integer of a store."""
 _LONGEST = 64
 _SURELY_64_BIT = 19
 
@@ -199,28 +197,25 @@ def _style_of(text: str) -> DecimalStyle:
     return DecimalStyle.UNDECIDED if len(single[2]) == _RAW_PAGE_DECIMALS else DecimalStyle.POINT
 
 
-def read_number(text: str, style: DecimalStyle) -> Number | None:
-    """Read one printed number; None when it is not a number. Raises AmbiguousNumber when ``style``
-    is undecided and the text alone does not decide ("1.234", "1,234")."""
+def read_number(text: str, style: DecimalStyle) -> Decimal | None:
+    """Return one printed number; None when it is none. Raises AmbiguousNumber when ``style`` is
+    undecided and the text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
     if text.isdigit() and text.isascii():
-        return Number(int(text), 0)
+        return Decimal(text)
     if text.strip(_NUMERIC):
         text = _SPACED.sub("", text.strip())
-        if power := _POWER.fullmatch(text):
-            digits, decimals = _from_parts(power[1], ".")
-            decimals -= int(power[2])
-            return Number(digits * 10 ** max(0, -decimals), max(0, decimals))
+        if _POWER.fullmatch(text):
+            return Decimal(text)
     if style is DecimalStyle.UNDECIDED:
         style = _own_style(text)
     if style is DecimalStyle.POINT:
-        return _from_parts(text.replace(",", ""), ".") if _POINT_NUMBER.fullmatch(text) else None
+        return Decimal(text.replace(",", "")) if _POINT_NUMBER.fullmatch(text) else None
     if _COMMA_NUMBER.fullmatch(text):
-        return _from_parts(text.replace(".", ""), ",")
-    if _POINT.fullmatch(text):  # the raw page's float with a point among integers grouped by points
-        return _from_parts(text, ".")
-    return None
+        return Decimal(text.replace(".", "").replace(",", "."))
+    # the raw page's float with a point among integers grouped by points
+    return Decimal(text) if _POINT.fullmatch(text) else None
 
 
 def read_value(text: str, style: DecimalStyle) -> int | float | None:
@@ -252,37 +247,72 @@ def _own_style(text: str) -> DecimalStyle:
     return DecimalStyle.POINT
 
 
-def _from_parts(text: str, separator: str) -> Number:
-    whole, _, fraction = text.partition(separator)
-    return Number(int(whole + fraction), len(fraction))
-
-
-def to_base(number: Number, scale: int = 1) -> int | float:
-    """The value in base units: an int when it is whole, else the nearest float. Beyond 64 bits
-    always a float."""
-    digits, decimals = number
-    value = digits * scale
-    if decimals:
-        whole, rest = divmod(value, 10**decimals)
-        if rest:
-            return float(value / 10**decimals)
-        value = int(whole)
-    return value if -_LARGEST <= value <= _LARGEST else float(value)
+def to_base(number: Decimal | int, scale: int = 1) -> int | float:
+    """Return the value in base units: an int when it is whole, else the nearest float. Beyond 64
+    bits always a float."""
+    value = Decimal(number) * scale
+    is_whole = value == int(value) and abs(value) <= LARGEST
+    return int(value) if is_whole else float(value)
 
 
 def scaled(
     text: str, value: int | float | None, style: DecimalStyle, scale: int
 ) -> int | float | None:
-    """``value``, which ``text`` was read as, times ``scale``: exact where the printed decimals
-    allow it."""
-    number = (
-        read_number(text, style)
-        if isinstance(value, float)
-        else None
-        if value is None
-        else Number(value, 0)
-    )
+    """Return ``value``, which ``text`` was read as, times ``scale``: exact where the printed
+    decimals allow it."""
+    number = read_number(text, style) if isinstance(value, float) else value
     return None if number is None else to_base(number, scale)
+
+
+def is_nothing(text: str) -> bool:
+    """Return whether the cell is a printed form of "not available"."""
+    return text.strip("[] ") in _NOTHING
+
+
+def read_exact(value: object) -> Decimal | None:
+    """Return a number without rounding to a float first; None for what is no finite number of
+    64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        return None
+    try:
+        number = Decimal(str(value)[:64].strip())
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and abs(number) <= LARGEST else None
+
+
+def read_integer(value: object) -> int | None:
+    """Return an integer of 64 bits, also of "24576" and "16384.0"; None for anything else."""
+    if type(value) is str and value.isdecimal() and value.isascii() and len(value) < _SURELY_64_BIT:
+        return int(value)
+    number = read_exact(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def read_real(value: object) -> int | float | None:
+    """Return a number, an int if it is whole; None for anything else."""
+    number = read_exact(value)
+    if number is None:
+        return None
+    return int(number) if number == number.to_integral_value() else float(number)
+
+
+@lru_cache(maxsize=65536)
+def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]:
+    """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
+
+    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.
+    """
+    match = _CELL.match(text.strip())
+    if match is None:
+        return None, None
+    printed = match[2] or unit
+    base, scale = base_unit(printed)
+    number = Decimal(match[1]) * scale
+    value = int(number) if match[1].lstrip("+-").isdigit() else float(number)
+    if printed in ("mW", "mJ", "mC"):
+        value, base = value / 1000, printed[1]
+    return (None, None) if abs(value) > LARGEST else (value, base)
 
 
 class Stamp(NamedTuple):

@@ -8,90 +8,23 @@ reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from perfctl.parsers.text.lines import encoding_of, readable
-from perfctl.parsers.text.numbers import base_unit
+from perfctl.parsers.text.numbers import read_integer
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Gap
 
-LARGEST = 2**63 - 1
-"""Largest integer of a store."""
 CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
-_SURELY_64_BIT = 19
-_CELL = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) ?([A-Za-z%/]{0,12})\Z")
-_NOTHING = {
-    "",
-    "-",
-    "--",
-    "N/A",
-    "Not Supported",
-    "Unknown Error",
-    "ERR!",
-    "Insufficient Permissions",
-}
-
-
-def is_nothing(text: str) -> bool:
-    """Return whether the cell is a printed form of "not available"."""
-    return text.strip("[] ") in _NOTHING
-
-
-def read_exact(value: object) -> Decimal | None:
-    """Return a number without rounding to a float first; None for what is no finite number of
-    64 bits."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
-        return None
-    try:
-        number = Decimal(str(value)[:64].strip())
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() and abs(number) <= LARGEST else None
-
-
-def read_integer(value: object) -> int | None:
-    """Return an integer of 64 bits, also of "24576" and "16384.0"; None for anything else."""
-    if type(value) is str and value.isdecimal() and value.isascii() and len(value) < _SURELY_64_BIT:
-        return int(value)
-    number = read_exact(value)
-    return int(number) if number is not None and number == int(number) else None
-
-
-def read_real(value: object) -> int | float | None:
-    """Return a number, an int if it is whole; None for anything else."""
-    number = read_exact(value)
-    if number is None:
-        return None
-    return int(number) if number == number.to_integral_value() else float(number)
 
 
 def read_text(value: object) -> str | None:
     """Return a text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
-
-
-@lru_cache(maxsize=65536)
-def read_quantity(text: str, unit: str) -> tuple[int | float | None, str | None]:
-    """Return (number in base units, base unit) of a printed cell; (None, None) if it is none.
-
-    "841 MiB" is 881852416 byte, "7 %" stays 7 %, "22" in a column [W] is 22 W.
-    """
-    match = _CELL.match(text.strip())
-    if match is None:
-        return None, None
-    printed = match[2] or unit
-    base, scale = (printed or None, 1) if printed in ("", "%", "W", "C") else base_unit(printed)
-    number = Decimal(match[1]) * scale
-    value = int(number) if match[1].lstrip("+-").isdigit() else float(number)
-    if printed in ("mW", "mJ", "mC"):
-        value, base = value / 1000, printed[1]
-    return (None, None) if abs(value) > LARGEST else (value, base)
 
 
 class Column(NamedTuple):

@@ -97,16 +97,42 @@ def test_times_are_nanoseconds(tmp_path: Path, duration: str, ns: int | None) ->
         ("-", None),
     ],
 )
-def test_sizes_are_in_powers_of_1024(tmp_path: Path, size: str, count: int | None) -> None:
-    row = f'1,2,,,,{size},"T4 (2)",7,"[CUDA memcpy HtoD]"\n'
-    report = read(tmp_path, f"{PROCESS}{CSV_TRACE}\nus,us,,,,,,,\n{row}")
+def test_sizes_of_recent_versions_are_in_powers_of_1024(
+    tmp_path: Path, size: str, count: int | None
+) -> None:
+    head = CSV_TRACE.replace('"Size"', '"Size","SrcMemType"')
+    row = f'1,2,,,,{size},Pageable,"T4 (2)",7,"[CUDA memcpy HtoD]"\n'
+    report = read(tmp_path, f"{PROCESS}{head}\nus,us,,,,,,,,\n{row}")
     assert list(report.copies) == [Copy("HtoD", count, 1000, 2000, None, 2, 7)]
     assert report.devices == (Device("T4", "gpu", 2),)
 
 
+@pytest.mark.parametrize(
+    ("size", "rate", "count"),
+    [
+        ("409.60KB", "3.0167GB/s", 409_600),
+        ("400.00KB", "2.8095GB/s", 409_600),
+        ("409.60KB", "3016.7KB/s", None),
+        ("409.60KB", "-", None),
+        ("512B", "-", 512),
+    ],
+)
+def test_what_a_kilobyte_is_follows_from_a_copy_s_rate_or_its_size_is_a_gap(
+    tmp_path: Path, size: str, rate: str, count: int | None
+) -> None:
+    text = "Start  Duration  Size  Throughput  Device  Name\n"
+    text += f"133.81ms  135.78us  {size}  {rate}  T4 (0)  [CUDA memcpy HtoD]\n"
+    report = read(tmp_path, PROCESS + text)
+    assert [copy.bytes for copy in report.copies] == [count]
+    gaps = [gap for gap in report.gaps if gap.quantity == "copy.bytes"]
+    assert [gap.state for gap in gaps] == ["ambiguous"] * (count is None)
+    assert all(gap.reason.endswith("shows which: 1 values are left out") for gap in gaps)
+
+
 def test_further_columns_are_counters_of_the_launch_in_base_units(tmp_path: Path) -> None:
-    head = '"Start","Duration","Grid X","Kernel","flop_count_sp","ipc","dram","state","share"\n'
-    text = f'{head}us,us,,,,,,,%\n1,2,1,"k(int) [12]",12,1.5,2.5GB/s,Low (1),50\n'
+    head = '"Start","Duration","Grid X","Kernel","flop_count_sp","ipc","dram","state","share"'
+    rows = 'us,us,,,,,,,%,\n1,2,1,"k(int) [12]",12,1.5,2.5GB/s,Low (1),50,\n'
+    text = f'{head},"SrcMemType"\n{rows}'
     report = read(tmp_path, PROCESS + text)
     assert [kernel.name for kernel in report.kernels] == ["k(int)"], "without its correlation"
     assert list(report.counters) == [
@@ -116,6 +142,13 @@ def test_further_columns_are_counters_of_the_launch_in_base_units(tmp_path: Path
         Counter(0, "state", None, None, text="Low (1)"),
         Counter(0, "share", 50, "%"),
     ]
+
+
+def test_a_counter_in_kilobytes_of_an_unknown_version_keeps_its_text_alone(tmp_path: Path) -> None:
+    head = '"Start","Duration","Grid X","Kernel","dram"\n'
+    report = read(tmp_path, f"{PROCESS}{head}us,us,,,\n1,2,1,k,2.5GB/s\n")
+    assert list(report.counters) == [Counter(0, "dram", None, "byte/s", text="2.5GB/s")]
+    assert ("counter", "ambiguous") in {(gap.quantity, gap.state) for gap in report.gaps}
 
 
 def test_a_device_without_a_number_is_a_gap(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from perfctl.records import checksum
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
 from perfctl.workloads.run.options import as_flags
@@ -67,7 +66,6 @@ class Record:
                 for item in dataclasses.fields(self)
             }
             record = {"perfctl_workload_record": 1, **fields}
-            record[checksum.FIELD] = checksum.of_json(record)
             text = json.dumps(record, indent=1, allow_nan=False)
             with writing(path, "record") as part:
                 part.write_text(text + "\n")

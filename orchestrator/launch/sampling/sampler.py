@@ -24,7 +24,6 @@ from typing import IO, Any, NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog, watchdog_client
-from perfctl.records import checksum
 
 REASONS = {
     0x1: "idle",
@@ -430,13 +429,11 @@ def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[s
     gpus, log = (None, reader) if isinstance(reader, SmiLog) else (reader, None)
     try:
         file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {wanted.every_s:g}\n")
-        rows = _Rows(file)
-        count = _rounds(wanted.every_s, load, gpus, ended, rows)
+        count, rows = _rounds(wanted.every_s, load, gpus, ended, file)
     finally:
         if reader is not None:
             reader.close()
-    notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
-    notes |= {"rows": rows.count - 1, checksum.FIELD: rows.checksum}
+    notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns(), "rows": rows}
     if gpus is not None:
         notes |= {
             f"missing {quantity}": " ".join(reason.split())
@@ -447,38 +444,23 @@ def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[s
     file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
-class _Rows:
-    """Writes lines, counts them, and makes their checksum, by which a reader notices that some are
-    missing or changed."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self.count, self.checksum = 0, "0"
-
-    def write(self, line: str) -> None:
-        self._file.write(line)
-        self.count += 1
-        self.checksum = checksum.of_text(line, self.checksum)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
 def _rounds(
-    every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: _Rows
-) -> int:
-    """Number of readings written until the run ended."""
+    every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: IO[str]
+) -> tuple[int, int]:
+    """Return how many readings, and how many rows of them, were written until the run ended."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    count, cost, flushed = 0, 0.0, time.monotonic()
+    count, rows, cost, flushed = 0, 0, 0.0, time.monotonic()
     due = time.monotonic() + every_s
     while not ended.wait(max(due - time.monotonic(), 0.0)):
         before, at = time.thread_time(), time.monotonic_ns()
         host = load.read()
         if host is not None:
             writer.writerow((at, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
+            rows += 1
         for reading in gpus.read(load.pids) if gpus is not None else ():
             writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
+            rows += 1
         count += 1
         now = time.monotonic()
         if now - flushed > 1.0:
@@ -487,7 +469,7 @@ def _rounds(
         took = time.thread_time() - before - load.scan_s
         cost = took if count < 3 else cost + (took - cost) / 8  # the first readings include set-up
         due = max(due + max(every_s, cost / SHARE), now)
-    return count
+    return count, rows
 
 
 def _source(wanted: Sampling) -> tuple[Nvml | SmiLog | None, str]:

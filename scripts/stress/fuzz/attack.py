@@ -10,12 +10,11 @@ For each report the rows of the undamaged one are kept. A mutant is
   rows, and a word that is missing is none.
 - read with other rows and no word: **silent**.
 
-Silent mutants are listed by format and damage: a digit that another digit replaced cannot be
-noticed where nothing else in the format says it again (``redundancy.py`` beside this file says
-which and why). A silent mutant of which the format could tell is a finding, as are a traceback,
-more than 20 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and the
-exit code is 1. Memory is that of the process and of the children that it read in, whichever has
-most. No two mutants of a report are the same, and none is the report itself.
+Silent mutants are counted by format and damage: perfctl stores what a report says, and a digit
+that another digit replaced is as good as the right one. Findings are a traceback, more than 20 s,
+or more memory than ``--memory-limit``: the file is kept in build/attack/, and the exit code is 1.
+Memory is that of the process and of the children that it read in, whichever has most. No two
+mutants of a report are the same, and none is the report itself.
 
 Without reports: ``--files`` of those in REPORTS (a folder, ../shared/reports by default; else
 tests/data), from each format in turn. Each child is forked from a process that has loaded the
@@ -43,14 +42,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from damage_reports import columns_of, damages  # beside this file
-from redundancy import Change, excuse, lost_lines
 
 ROOT = Path(__file__).resolve().parents[3]
 KEPT = ROOT / "build" / "attack"
@@ -69,26 +67,6 @@ IGNORED = {
     "run": {"artifact", "artifact_sha256", "sweep_id", "command", "started_at", "ingested_at"},
 }
 """Tables (None) and columns that differ between two readings of the same report."""
-COLUMNS_OF_SUMS = (
-    "Avg",
-    "Med",
-    "Min",
-    "Max",
-    "StdDev",
-    "Total Time",
-    "Total",
-    "Instances",
-    "Num Calls",
-    "Count",
-    "Calls",
-    "Time",
-)
-
-_SUMS = (
-    "SELECT category, sum(calls), sum(cpu_ns), sum(device_ns) FROM operation GROUP BY category "
-    "ORDER BY category"
-)
-_COULD_TELL = "COULD BE TOLD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +75,7 @@ class Outcome:
 
     rows: Mapping[str, str] = field(default_factory=dict)
     """Table -> digest of its rows."""
-    figures: Mapping[str, str] = field(default_factory=dict)
-    """Table -> digest of the numbers in its rows."""
     form: str = ""
-    launches: int = 0
-    rhythm: bool = False
-    """Readings follow each other evenly, and there are enough to know."""
-    pauses: int = 0
-    """Intervals between readings of a GPU that are 1.4 times as long as the usual one."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Table -> number of its rows."""
-    sums: str = ""
-    """Digest of the calls and times of all operations together, by category."""
     words: tuple[str, ...] = ()
     failed: bool = False
     broken: str = ""
@@ -190,8 +157,6 @@ def _ingested(report: Path, folder: Path) -> Outcome:
     if not found.taken:
         return Outcome(words=tuple(words), failed=True, broken="; ".join(unexpected))
     rows: dict[str, str] = {}
-    figures: dict[str, str] = {}
-    counts: dict[str, int] = {}
     with closing(sqlite3.connect(store)) as connection:
         connection.text_factory = bytes
         for (name,) in connection.execute(
@@ -216,69 +181,16 @@ def _ingested(report: Path, folder: Path) -> Outcome:
                 ]
                 words += map(repr, said)
                 found_rows = [row for row in found_rows if row not in said]
-            counts[table] = len(found_rows)
-            for part, of_part in _parts(table, found_rows, columns):
-                rows[part] = _digest(sorted(map(repr, of_part)))
-                figures[part] = _digest(
-                    sorted(
-                        repr([one for one in row if not isinstance(one, bytes)]) for row in of_part
-                    )
-                )
+            if found_rows:
+                rows[table] = _digest(sorted(map(repr, found_rows)))
         words += [
             _text(text)
             for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")
         ]
         (form,) = connection.execute("SELECT coalesce(min(form), '') FROM run").fetchone()
-        (launches,) = connection.execute("SELECT count(*) FROM kernel_launch").fetchone()
-        query = (
-            "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE "
-            "name LIKE '% launches of %'"
-        )
-        # a summary of ncu has kernels alone
-        launches = max(launches, connection.execute(query).fetchone()[0])
-        sums = _digest([repr(row) for row in connection.execute(_SUMS)])
-        times = connection.execute(
-            "SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns"
-        ).fetchall()
     return Outcome(
-        rows,
-        figures,
-        _text(form),
-        launches,
-        _is_even(times),
-        _pauses(times),
-        counts,
-        sums,
-        tuple(sorted(words)),
-        bool(found.failed),
-        "; ".join(unexpected),
+        rows, _text(form), tuple(sorted(words)), bool(found.failed), "; ".join(unexpected)
     )
-
-
-def _parts(table: str, rows: list[Any], columns: list[str]) -> Iterator[tuple[str, list[Any]]]:
-    """A table's rows; those of sums by the column that they come from, which ends their names
-    ("...: Calls")."""
-    if table != "summary":
-        yield from [(table, rows)] if rows else []
-        return
-    parts: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
-        end = _text(row[columns.index("name")]).rpartition(":")[2].strip()
-        parts[f"summary {end}" if end in COLUMNS_OF_SUMS else "summary"].append(row)
-    yield from parts.items()
-
-
-def _is_even(times: list[tuple[Any, int]]) -> bool:
-    steps = sorted(two[1] - one[1] for one, two in pairwise(times) if one[0] == two[0])
-    gpus = len({gpu for gpu, _ in times})
-    usual = steps[len(steps) // 2] if steps else 0
-    even = sum(abs(step - usual) <= usual / 5 for step in steps)
-    return usual > 1 and len(times) >= 10 * gpus and even >= 0.9 * len(steps)
-
-
-def _pauses(times: list[tuple[Any, int]]) -> int:
-    steps = sorted(two[1] - one[1] for one, two in pairwise(times) if one[0] == two[0])
-    return sum(step > 1.4 * steps[len(steps) // 2] for step in steps)
 
 
 def _digest(lines: list[str]) -> str:
@@ -309,7 +221,7 @@ class Attack:
     empty: Path
     random: Random
     counts: Counter[str] = field(default_factory=Counter)
-    silent: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    silent: Counter[tuple[str, str]] = field(default_factory=Counter)
     forms: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     slowest: float = 0.0
@@ -344,78 +256,37 @@ class Attack:
                 continue
             seen.add(mutant)
             number += 1
-            self.judge(report, name, kind, (data, whole), (mutant, self.tried(name, mutant)))
+            self.judge(report, name, kind, whole, (mutant, self.tried(name, mutant)))
 
     def judge(
-        self,
-        report: Path,
-        name: str,
-        kind: str,
-        one: tuple[bytes, Outcome],
-        two: tuple[bytes, Outcome],
+        self, report: Path, name: str, kind: str, whole: Outcome, tried: tuple[bytes, Outcome]
     ) -> None:
         """Count one mutant; keep it where it is a finding."""
-        (data, whole), (mutant, found) = one, two
+        mutant, found = tried
         self.slowest, self.most = max(self.slowest, found.seconds), max(self.most, found.megabytes)
         if found.megabytes > self.asked.memory_limit:
             found = replace(found, broken=f"over the limit: {found.megabytes:.0f} MB")
-        verdict, why = _verdict(found, whole), None
-        changed = _changed(found.rows, whole.rows)
-        if verdict == "silent":
-            numbers = _changed(found.figures, whole.figures)
-            lost, places = lost_lines(data, mutant)
-            adds_up = found.sums == whole.sums
-            kept = [
-                table for table, count in whole.counts.items() if found.counts.get(table) == count
-            ]
-            # readings of which the loss left no pause: in a rush after a longer one, say
-            unseen = (
-                found.counts.get("sample", 0) < whole.counts.get("sample", 0)
-                and found.pauses <= whole.pauses
-            )
-            even = whole.rhythm and not unseen
-            change = Change(
-                whole.form,
-                kind,
-                changed,
-                numbers,
-                lost,
-                places,
-                even,
-                whole.launches,
-                adds_up,
-                kept,
-            )
-            why = excuse(change)
-            self.silent[whole.form, kind, why or _COULD_TELL] += 1
-            verdict = "silent, cannot be told" if why else "silent, could be told"
+        verdict = _verdict(found, whole)
         self.counts[verdict] += 1
-        is_finding = verdict in ("BROKEN", "silent, could be told")
-        if is_finding or (verdict.startswith("silent") and self.asked.keep_silent):
+        if verdict == "silent":
+            self.silent[whole.form, kind] += 1
+        is_finding = verdict == "BROKEN"
+        if is_finding or (verdict == "silent" and self.asked.keep_silent):
             KEPT.mkdir(parents=True, exist_ok=True)
-            kept = KEPT / (
-                f"{verdict.split()[0].strip(',')}-{kind.replace(' ', '_')}"
-                f"-{_digest([str(mutant)])[:8]}-{name}"
-            )
+            digest = _digest([str(mutant)])[:8]
+            kept = KEPT / f"{verdict}-{kind.replace(' ', '_')}-{digest}-{name}"
             kept.write_bytes(mutant)
-            what = found.broken or f"{verdict}: {', '.join(changed)}"
+            what = found.broken or f"silent: {', '.join(_changed(found.rows, whole.rows))}"
             if is_finding:
                 self.findings.append(f"{report}, {kind}: {what}: {kept}")
-            print(f"{report}, {kind}: {what}: {why or ''}: {kept.name}", flush=True)
+            print(f"{report}, {kind}: {what}: {kept.name}", flush=True)
 
     def report(self) -> None:
         """Print what was found."""
         print(
             f"{self.counts.total()} mutants of {len(self.sizes)} reports, seed {self.asked.seed}:"
         )
-        for verdict in (
-            "said",
-            "refused",
-            "same rows",
-            "silent, cannot be told",
-            "silent, could be told",
-            "BROKEN",
-        ):
+        for verdict in ("said", "refused", "same rows", "silent", "BROKEN"):
             print(f"  {verdict}: {self.counts[verdict]}")
         sizes = sorted(self.sizes) or [0]
         print(f"slowest {self.slowest:.1f} s, most memory {self.most:.0f} MB")
@@ -424,8 +295,8 @@ class Attack:
             f"{sizes[len(sizes) // 2]:,}"
         )
         print(f"{len(self.forms)} formats: {'; '.join(sorted(self.forms))}")
-        for (form, kind, why), times in sorted(self.silent.items()):
-            print(f"  silent: {times} of {form}, {kind}: {why}")
+        for (form, kind), times in sorted(self.silent.items()):
+            print(f"  silent: {times} of {form}, {kind}")
         print("\n".join(self.findings) or "No findings.")
 
 

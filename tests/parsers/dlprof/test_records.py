@@ -15,7 +15,7 @@ from perfctl.parsers.dlprof.records import (
     table_summaries,
 )
 from perfctl.parsers.dlprof.tables import figure
-from perfctl.parsers.text.tables import read_integer
+from perfctl.parsers.text.numbers import read_integer
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
 

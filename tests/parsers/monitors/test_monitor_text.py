@@ -9,9 +9,9 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.monitors.readings import Clock, MonitorText
-from perfctl.parsers.text import tool_text
+from perfctl.parsers.text import lines as text_lines
+from perfctl.parsers.text.lines import head_lines
 from perfctl.parsers.text.numbers import Stamp
-from perfctl.parsers.text.tool_text import head_lines
 from perfctl.records.report import Diagnostic, Gap
 
 HEADER = "timestamp, index, utilization.gpu [%]\n"
@@ -61,7 +61,7 @@ def test_readings_of_one_second_that_are_alike_are_one_log(tmp_path: Path) -> No
 def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_text, "LINES", 4)
+    monkeypatch.setattr(text_lines, "LINES", 4)
     (tmp_path / "smi.csv").write_text(HEADER + QUERY)
     with pytest.raises(ReportError, match=r"more than 4 lines.*head, tail"):
         parse(tmp_path / "smi.csv")

@@ -178,6 +178,12 @@ def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_pat
     ]
 
 
+def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path: Path) -> None:
+    report = parse(put(tmp_path, without(crc32="0a1b2c3d")))
+    assert report.diagnostics == ()
+    assert report.steps == parse(put(tmp_path, without())).steps
+
+
 def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path: Path) -> None:
     key = b'"perfctl_workload_record"'
     assert sniff(tmp_path, b"{" + key)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl.parsers.text import lines as text_lines
-from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text, tail_of
+from perfctl.parsers.text.lines import Lines, Log, encoding_of, ends_of, open_text
 
 
 @pytest.mark.parametrize(
@@ -150,24 +150,30 @@ def test_a_run_ends_at_the_first_line_that_begins_otherwise() -> None:
     assert list(source) == ["a,4"]
 
 
+def end_of(path: Path, head: bytes) -> str:
+    """Return what is read of the end of a file with this beginning."""
+    _, end = ends_of(path, head)
+    return end
+
+
 def test_the_end_of_a_file_is_read_where_the_file_is_longer_than_its_head(tmp_path: Path) -> None:
     path = tmp_path / "log"
     text = "".join(f"{number:06}\n" for number in range(5000))
     path.write_text(text)
     head = text.encode()[:1000]
-    assert tail_of(path, head) == text[-16384:]
-    assert tail_of(path, text.encode()) == ""
+    assert end_of(path, head) == text[-16384:]
+    assert end_of(path, text.encode()) == ""
     path.write_text(text + "x")
-    assert tail_of(path, head) == text[-16384:] + "x", (
+    assert end_of(path, head) == text[-16384:] + "x", (
         "from an even byte on, where UTF-16 has whole characters"
     )
     path.write_text(text)
-    assert tail_of(path, text.encode()[:-1]) == text[-16384:]
-    assert tail_of(tmp_path / "missing", head) == ""
+    assert end_of(path, text.encode()[:-1]) == text[-16384:]
+    assert end_of(tmp_path / "missing", head) == ""
     path.write_bytes(b"\xef\xbb\xbfab" + "é".encode())
-    assert tail_of(path, b"\xef\xbb\xbfa") == "\ufeffabé"
+    assert end_of(path, b"\xef\xbb\xbfa") == "\ufeffabé"
     path.write_bytes(text.encode("utf-16-le"))
-    assert tail_of(path, text.encode("utf-16-le")[:1000]) == text[-8192:]
+    assert end_of(path, text.encode("utf-16-le")[:1000]) == text[-8192:]
 
 
 def test_a_line_may_have_four_mi_characters() -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.parsers.text.numbers import read_integer, read_real
 from perfctl.parsers.text.tables import (
     Column,
     Table,
     ends_with_line,
     read_csv,
-    read_integer,
     read_object,
-    read_real,
     read_selected,
     read_text,
     sql_columns,

@@ -51,7 +51,6 @@ KEYS = [
     "layer_times",
     "parameters",
     "gaps",
-    "crc32",
 ]
 
 

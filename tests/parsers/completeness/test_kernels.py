@@ -1,4 +1,4 @@
-"""What reports of rocprofv3, DLProf and torch say twice of launches and operations."""
+"""Launches, counters and operations that are missing from reports of rocprofv3, DLProf and torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How numbers that are missing, readings that pause, and figures that disagree are said."""
+"""How numbers that are missing and readings that pause are said."""
 
 from __future__ import annotations
 
 from perfctl.parsers.monitors.readings import describe_pauses
-from perfctl.parsers.text.doubts import contradictions, numbering
+from perfctl.parsers.text.doubts import numbering
 
 SECOND = 10**9
 
@@ -46,9 +46,3 @@ def test_a_late_reading_is_no_missing_one_and_an_uneven_log_has_no_rhythm() -> N
     assert describe_pauses([at * SECOND for at in (0, 1, 2, 3.2, 4, 5, 6.5, 7, 8, 9, 10, 11)]) == ""  # type: ignore[misc]
     assert describe_pauses([at * SECOND for at in (0, 1, 5, 6, 20, 21, 22, 40, 44)]) == ""
     assert describe_pauses([0, SECOND, 9 * SECOND]) == "", "three readings have no rhythm"
-
-
-def test_contradictions_are_one_warning_with_some_examples() -> None:
-    assert contradictions([]) == ()
-    said = texts(contradictions([f"figure {number}" for number in range(5)]))
-    assert said.endswith("figure 0; figure 1; figure 2; and 2 more")
