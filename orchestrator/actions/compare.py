@@ -16,7 +16,6 @@ from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.stored_runs import analysed, loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wrong_rows import wrong_rows
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import database, read
@@ -67,12 +66,7 @@ def compare(
         return comparing.compare(a, b, gate=gate, force=force)
 
     runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
-    return whole(
-        runs,
-        compared,
-        lambda item: _named(item[1], (one, other)[item[0]]),
-        explained=lambda item: wrong_rows(item[1]),
-    )
+    return whole(runs, compared, lambda item: _named(item[1], (one, other)[item[0]]))
 
 
 def _named(run: Run, side: Side) -> str:
