@@ -158,11 +158,9 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
-    from perfctl.orchestrator.ingest.context import NameFacts, Settings, Task
-    from perfctl.orchestrator.ingest.events import Failed, Note
-    from perfctl.orchestrator.ingest.find import Source, list_reports
+    from perfctl.orchestrator.ingest.context import Failed, NameFacts, Note, Settings, Task
+    from perfctl.orchestrator.ingest.find import Source, batch_in_name, list_reports
     from perfctl.orchestrator.ingest.ingest import take
-    from perfctl.orchestrator.ingest.names import batch_in_name
     from perfctl.orchestrator.store.write import SweepFacts
 
     files = list_reports(path) if path.is_dir() else [path]

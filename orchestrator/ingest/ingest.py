@@ -15,50 +15,36 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-from perfctl import parsers
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.analyse.kernels.names import family
-from perfctl.orchestrator.analyse.usage.served import placed
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.faults import alone
-from perfctl.orchestrator.files import scratch, sha256
-from perfctl.orchestrator.ingest.complete import complete, estimate_calls
+from perfctl.orchestrator.files import scratch
 from perfctl.orchestrator.ingest.context import (
-    Context,
-    NameFacts,
-    Settings,
-    Task,
-    UserHints,
-    relative_path,
-)
-from perfctl.orchestrator.ingest.derive import derive, derive_missing
-from perfctl.orchestrator.ingest.events import (
     Ended,
     Event,
     Failed,
+    NameFacts,
     Note,
+    Settings,
     Started,
     Stored,
+    Task,
+    UserHints,
     Warned,
 )
-from perfctl.orchestrator.ingest.find import Source, is_run_folder
-from perfctl.orchestrator.ingest.names import Ask, batches_in_names, ranks_in_names
-from perfctl.orchestrator.ingest.run_folder import take_run
-from perfctl.orchestrator.store import database, merge
-from perfctl.orchestrator.store.write import (
-    RunFacts,
-    SweepFacts,
-    Written,
-    holds_rows,
-    set_partial,
-    write_run,
+from perfctl.orchestrator.ingest.derive import derive_missing
+from perfctl.orchestrator.ingest.find import (
+    Ask,
+    Source,
+    batches_in_names,
+    is_run_folder,
+    ranks_in_names,
 )
-from perfctl.parsers import ReportError
-from perfctl.parsers.text.doubts import SOURCE
-from perfctl.records.report import Report
+from perfctl.orchestrator.ingest.take import take_source
+from perfctl.orchestrator.store import database, merge
+from perfctl.orchestrator.store.write import SweepFacts, Written
 
 OWN_RECORD = "workload.json"
 """perfctl's own record of a run, which says its batch size."""
@@ -69,8 +55,6 @@ _EMPTY = "empty.db"
 """Without runs; each small store begins as a copy of it."""
 _PAGE_BYTES = 4096
 """Of a small store: each of its hundred tables and indexes takes a page."""
-_TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
-"""Quantities of gaps that are whole tables, what is looked for most first."""
 _SECONDS, _BYTES_A_SECOND = 3600, 500_000
 """A worker that takes longer for a file than an hour, and this, hangs; the slowest format reads
 eight times as much."""
@@ -141,7 +125,12 @@ def take(
         if jobs > 1:
             parts = stack.enter_context(scratch(store.absolute().parent, "perfctl-ingest"))
             settings = replace(settings, parts=parts)
-            _make_empty_store(parts / _EMPTY)
+            with closing(sqlite3.connect(parts / _EMPTY)) as empty:
+                empty.executescript(
+                    f"PRAGMA page_size = {_PAGE_BYTES}; CREATE TABLE t (c); DROP TABLE t"
+                )
+            with database.writing(parts / _EMPTY):
+                pass
         running = pool.run(
             tasks,
             partial(_open_worker, settings),
@@ -166,16 +155,6 @@ def take_runs(tasks: Sequence[Task], settings: Settings) -> Iterator[tuple[Task,
     for task, events in take(tasks, settings):
         outcomes = [event for event in events if isinstance(event, (Stored, Failed))]
         yield task, outcomes[-1]
-
-
-def _make_empty_store(path: Path) -> None:
-    """Make a store with small pages, of which each report gets a copy."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            f"PRAGMA page_size = {_PAGE_BYTES}; CREATE TABLE t (c); DROP TABLE t"
-        )
-    with database.writing(path):
-        pass
 
 
 def _hear(
@@ -235,20 +214,16 @@ def _copy_runs(
 
 @contextmanager
 def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Path | None]]:
-    """What a worker needs for all its tasks; gives what takes one."""
+    """What a worker needs for all its tasks; gives what takes one: into the store, or into a small
+    store of its own, whose path it returns."""
     if settings.parts is not None:
         yield partial(_take_into_part, settings, settings.parts)
         return
     with database.writing(settings.store) as connection:
-
-        def take_into_store(task: Task, tell: pool.Tell) -> None:
-            _take_one(connection, task, settings, tell)
-
-        yield take_into_store
+        yield lambda task, tell: take_source(connection, task, settings, tell)
 
 
 def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
-    """Take a task into a small store of its own, and return that store's path."""
     handle, name = tempfile.mkstemp(suffix=".db", dir=parts)
     os.close(handle)
     shutil.copyfile(parts / _EMPTY, name)
@@ -256,152 +231,5 @@ def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        _take_one(own, task, settings, tell)
+        take_source(own, task, settings, tell)
     return Path(name)
-
-
-def _take_one(
-    connection: sqlite3.Connection, task: Task, settings: Settings, tell: pool.Tell
-) -> None:
-    """Take one report or run folder into the store behind ``connection``, and tell what came
-    of it."""
-    source = task.source
-
-    def fail(why: str) -> None:
-        tell(Failed(why, is_expected=False))
-
-    try:
-        is_damaged = partial(database.is_damaged, connection)
-        with alone(
-            source.shown, fail, limit=settings.limit, is_of_store=is_damaged, passing=(OSError,)
-        ):
-            if is_run_folder(source.path):
-                take_run(connection, task, settings, tell)
-                return
-            parsers.refuse_special(source.path)
-            if source.kind is not None:
-                parsers.remember(source.path, *source.kind)
-            source.path.stat()  # raises FileNotFoundError
-            with parsers.no_collection():
-                take_report(connection, task, settings, cache(partial(sha256, source.path)), tell)
-    except FileNotFoundError:
-        tell(Failed(f"{source.shown}: there is no such file. Check the path"))
-    except OSError as error:
-        place = source.said(str(error.filename or source.path))
-        tell(Failed(f"{place}: {error.strerror or error}. Check who may read there"))
-    except ReportError as error:
-        tell(Failed(source.said(str(error))))
-
-
-def take_report(
-    connection: sqlite3.Connection,
-    task: Task,
-    settings: Settings,
-    digest: Callable[[], str],
-    tell: pool.Tell,
-) -> None:
-    """Take each run that a report holds: parse -> complete -> write -> derive.
-
-    ``digest`` gives its SHA-256, by which a report that is in the store already is recognised. It
-    is called late, so that another thread may work it out during the parsing. Of a file with
-    several runs each has its number behind it. Raises ReportError.
-    """
-    source, hints = task.source, settings.hints
-    known = settings.known.get(digest()) if settings.known else None
-    if known is not None:
-        tell(Stored(source.shown, Written(known, new=False)))
-        return
-    capture = Path(hints.capture) if hints.capture else None
-    if capture is not None and capture.resolve() == source.path.resolve():
-        capture = None  # it stands in a folder with the traces that it tells of
-    context = Context(source.shown, hints, task.name, estimate=settings.estimate)
-    for part in parsers.reports(
-        source.path, capture=capture, source=hints.source, single_operators=hints.op_calls
-    ):
-        facts = RunFacts(
-            "unknown",
-            "ok",
-            "ingested",
-            artifact=relative_path(source.shown, settings.store),
-            artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
-        )
-        if part.twin is not None:
-            text = f"run {part.number} is run {part.twin} again and was left out"
-            tell(Note(f"{source.shown}: {text}"))
-        elif part.report is not None:
-            report = complete(part.report, context)
-            written = _write(connection, task, settings, report, facts)
-            if written.new and written.kernels and report.ops:
-                derive(connection, written.run_id)
-            tell(_name_doubts(connection, source, report, written))
-        elif part.error is not None:
-            reason = f"{part.error.reason}. {part.error.remedy}"
-            facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
-            written = write_run(
-                connection,
-                task.sweep,
-                facts,
-                None,
-                family=family,
-                again=settings.again,
-                beside=True,
-            )
-            tell(Stored(source.shown, written))
-
-
-def _write(
-    connection: sqlite3.Connection, task: Task, settings: Settings, report: Report, facts: RunFacts
-) -> Written:
-    """Write a report that was made elsewhere, with the FLOPs on paper of its shapes."""
-    reason = _why_partial(report)
-    facts = replace(
-        facts, profiler=report.tool, status="partial" if reason else "ok", reason=reason
-    )
-    calls = estimate_calls(task.source.path, report)
-    # A trace knows no parameters, and bytes only with its tensors' types.
-    if not any(op.parameters for op in report.ops):
-        calls = tuple(call._replace(parameters=None) for call in calls)
-    if any(not op.dtypes for op in report.ops):
-        calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
-    written = write_run(
-        connection,
-        task.sweep,
-        facts,
-        report,
-        calls,
-        family=family,
-        again=settings.again,
-        beside=True,
-    )
-    return replace(written, placed=placed(report))
-
-
-def _why_partial(report: Report) -> str | None:
-    """Return errors that the tool stated, or parts that cannot be read; None without any."""
-    own = [d for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
-    reasons = [f"{report.tool} reported an error: {error.text[:300]}" for error in own]
-    reasons += [f"{gap.quantity}: {gap.reason}" for gap in report.gaps if gap.state == "unreadable"]
-    if not reasons:
-        return None
-    return reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
-
-
-def _name_doubts(
-    connection: sqlite3.Connection, source: Source, report: Report, written: Written
-) -> Stored:
-    """Return that a run is stored, with what perfctl did not understand of a format newer than
-    itself; one without rows becomes partial."""
-    if not written.new:
-        return Stored(source.shown, written)
-    query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
-    rows = connection.execute(query, (written.run_id, SOURCE)).fetchall()
-    doubts = ["; ".join(text for (text,) in rows)] if rows else []
-    is_empty = not holds_rows(connection, written)
-    if is_empty:
-        gaps = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
-        header = f"it was recognised as {report.form}; its header may be missing or changed"
-        reason = f"no rows were read: {written.reason or next(iter(gaps), header)}"
-        set_partial(connection, written.run_id, reason)
-        written = replace(written, reason=reason)
-        doubts.append(reason)
-    return Stored(source.shown, written, tuple(doubts), is_empty=is_empty)

@@ -371,7 +371,7 @@ def ingest_command() -> Callable[..., None]:
         store: Path | None,
         **given: Any,
     ) -> None:
-        from perfctl.orchestrator.ingest import array
+        from perfctl.orchestrator.actions.sweep import ingest_array as array
         from perfctl.orchestrator.ingest.context import UserHints
         from perfctl.orchestrator.launch.cluster.plan import with_defaults
 

@@ -1,5 +1,5 @@
-"""Take the folder of one of perfctl's own runs into the store: run.json, the workload's record, the
-profiler's report.
+"""Take one report, or the folder of one of perfctl's own runs (run.json, the workload's record, the
+profiler's report), into the store: parse -> complete -> write -> derive.
 
 Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
 runs of their own with a variant that names the rank, so that nothing adds them up.
@@ -7,28 +7,50 @@ runs of their own with a variant that names the rank, so that nothing adds them 
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.usage.served import placed
+from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.complete import complete, estimate_calls, mark_rank
-from perfctl.orchestrator.ingest.context import Context, OwnRun, Settings, Task, relative_path
+from perfctl.orchestrator.ingest.context import (
+    Context,
+    Failed,
+    Note,
+    OwnRun,
+    Settings,
+    Stored,
+    Task,
+)
 from perfctl.orchestrator.ingest.derive import derive
-from perfctl.orchestrator.ingest.events import Stored
+from perfctl.orchestrator.ingest.find import Source, is_run_folder
 from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.pool import Tell
-from perfctl.orchestrator.store.write import RunFacts, Written, write_run
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.write import (
+    RunFacts,
+    Written,
+    holds_rows,
+    set_partial,
+    write_run,
+)
 from perfctl.parsers import ReportError
+from perfctl.parsers.text.doubts import SOURCE
 from perfctl.records.report import Gap, Report
 
+_TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
+"""Quantities of gaps that are whole tables, what is looked for most first."""
 _RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
 """Profilers that put all ranks into one report, unless each rank was told to start its
@@ -50,7 +72,7 @@ _AGAIN = "Run this batch size again"
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class _Rank:
     """What a rank left; ``report`` only where each rank has one of its own (torch)."""
 
     number: int
@@ -58,15 +80,155 @@ class Rank:
     report: Path | None = None
 
 
-def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+def take_source(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+    """Take one report or run folder into the store behind ``connection``, and tell what came
+    of it."""
+    source = task.source
+    try:
+        with alone(
+            source.shown,
+            lambda why: tell(Failed(why, is_expected=False)),
+            limit=settings.limit,
+            is_of_store=partial(database.is_damaged, connection),
+            passing=(OSError,),
+        ):
+            if is_run_folder(source.path):
+                _take_run(connection, task, settings, tell)
+                return
+            parsers.refuse_special(source.path)
+            if source.kind is not None:
+                parsers.remember(source.path, *source.kind)
+            source.path.stat()  # raises FileNotFoundError
+            with parsers.no_collection():
+                _take_report(connection, task, settings, tell)
+    except FileNotFoundError:
+        tell(Failed(f"{source.shown}: there is no such file. Check the path"))
+    except OSError as error:
+        place = source.said(str(error.filename or source.path))
+        tell(Failed(f"{place}: {error.strerror or error}. Check who may read there"))
+    except ReportError as error:
+        tell(Failed(source.said(str(error))))
+
+
+def _take_report(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+) -> None:
+    """Take each run that a report holds. One that is in the store already is recognised by its
+    SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
+    source, hints = task.source, settings.hints
+    digest = cache(partial(sha256, source.path))
+    known = settings.known.get(digest()) if settings.known else None
+    if known is not None:
+        tell(Stored(source.shown, Written(known, new=False)))
+        return
+    capture = Path(hints.capture) if hints.capture else None
+    if capture is not None and capture.resolve() == source.path.resolve():
+        capture = None  # it stands in a folder with the traces that it tells of
+    context = Context(source.shown, hints, task.name, estimate=settings.estimate)
+    for part in parsers.reports(
+        source.path, capture=capture, source=hints.source, single_operators=hints.op_calls
+    ):
+        facts = RunFacts(
+            "unknown",
+            "ok",
+            "ingested",
+            artifact=relative_path(source.shown, settings.store),
+            artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
+        )
+        if part.twin is not None:
+            text = f"run {part.number} is run {part.twin} again and was left out"
+            tell(Note(f"{source.shown}: {text}"))
+        elif part.report is not None:
+            report = complete(part.report, context)
+            reason = _why_partial(report)
+            status = "partial" if reason else "ok"
+            facts = replace(facts, profiler=report.tool, status=status, reason=reason)
+            written = _write(connection, task, settings, facts, report, source.path)
+            written = replace(written, placed=placed(report))
+            tell(_name_doubts(connection, source, report, written))
+        elif part.error is not None:
+            reason = f"{part.error.reason}. {part.error.remedy}"
+            facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
+            written = _write(connection, task, settings, facts, None, source.path)
+            tell(Stored(source.shown, written))
+
+
+def _write(
+    connection: sqlite3.Connection,
+    task: Task,
+    settings: Settings,
+    facts: RunFacts,
+    report: Report | None,
+    path: Path,
+    *,
+    beside: bool = True,
+) -> Written:
+    """Write a run with the FLOPs on paper of its shapes; then derive, in a transaction of its own,
+    the counts that follow from its rows. Raises ReportError, which names ``path``."""
+    calls = estimate_calls(path, report) if report is not None else ()
+    if report is not None and facts.origin == "ingested":
+        # A trace knows no parameters, and bytes only with its tensors' types.
+        if not any(op.parameters for op in report.ops):
+            calls = tuple(call._replace(parameters=None) for call in calls)
+        if any(not op.dtypes for op in report.ops):
+            calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
+    if report is not None and task.features is not None and not beside:
+        report = replace(report, features=task.features(calls))
+    written = write_run(
+        connection,
+        task.sweep,
+        facts,
+        report,
+        calls,
+        family=family,
+        again=settings.again,
+        beside=beside,
+    )
+    if report is not None and report.ops and written.new and written.kernels:
+        derive(connection, written.run_id)
+    return written
+
+
+def _why_partial(report: Report) -> str | None:
+    """Return errors that the tool stated, or parts that cannot be read; None without any."""
+    own = [d for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
+    reasons = [f"{report.tool} reported an error: {error.text[:300]}" for error in own]
+    reasons += [f"{gap.quantity}: {gap.reason}" for gap in report.gaps if gap.state == "unreadable"]
+    if not reasons:
+        return None
+    return reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
+
+
+def _name_doubts(
+    connection: sqlite3.Connection, source: Source, report: Report, written: Written
+) -> Stored:
+    """Return that a run is stored, with what perfctl did not understand of a format newer than
+    itself; one without rows becomes partial."""
+    if not written.new:
+        return Stored(source.shown, written)
+    query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
+    rows = connection.execute(query, (written.run_id, SOURCE)).fetchall()
+    doubts = ["; ".join(text for (text,) in rows)] if rows else []
+    is_empty = not holds_rows(connection, written)
+    if is_empty:
+        gaps = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
+        header = f"it was recognised as {report.form}; its header may be missing or changed"
+        reason = f"no rows were read: {written.reason or next(iter(gaps), header)}"
+        set_partial(connection, written.run_id, reason)
+        written = replace(written, reason=reason)
+        doubts.append(reason)
+    return Stored(source.shown, written, tuple(doubts), is_empty=is_empty)
+
+
+def _take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
     """Take what run.json, the workload's record and the profiler's report say together, and each
-    other rank as a run beside it: parse -> complete -> write -> derive.
+    other rank as a run beside it.
 
     A report that cannot be read makes the run partial (its workload's own record is kept) or
     failed. Raises ReportError.
     """
     folder = task.source.path
-    record = read_record(folder)
+    record = _read_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
     digest = sha256(artifact) if artifact else None
     known = settings.known.get(digest) if digest else None
@@ -88,13 +250,12 @@ def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tel
     others = _find_ranks(folder)
     world_size = others[-1].number + 1 if others else None
     workload = folder / "workload.json"
-    rank = Rank(0, workload if workload.is_file() else None, artifact)
+    rank = _Rank(0, workload if workload.is_file() else None, artifact)
     run = _read_surroundings(folder, record, first)
     report, facts = _read_rank(rank, facts, run, world_size)
     if report is not None and report.batch_size not in (None, facts.batch_size):
         sizes = f"batch size {facts.batch_size}, the workload ran {report.batch_size}"
-        problem = f"run.json says {sizes}"
-        raise ReportError(folder, "perfctl", problem, _AGAIN)
+        raise ReportError(folder, "perfctl", f"run.json says {sizes}", _AGAIN)
     if report is not None and facts.rank is not None and _is_shared(record):
         reason = (
             f"{facts.profiler} wrote one report of all {world_size} ranks, so that times and "
@@ -103,15 +264,16 @@ def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tel
         report = replace(report, gaps=(*report.gaps, Gap("rank", "ambiguous", reason)))
         if facts.status == "ok":
             facts = replace(facts, status="partial", reason=reason)
-    written = _write(connection, task, settings, facts, report, rank)
+    path = rank.record or folder
+    written = _write(connection, task, settings, facts, report, path, beside=False)
     ranks = [
-        _take_rank(connection, task, settings, one, world_size, facts, record)
-        for one in (others if written.new else ())
+        _take_rank(connection, task, settings, other, world_size, facts, record)
+        for other in (others if written.new else ())
     ]
     tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> dict[str, Any]:
     """Return run.json, checked: anybody may have written it. Raises ReportError where a field
     is missing."""
     record = read_run_record(folder)
@@ -152,16 +314,16 @@ def _is_shared(record: Mapping[str, Any]) -> bool:
     return record["profiler"] in _ONE_REPORT and not is_own
 
 
-def _find_ranks(folder: Path) -> list[Rank]:
+def _find_ranks(folder: Path) -> list[_Rank]:
     """Return the ranks beside the first, by the files that carry their number: workload.rank1.json,
     report.rank1.pt.trace.json.gz."""
-    ranks: dict[int, Rank] = {}
+    ranks: dict[int, _Rank] = {}
     for path in sorted(folder.iterdir()):
         match = _RANK.match(path.name)
         if match is None or not path.is_file():
             continue
         number = int(match[2])
-        rank = ranks.get(number, Rank(number))
+        rank = ranks.get(number, _Rank(number))
         is_source = path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()
         if match[1] == "workload":
             rank = replace(rank, record=path)
@@ -172,7 +334,7 @@ def _find_ranks(folder: Path) -> list[Rank]:
 
 
 def _read_rank(
-    rank: Rank, facts: RunFacts, run: OwnRun, world_size: int | None
+    rank: _Rank, facts: RunFacts, run: OwnRun, world_size: int | None
 ) -> tuple[Report | None, RunFacts]:
     """Parse and complete the files of a rank; the facts with its number, and with what went wrong.
     Raises ReportError."""
@@ -202,7 +364,7 @@ def _take_rank(
     connection: sqlite3.Connection,
     task: Task,
     settings: Settings,
-    rank: Rank,
+    rank: _Rank,
     world_size: int | None,
     first: RunFacts,
     record: Mapping[str, Any],
@@ -246,32 +408,12 @@ def _take_rank(
             world_size=world_size,
         )
         report = None
-    return _write(connection, task, settings, facts, report, rank).run_id
+    path = rank.record or task.source.path
+    return _write(connection, task, settings, facts, report, path).run_id
 
 
-def _write(
-    connection: sqlite3.Connection,
-    task: Task,
-    settings: Settings,
-    facts: RunFacts,
-    report: Report | None,
-    rank: Rank,
-) -> Written:
-    """Write a rank with its shapes' FLOPs on paper, and derive counts."""
-    place = rank.record or task.source.path
-    calls = estimate_calls(place, report) if report is not None else ()
-    if report is not None and task.features is not None and rank.number == 0:
-        report = replace(report, features=task.features(calls))
-    written = write_run(
-        connection,
-        task.sweep,
-        facts,
-        report,
-        calls,
-        family=family,
-        again=settings.again,
-        beside=rank.number > 0,
-    )
-    if report is not None and report.ops and written.new and written.kernels:
-        derive(connection, written.run_id)
-    return written
+def relative_path(path: Path, store: Path) -> str:
+    """Return the path relative to the store's folder where it lies below it, so that both can be
+    moved together."""
+    full, home = path.resolve(), store.resolve().parent
+    return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)

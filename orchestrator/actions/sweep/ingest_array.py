@@ -20,9 +20,10 @@ from pathlib import Path
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.faults import alone
-from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints, relative_path
+from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
 from perfctl.orchestrator.ingest.ingest import read_names
+from perfctl.orchestrator.ingest.take import relative_path
 from perfctl.orchestrator.launch.cluster import script, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
