@@ -107,6 +107,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRanks:
+    """Other ranks of a run that is the rank 0 of its job."""
+
+    sweep: SweepFacts
+    runs: dict[int, int] = field(default_factory=dict)
+    """Rank -> its run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What all workers need to know."""
 
@@ -120,6 +129,9 @@ class Settings:
     """What the layers of reports without ranges are guessed from; None: they are not."""
     known: Mapping[str, int] = field(default_factory=dict)
     """SHA-256 of an artifact -> the newest run of the store that was made from it."""
+    ranks: Mapping[int, StoredRanks] = field(default_factory=dict)
+    """Run that is a rank 0 -> the other ranks that the store has: an ingest that was ended may
+    have left some out."""
     parts: Path | None = None
     """Folder for the small stores of several workers; None where one writes into ``store``."""
 

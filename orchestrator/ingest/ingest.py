@@ -20,7 +20,7 @@ from pathlib import Path
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import scratch
+from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
     Ended,
     Event,
@@ -30,6 +30,7 @@ from perfctl.orchestrator.ingest.context import (
     Settings,
     Started,
     Stored,
+    StoredRanks,
     Task,
     UserHints,
     Warned,
@@ -51,6 +52,8 @@ OWN_RECORD = "workload.json"
 WORTH_BYTES = 16 << 20
 """Large files are worth a process each, and smaller ones several where they are as large together:
 the runs that several processes read are copied."""
+_PARTS = "perfctl-ingest"
+"""Name of the folder of small stores; what a killed ingest left of it goes with the next."""
 _EMPTY = "empty.db"
 """Without runs; each small store begins as a copy of it."""
 _PAGE_BYTES = 4096
@@ -121,9 +124,10 @@ def take(
                 "GROUP BY artifact_sha256"
             )
             known = {} if settings.again else dict(connection.execute(query).fetchall())
-        settings = replace(settings, known=known)
+            settings = replace(settings, known=known, ranks=_list_ranks(connection))
+        remove_abandoned(store.absolute().parent, _PARTS)
         if jobs > 1:
-            parts = stack.enter_context(scratch(store.absolute().parent, "perfctl-ingest"))
+            parts = stack.enter_context(scratch(store.absolute().parent, _PARTS))
             settings = replace(settings, parts=parts)
             with closing(sqlite3.connect(parts / _EMPTY)) as empty:
                 empty.executescript(
@@ -146,8 +150,28 @@ def take(
             yield task, _hear(task, heard, copies, settings, known_runs)
     if known_runs:
         with database.writing(store) as connection:
+            ranks = _list_ranks(connection)
             for run_id in sorted(known_runs):
-                derive_missing(connection, run_id)
+                others = ranks[run_id].runs.values() if run_id in ranks else ()
+                for number in (run_id, *others):
+                    derive_missing(connection, number)
+
+
+def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
+    """Return for each run folder's run that is the rank 0 of its job its other ranks."""
+    query = """
+        SELECT first.id, sweep.name, sweep.kind, other.rank, other.id
+        FROM run AS first JOIN sweep ON sweep.id = first.sweep_id
+        LEFT JOIN run AS other ON other.sweep_id = first.sweep_id AND other.rank > 0
+            AND other.profiler = first.profiler AND other.batch_size IS first.batch_size
+            AND other.started_at IS first.started_at
+        WHERE first.rank = 0 AND first.origin <> 'ingested'"""
+    ranks: dict[int, StoredRanks] = {}
+    for run_id, name, kind, rank, other in connection.execute(query):
+        stored = ranks.setdefault(run_id, StoredRanks(SweepFacts(name, kind, None, None)))
+        if other is not None:
+            stored.runs[rank] = other
+    return ranks
 
 
 def take_runs(tasks: Sequence[Task], settings: Settings) -> Iterator[tuple[Task, Stored | Failed]]:
@@ -168,7 +192,7 @@ def _hear(
     source = task.source
     yield Started(source.path)
     if connection is not None:
-        heard = iter(_copy_runs(list(heard), connection, task.sweep, settings.again))
+        heard = iter(_copy_runs(list(heard), connection, task.sweep, settings))
     for event in heard:
         match event:
             case pool.Lost(why):
@@ -187,7 +211,7 @@ def _hear(
 
 
 def _copy_runs(
-    events: list[object], connection: sqlite3.Connection, sweep: SweepFacts, again: bool
+    events: list[object], connection: sqlite3.Connection, sweep: SweepFacts, settings: Settings
 ) -> list[object]:
     """Copy the runs of a small store; the events, with the numbers that the runs have now."""
     if not isinstance(events[-1], pool.Done):
@@ -195,19 +219,23 @@ def _copy_runs(
     part: Path = events[-1].result
     with merge.attached(connection, part):
         for place, event in enumerate(events):
-            if not isinstance(event, Stored) or not event.written.new:
+            if not isinstance(event, Stored):
                 continue
-            run_id, is_new = merge.copy_run(
-                connection, event.written.run_id, sweep, again=again, beside=event.ranks is None
-            )
-            for rank in (event.ranks or ()) if is_new else ():
+            again, run_id, ranks = settings.again, event.written.run_id, event.ranks or ()
+            if event.written.new:
+                run_id, is_new = merge.copy_run(
+                    connection, run_id, sweep, again=again, beside=event.ranks is None
+                )
+                events[place] = (
+                    replace(event, written=replace(event.written, run_id=run_id))
+                    if is_new
+                    else Stored(event.path, Written(run_id, new=False))
+                )
+                ranks = ranks if is_new else ()
+            elif ranks:
+                sweep = settings.ranks[run_id].sweep
+            for rank in ranks:
                 merge.copy_run(connection, rank, sweep, again=again, beside=True)
-            written = replace(event.written, run_id=run_id)
-            events[place] = (
-                replace(event, written=written)
-                if is_new
-                else Stored(event.path, Written(run_id, new=False))
-            )
     part.unlink()
     return events
 

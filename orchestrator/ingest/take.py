@@ -232,9 +232,6 @@ def _take_run(connection: sqlite3.Connection, task: Task, settings: Settings, te
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
     digest = sha256(artifact) if artifact else None
     known = settings.known.get(digest) if digest else None
-    if known is not None:
-        tell(Stored(task.source.shown, Written(known, new=False), ranks=()))
-        return
     # The record of the run that a replay put in place: transcribed and synthetic figures stay so
     # when they are replayed.
     first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
@@ -250,8 +247,34 @@ def _take_run(connection: sqlite3.Connection, task: Task, settings: Settings, te
     others = _find_ranks(folder)
     world_size = others[-1].number + 1 if others else None
     workload = folder / "workload.json"
-    rank = _Rank(0, workload if workload.is_file() else None, artifact)
-    run = _read_surroundings(folder, record, first)
+    if known is None:
+        rank = _Rank(0, workload if workload.is_file() else None, artifact)
+        run = _read_surroundings(folder, record, first)
+        written = _take_first_rank(connection, task, settings, rank, facts, run, record, world_size)
+        others = others if written.new else []
+    else:
+        written = Written(known, new=False)
+        stored = settings.ranks.get(known)
+        others = [one for one in others if stored is not None and one.number not in stored.runs]
+        task = replace(task, sweep=stored.sweep if stored is not None else task.sweep)
+    ranks = [
+        _take_rank(connection, task, settings, other, world_size, facts, record) for other in others
+    ]
+    tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
+
+
+def _take_first_rank(
+    connection: sqlite3.Connection,
+    task: Task,
+    settings: Settings,
+    rank: _Rank,
+    facts: RunFacts,
+    run: OwnRun,
+    record: Mapping[str, Any],
+    world_size: int | None,
+) -> Written:
+    """Take rank 0, or the only one. Raises ReportError."""
+    folder = task.source.path
     report, facts = _read_rank(rank, facts, run, world_size)
     if report is not None and report.batch_size not in (None, facts.batch_size):
         sizes = f"batch size {facts.batch_size}, the workload ran {report.batch_size}"
@@ -265,12 +288,7 @@ def _take_run(connection: sqlite3.Connection, task: Task, settings: Settings, te
         if facts.status == "ok":
             facts = replace(facts, status="partial", reason=reason)
     path = rank.record or folder
-    written = _write(connection, task, settings, facts, report, path, beside=False)
-    ranks = [
-        _take_rank(connection, task, settings, other, world_size, facts, record)
-        for other in (others if written.new else ())
-    ]
-    tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
+    return _write(connection, task, settings, facts, report, path, beside=False)
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
