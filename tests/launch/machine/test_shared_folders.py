@@ -189,7 +189,12 @@ def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path: Pat
     die = (
         "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
         "with files.scratch(Path(sys.argv[1]), 'work'):\n"
-        "    os.fork() or time.sleep(5)\n"
+        "    read, write = os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        "        os.write(write, b'begun')\n"
+        "        time.sleep(5)\n"
+        "        os._exit(0)\n"
+        "    os.read(read, 5)\n"
         "    os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", die, str(tmp_path)], check=False)
