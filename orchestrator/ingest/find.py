@@ -135,15 +135,11 @@ def _find(given: Sequence[Path], temporary: Path) -> Findings:
             entry for entry in search.entries if isinstance(entry, str) or entry.path in first
         ]
     search.leave_out_copies()
-    return Findings([_add_kind(entry) for entry in search.entries], search.notes)
-
-
-def _add_kind(entry: Source | str) -> Source | str:
-    if isinstance(entry, str):
-        return entry
-    with suppress(OSError):
-        return replace(entry, kind=parsers.known_kind(entry.path))
-    return entry
+    for place, entry in enumerate(search.entries):
+        if isinstance(entry, Source):
+            with suppress(OSError):
+                search.entries[place] = replace(entry, kind=parsers.known_kind(entry.path))
+    return Findings(search.entries, search.notes)
 
 
 @dataclass(slots=True)
@@ -330,7 +326,16 @@ def batches_in_names(
     Raises UsageError for a pattern that is none, and for names with several numbers where there is
     no ``ask``.
     """
-    compiled = None if pattern is None else _compile(pattern)
+    compiled = None
+    if pattern is not None:
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            reason = f"`batch_pattern`: '{pattern}' is not a regular expression ({error})"
+            raise UsageError(reason) from error
+        if not compiled.groups:
+            remedy = r"Put the number into brackets: 'run(\d+)'"
+            raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
     named = {path: numbers for path in files if (numbers := _read_path(path, compiled)).sizes}
     with_batch = {numbers.rest for numbers in named.values() if numbers.candidates}
     chosen: dict[Path, int] = {}
@@ -381,18 +386,6 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
         world_size = len(files) if sorted(numbers) == list(range(len(files))) else None
         ranks |= {path: (number, world_size) for path, number in files}
     return ranks
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        reason = f"`batch_pattern`: '{pattern}' is not a regular expression ({error})"
-        raise UsageError(reason) from error
-    if not compiled.groups:
-        remedy = r"Put the number into brackets: 'run(\d+)'"
-        raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
-    return compiled
 
 
 def _read_path(path: Path, pattern: re.Pattern[str] | None) -> _Numbers:
