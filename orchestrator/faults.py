@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -51,17 +51,6 @@ _OF_THE_STORE = frozenset(
 is locked."""
 _THREADS = "can't start new thread"
 """What Python says where a thread's stack does not fit into the memory that is left."""
-_ALONE = 50
-"""Of more items than this, no pairs are looked for that fail only together."""
-
-
-class BadRows(Exception):
-    """What a store holds of a run is damaged: the message says what it is and what to do, ready to
-    follow the run's name."""
-
-
-def not_known() -> None:
-    """No cause of an exception is known."""
 
 
 def lost(text: str) -> None:
@@ -77,7 +66,6 @@ def alone(
     limit: int = 0,
     is_of_store: Callable[[], bool] = lambda: False,
     passing: tuple[type[Exception], ...] = (),
-    explained: Callable[[], str | None] = not_known,
 ) -> Iterator[None]:
     """An unexpected exception in the block ends the block only: ``failed`` is told in one line,
     which names ``name``.
@@ -86,14 +74,11 @@ def alone(
     SQLite's errors that are of the store pass through. ``limit``: bytes of memory that there were,
     for the line that says that it was not enough. ``is_of_store`` finds out whether SQLite's
     complaint of a damaged file is about the store. ``passing``: what else the caller expects.
-    ``explained`` finds out what is wrong with the item itself; what is needs no reference number.
     """
     try:
         yield
     except (PerfctlError, ReportError):
         raise
-    except BadRows as error:
-        failed(f"{name}: {error}")
     except sqlite3.Error as error:
         whole_code = getattr(error, "sqlite_errorcode", 0)
         # a record lacks something
@@ -113,7 +98,7 @@ def alone(
         elif isinstance(error, passing):
             raise
         else:
-            failed(f"{name}: {why}" if (why := explained()) else said_of(name, error))
+            failed(said_of(name, error))
 
 
 def short_of_memory(name: object, limit: int = 0) -> str:
@@ -189,57 +174,30 @@ def whole(
     work: Callable[[Sequence[T]], R],
     name: Callable[[T], object],
     failed: Callable[[str], None] = lost,
-    explained: Callable[[T], str | None] = lambda _: None,
 ) -> R:
-    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each
-    is said and left out.
+    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on
+    alone: each of these is said and left out.
 
-    An item is to blame if ``work`` fails on it alone, else if the others do without it, else if
-    something is wrong with it (``explained``, which also takes the place of a reference number).
-    Raises what ``work`` raises where no item is, and PartlyDone where all are.
+    Raises what ``work`` raises where it fails on no item alone, and PartlyDone where it fails on
+    each.
     """
     try:
         return work(items)
     except (PerfctlError, ReportError):
         raise
     except Exception as error:
-        bad = _failing(items, work, lambda at: [items[at]])
-        if not bad and len(items) <= _ALONE:
-            rest = {
-                at: [one for other, one in enumerate(items) if other != at]
-                for at in range(len(items))
-            }
-            good = next(
-                (at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])),  # type: ignore[misc]
-                None,
-            )
-            bad = {} if good is None else {good: error}
-        wrong = {at: why for at in bad or range(len(items)) if (why := explained(items[at]))}
-        bad = bad or dict.fromkeys(wrong, error)
-        if not bad:
+        left = []
+        for item in items:
+            try:
+                work([item])
+            except (PerfctlError, ReportError):
+                left.append(item)
+            except Exception as own:
+                failed(said_of(name(item), own))
+            else:
+                left.append(item)
+        if len(left) == len(items):
             raise
-        for at, exception in bad.items():
-            failed(
-                f"{name(items[at])}: {wrong[at]}"
-                if at in wrong
-                else said_of(name(items[at]), exception)
-            )
-        left = [one for at, one in enumerate(items) if at not in bad]
         if not left:
             raise PartlyDone("nothing is left to show", "The lines above say why") from error
-        return whole(left, work, name, failed, explained)
-
-
-def _failing(
-    items: Iterable[T], work: Callable[[Sequence[T]], R], chosen: Callable[[int], Sequence[T]]
-) -> dict[int, Exception]:
-    """Position of an item -> how ``work`` failed unexpectedly on what is ``chosen`` for it."""
-    found: dict[int, Exception] = {}
-    for at, _ in enumerate(items):
-        try:
-            work(chosen(at))
-        except (PerfctlError, ReportError):
-            pass
-        except Exception as error:
-            found[at] = error
-    return found
+    return whole(left, work, name, failed)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
+_LOCKS: set[int] = set()
+"""Descriptors that hold the folders of ``scratch``."""
 _SCRATCH = ".tmp"
 
 
@@ -24,19 +26,36 @@ def scratch(beside: Path, name: str) -> Iterator[Path]:
     It is locked for as long as its process lives: what a killed process left under this name is
     removed first.
     """
-    start = f".{os.fsdecode(os.fsencode(name)[:150])}-"
-    _remove_abandoned(beside, start)
+    remove_abandoned(beside, name)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=start, suffix=_SCRATCH, dir=beside))
+        folder = Path(tempfile.mkdtemp(prefix=_begin(name), suffix=_SCRATCH, dir=beside))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         if _is_ours(lock):
             break
         os.close(lock)  # another process took it for abandoned
+    _LOCKS.add(lock)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _LOCKS.discard(lock)
         os.close(lock)
+
+
+def _give_up_locks() -> None:
+    """A forked process holds no lock of its parent, whose folders would outlive it for as long as
+    the child does. The numbers stay in use: somebody closes them."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for lock in _LOCKS:
+        os.dup2(nothing, lock, inheritable=False)
+    os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_give_up_locks)
+
+
+def _begin(name: str) -> str:
+    return f".{os.fsdecode(os.fsencode(name)[:150])}-"
 
 
 def _is_ours(lock: int) -> bool:
@@ -51,9 +70,10 @@ def _is_ours(lock: int) -> bool:
     return os.fstat(lock).st_nlink > 0
 
 
-def _remove_abandoned(beside: Path, start: str) -> None:
+def remove_abandoned(beside: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
+    start = _begin(name)
     with suppress(OSError), os.scandir(beside) as found:
         left = [
             one.path for one in found if one.name.startswith(start) and one.name.endswith(_SCRATCH)

@@ -155,19 +155,19 @@ def can_fork(store: Path | None = None) -> bool:
         return False
     if any(not _is_own(thread) for thread in threading.enumerate()):
         return False
-    return store is None or str(store.resolve()) not in _open_files()
+    if store is None:
+        return True
+    open_files = []
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208  as text
+        with suppress(OSError):
+            open_files.append(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115
+    return str(store.resolve()) not in open_files
 
 
 def _is_own(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)
     home = str(getattr(work, "__module__", None) or type(thread).__module__)
     return thread is threading.main_thread() or home.startswith(_OWN_THREADS)
-
-
-def _open_files() -> Iterator[str]:
-    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208  as text
-        with suppress(OSError):
-            yield os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
 
 
 class _Pool(Generic[T]):

@@ -35,8 +35,7 @@ from perfctl.orchestrator.analyse.predict.bench import (
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.ingest.context import Settings, Task
-from perfctl.orchestrator.ingest.events import Failed
+from perfctl.orchestrator.ingest.context import Failed, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler

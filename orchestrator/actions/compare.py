@@ -16,7 +16,6 @@ from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.stored_runs import analysed, loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wrong_rows import wrong_rows
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import database, read
@@ -67,12 +66,7 @@ def compare(
         return comparing.compare(a, b, gate=gate, force=force)
 
     runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
-    return whole(
-        runs,
-        compared,
-        lambda item: _named(item[1], (one, other)[item[0]]),
-        explained=lambda item: wrong_rows(item[1]),
-    )
+    return whole(runs, compared, lambda item: _named(item[1], (one, other)[item[0]]))
 
 
 def _named(run: Run, side: Side) -> str:
@@ -164,11 +158,9 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
-    from perfctl.orchestrator.ingest.context import NameFacts, Settings, Task
-    from perfctl.orchestrator.ingest.events import Failed, Note
-    from perfctl.orchestrator.ingest.find import Source, list_reports
+    from perfctl.orchestrator.ingest.context import Failed, NameFacts, Note, Settings, Task
+    from perfctl.orchestrator.ingest.find import Source, batch_in_name, list_reports
     from perfctl.orchestrator.ingest.ingest import take
-    from perfctl.orchestrator.ingest.names import batch_in_name
     from perfctl.orchestrator.store.write import SweepFacts
 
     files = list_reports(path) if path.is_dir() else [path]

@@ -12,11 +12,21 @@ from pathlib import Path
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.ingest.context import NO_HINTS, Paper, Settings, Task, UserHints
-from perfctl.orchestrator.ingest.events import Failed, Found, Hear, Note, Stored, hear_nothing
-from perfctl.orchestrator.ingest.find import find_sources
+from perfctl.orchestrator.ingest.context import (
+    NO_HINTS,
+    Failed,
+    Found,
+    Hear,
+    Note,
+    Paper,
+    Settings,
+    Stored,
+    Task,
+    UserHints,
+    hear_nothing,
+)
+from perfctl.orchestrator.ingest.find import Ask, find_sources, list_batches
 from perfctl.orchestrator.ingest.ingest import count_jobs, read_names, take
-from perfctl.orchestrator.ingest.names import Ask, list_batches
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.workloads.spec import MODES, PRECISIONS
@@ -73,7 +83,7 @@ def ingest(
     ``paths``: report files, archives and folders that hold some, and patterns for them
     (``runs/*.csv``). Each report goes in whole or not at all; one that cannot be read is in
     ``failed`` and does not stop the others. ``again`` takes in once more what the store has
-    already. ``listener`` is called with each event (``orchestrator.ingest.events``).
+    already. ``listener`` is called with each event (``orchestrator.ingest.context``).
     ``command_line`` is stored with the runs. ``ask`` is called for a report whose name may say
     several batch sizes. ``jobs``: processes that read at the same time; None for one a core, where
     there is enough to read. The result does not depend on it. ``memory_limit``: how much memory

@@ -6,14 +6,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.actions.wrong_rows import REMEDY, wrong_rows, wrong_types
 from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.faults import BadRows, alone, whole
+from perfctl.orchestrator.faults import alone, lost, whole
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run
@@ -25,34 +25,61 @@ MANY = 50
 MOST = 4
 """Processes, each of which holds a study."""
 
+_REMEDY = "Ingest its report again into a new store"
+
 _Outcome = tuple[Any, PartlyDone | None]
 """What was made of a group of runs, or None; and the error where nothing was left of it."""
 
 
 def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for, without those whose rows make no sense. Raises StoreError
+    """Whole runs, in the order asked for, without those that cannot be read. Raises StoreError
     when one is not there."""
-    return _each(connection, ids, lambda run_id: _whole(connection, run_id))
-
-
-def _whole(connection: sqlite3.Connection, run_id: int) -> Run:
-    (run,) = read.load(connection, [run_id])
-    _check_numbers(run)
-    if (wrong := wrong_types(run)) is not None:
-        raise BadRows(wrong)
-    return run
+    return _each(connection, ids, lambda run_id: read.load(connection, [run_id])[0])
 
 
 def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """These runs with their devices and nothing else of their reports. Raises what
     :func:`loaded` raises."""
-    return _each(connection, ids, lambda run_id: _outline(connection, run_id))
+    return _each(connection, ids, lambda run_id: read.outline(connection, run_id))
 
 
-def _outline(connection: sqlite3.Connection, run_id: int) -> Run:
-    run = read.outline(connection, run_id)
-    _check_numbers(run)
-    return run
+def _each(
+    connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]
+) -> list[Run]:
+    store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
+    runs: list[Run] = []
+    for run_id in ids:
+        with _reading(f"{store}: run {run_id}", lost):
+            runs.append(_as_text(connection, partial(read_one, run_id)))
+    return runs
+
+
+@contextmanager
+def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
+    """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
+    one line."""
+    name = f"{name} cannot be analysed"
+    with alone(name, failed):
+        try:
+            yield
+        except read.BadRecord as error:
+            failed(f"{name}: {error}. {_REMEDY}")
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise
+            failed(f"{name}: the store is damaged ({error}). {_REMEDY}")
+
+
+def _as_text(connection: sqlite3.Connection, read_run: Callable[[], Run]) -> Run:
+    """What is no UTF-8 is shown with a replacement mark."""
+    try:
+        return read_run()
+    except sqlite3.OperationalError as error:
+        if not database.is_no_utf8(error):
+            raise
+        connection.text_factory = database.REPLACING
+        return read_run()
 
 
 def each_study(
@@ -118,59 +145,10 @@ def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
             held, until = [], at + 1
 
 
-def _each(
-    connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]
-) -> list[Run]:
-    store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
-    found: list[Run] = []
-    for run_id in ids:
-        with alone(f"{store}: run {run_id}"):
-            # called at once
-            found.append(_as_text(connection, lambda: read_one(run_id)))  # noqa: B023
-    return found
-
-
-def _check_numbers(run: Run) -> None:
-    """Raises BadRows where what runs are grouped by is no number: such a run would fail only
-    beside others."""
-    report = run.report
-    facts = {
-        "batch size": run.batch_size,
-        "rank": report and report.rank,
-        "world size": report and report.world_size,
-    }
-    for name, value in facts.items():
-        if value is not None and not isinstance(value, int):
-            raise BadRows(f"its {name} is {value!r}, not a whole number. {REMEDY}")
-
-
-def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
-    """What is no UTF-8 is shown with a replacement mark. Raises BadRows where rows are damaged."""
-    try:
-        return reading()
-    except sqlite3.OperationalError as error:
-        if not database.is_no_utf8(error):
-            raise
-        connection.text_factory = database.REPLACING
-        return _as_text(connection, reading)
-    except sqlite3.DatabaseError as error:
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in (
-            sqlite3.SQLITE_CORRUPT,
-            sqlite3.SQLITE_NOTADB,
-        ):
-            raise
-        remedy = "Ingest its report again into a new store"
-        raise BadRows(
-            f"its rows cannot be read, the store is damaged ({error}). {remedy}"
-        ) from error
-    except read.BadRecord as error:
-        raise BadRows(f"its rows in the store cannot be read: {error}. {REMEDY}") from error
-
-
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
-    """One run. Raises StoreError where it is not there, PartlyDone where its rows make no sense."""
-    with alone(f"run {run_id}", _nothing_left):
-        return _as_text(connection, lambda: _whole(connection, run_id))
+    """One run. Raises StoreError where it is not there, PartlyDone where it cannot be read."""
+    with _reading(f"run {run_id}", _nothing_left):
+        return _as_text(connection, lambda: read.load(connection, [run_id])[0])
 
 
 def _nothing_left(said: str) -> NoReturn:
@@ -178,11 +156,8 @@ def _nothing_left(said: str) -> NoReturn:
 
 
 def shown(run: Run, work: Callable[[], R]) -> R:
-    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly, or on rows
-    that cannot be."""
-    with alone(
-        f"run {run.id}", _nothing_left, passing=(OSError,), explained=lambda: wrong_rows(run)
-    ):
+    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
+    with alone(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
         return work()
 
 
@@ -192,8 +167,9 @@ def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     return whole(
         runs,
         work,
-        lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})",
-        explained=wrong_rows,
+        lambda run: (
+            f"run {run.id} ({run.profiler}, {run.artifact or 'no report'}) cannot be analysed"
+        ),
     )
 
 

@@ -1,17 +1,19 @@
-"""What is known of a report besides its file: what the user says, what its name says, what a run
-left beside it; and what a worker is asked to do."""
+"""What an ingest is asked: files, what is known of a report besides its file; and what it says
+while it works: one stream of events, in the order of the files."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Feature, Gap, Report
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.find import Source
 
 Paper = tuple[Sequence[OpShape], Sequence[LayerCall]]
 """Operations of a workload, and their FLOPs on paper."""
@@ -105,6 +107,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRanks:
+    """Other ranks of a run that is the rank 0 of its job."""
+
+    sweep: SweepFacts
+    runs: dict[int, int] = field(default_factory=dict)
+    """Rank -> its run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What all workers need to know."""
 
@@ -118,12 +129,75 @@ class Settings:
     """What the layers of reports without ranges are guessed from; None: they are not."""
     known: Mapping[str, int] = field(default_factory=dict)
     """SHA-256 of an artifact -> the newest run of the store that was made from it."""
+    ranks: Mapping[int, StoredRanks] = field(default_factory=dict)
+    """Run that is a rank 0 -> the other ranks that the store has: an ingest that was ended may
+    have left some out."""
     parts: Path | None = None
     """Folder for the small stores of several workers; None where one writes into ``store``."""
 
 
-def relative_path(path: Path, store: Path) -> str:
-    """Return the path relative to the store's folder where it lies below it, so that both can be
-    moved together."""
-    full, home = path.resolve(), store.resolve().parent
-    return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """So many files and folders will be read."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """``what`` happens to a file from now on."""
+
+    path: Path
+    what: str = "reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is going on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """What the user should know before using the result."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run is in the store."""
+
+    path: Path
+    written: Written
+    doubts: tuple[str, ...] = ()
+    """What perfctl did not understand of a format newer than itself, and why there are no rows."""
+    is_empty: bool = False
+    """The report was recognised, and gave no rows."""
+    ranks: tuple[int, ...] | None = None
+    """Of a run folder: runs that are its other ranks; None for a report made elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A report could not be read, or not to its end: why, in one line."""
+
+    text: str
+    is_expected: bool = True
+    """False for a fault of perfctl or a library, and where memory was short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The file is done with."""
+
+    path: Path
+
+
+Event = Found | Started | Note | Warned | Stored | Failed | Ended
+Hear = Callable[[Event], None]
+
+
+def hear_nothing(event: Event) -> None:
+    """Drop every event."""

@@ -80,30 +80,6 @@ def copy_run(
         return number, is_new
 
 
-def copy_runs(
-    connection: sqlite3.Connection, sweep: SweepFacts, *, again: bool = False
-) -> dict[int, tuple[int, bool]]:
-    """Copy all runs of the attached store, or nothing: number there -> (number here, whether it
-    is new).
-
-    As ``copy_run`` of one after the other does with ``beside``, in one transaction; where all are
-    new, with one statement a table.
-    """
-    with unchecked(connection), transaction(connection):
-        copied = {
-            old: _copy_facts(connection, old, sweep, again, True, None)
-            for old in run_numbers(connection)
-        }
-        shifts = {number - old if is_new else None for old, (number, is_new) in copied.items()}
-        if len(shifts) == 1 and (shift := next(iter(shifts))) is not None:
-            _copy_tables(connection, None, shift)
-            return copied
-        for old, (number, is_new) in copied.items():
-            if is_new:
-                _copy_tables(connection, old, number - old)
-        return copied
-
-
 def _copy_facts(
     connection: sqlite3.Connection,
     run_id: int,

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 from perfctl.orchestrator.store import bulk, checks, clean_text, schema
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES, load
+from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import is_moment
 from perfctl.records.report import DerivedCount, Device, Gap, Report
-from perfctl.records.run import Run
 from perfctl.redact import mask, mask_line, mask_words
 
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
@@ -131,15 +130,12 @@ def write_run(
     family: Callable[[str], str | None],
     again: bool = False,
     beside: bool = False,
-    derive: Callable[[Run], Iterable[DerivedCount]] | None = None,
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
     ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be
     a stream) leave the store as it was. The same artifact is written once, unless ``again``.
     ``beside``: it belongs to the run just written (another rank of it), and takes no other's place.
-    ``derive`` gives the counts that follow from rules; it is asked where the report has kernels
-    and shapes.
     """
     sweep = _masked(sweep)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
@@ -176,8 +172,6 @@ def write_run(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
             _rows(connection, "gap", Gap._fields, run_id, [gap])
-        if derive is not None and report.ops and written.kernels:
-            write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
         return written
 
 

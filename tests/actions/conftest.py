@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.ingest.events import (
+from perfctl.orchestrator.ingest.context import (
     Ended,
     Event,
     Failed,

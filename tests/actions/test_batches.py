@@ -10,7 +10,7 @@ import pytest
 
 import perfctl
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ingest.names import batch_in_name, batches_in_names, list_batches
+from perfctl.orchestrator.ingest.find import batch_in_name, batches_in_names, list_batches
 
 CSV = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '

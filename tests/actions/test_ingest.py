@@ -90,3 +90,27 @@ def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: P
     assert derive_store(store) == 1
     with closing(sqlite3.connect(store)) as connection:
         assert [connection.execute(table).fetchall() for table in tables] == before
+
+
+def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_rank(
+    tmp_path: Path,
+) -> None:
+    store, folder = tmp_path / "perfctl.db", tmp_path / "made"
+    script = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
+    subprocess.run([sys.executable, script, "1", "1", "2", "30", folder], check=True)
+    perfctl.ingest(folder, store)
+    perfctl.ingest(folder, store, again=True)
+    count = "SELECT run_id, count(*) FROM kernel WHERE source = 'derived' GROUP BY run_id"
+    with closing(sqlite3.connect(store)) as connection:
+        before = connection.execute(count).fetchall()
+        assert len(before) == 2, "a run and, as the store says from now on, its second rank"
+        connection.execute(
+            "UPDATE run SET world_size = 2, rank = 2 - id, sweep_id = 1, origin = 'measured'"
+        )
+        connection.execute("UPDATE kernel_launch SET source = NULL WHERE source = 'derived'")
+        connection.execute("DELETE FROM derived_value")
+        connection.execute("DELETE FROM derived_rule")
+        connection.commit()
+    perfctl.ingest(folder, store)
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute(count).fetchall() == before

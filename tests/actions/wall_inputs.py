@@ -27,20 +27,6 @@ def long_string(path: Path, size: int) -> Path:
     return path
 
 
-def absurd_times(store: Path, run: int) -> None:
-    """Write into a store what an earlier perfctl, or somebody else, may have left there: times that
-    no clock shows."""
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE range SET duration_ns = 1.8e19 WHERE run_id = ?", (run,))
-        connection.execute(
-            "UPDATE range SET duration_ns = 9e999 WHERE run_id = ? AND rowid % 2", (run,)
-        )
-        connection.execute(
-            "UPDATE run SET started_at = '40000-01-01T00:00:00Z' WHERE id = ?", (run,)
-        )
-        connection.commit()
-
-
 def no_shapes(store: Path, run: int) -> None:
     """Damage the records of the shapes of one run."""
     with closing(sqlite3.connect(store)) as connection:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.ingest.names import batch_in_name
+from perfctl.orchestrator.ingest.find import batch_in_name
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""

@@ -15,6 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import WORTH_BYTES, count_jobs
 from perfctl.orchestrator.store import schema
@@ -172,8 +174,9 @@ def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path: Path) ->
     assert not list(tmp_path.glob(".perfctl*"))
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_workers_end_with_the_process_that_started_them_and_the_next_ingest_removes_their_files(
-    tmp_path: Path,
+    tmp_path: Path, jobs: str
 ) -> None:
     program, workers = begun(tmp_path)
     program.kill()
@@ -181,7 +184,7 @@ def test_workers_end_with_the_process_that_started_them_and_the_next_ingest_remo
     assert are_gone(workers)
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(NCU.format(count=1))
-    again = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2")
+    again = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", jobs)
     done = subprocess.run((*again, "--batch", "1"), cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "b.csv", "perfctl.db"}

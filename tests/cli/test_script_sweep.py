@@ -392,6 +392,26 @@ def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
     assert len(rows("SELECT id FROM run")) == 2, "the same folder twice gives no further runs"
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
+    perfctl: Perfctl, recorded: Path, tmp_path: Path, jobs: int
+) -> None:
+    home = tmp_path / "two ranks" / "b16"
+    shutil.copytree(recorded / "torch" / "b16", home)
+    shutil.copy(home / "workload.json", home / "workload.rank1.json")
+    words = ("ingest", home, recorded / "nsys" / "b16", "--jobs", jobs)
+    assert perfctl(*words).code == 0
+    query = "SELECT sweep_id, profiler, variant, rank FROM run ORDER BY profiler, rank"
+    before = rows(query)
+    with closing(sqlite3.connect("perfctl.db")) as store:
+        store.execute("PRAGMA foreign_keys = ON")
+        store.execute("DELETE FROM run WHERE rank = 1")
+        store.commit()
+    for _ in range(2):
+        assert perfctl(*words).code == 0
+        assert rows(query) == before, "once, and in the sweep of rank 0"
+
+
 def test_a_broken_record_of_one_rank_does_not_lose_the_others(
     perfctl: Perfctl, recorded: Path, tmp_path: Path
 ) -> None:

@@ -57,8 +57,7 @@ def test_every_reading_command_names_the_run_or_copes(
     for words in COMMANDS:
         said = perfctl(*words, "--store", "s.db")
         assert "Traceback" not in said.err, words
-        assert "did not expect" not in said.err, (words, said.err)
-        if "Ingest its report again" in said.err or "ingest its report again" in said.err:
+        if "cannot be analysed" in said.err:
             assert "run 1" in said.err, (words, said.err)
             assert said.code == 4 or words[0] == "compare", (words, said.err)
         else:
@@ -79,7 +78,6 @@ def test_a_store_takes_no_value_of_another_type(
     [
         ("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1", "op_shape.record at position"),
         ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a list in JSON"),
-        ("UPDATE step SET loss = 9e999 WHERE run_id = 1", "step.loss is inf"),
     ],
 )
 def test_what_is_wrong_with_a_run_is_named_by_its_column(
@@ -88,8 +86,8 @@ def test_what_is_wrong_with_a_run_is_named_by_its_column(
     spoil(replayed, damage)
     said = perfctl("show", "1", "--store", "s.db")
     assert said.code == 4
-    assert said_of_it in said.err and "did not expect" not in said.err
-    assert "ngest its report again into a new store" in said.err
+    assert f"run 1 cannot be analysed: {said_of_it}" in said.err
+    assert "Ingest its report again into a new store" in said.err
     assert perfctl("show", "2", "--store", "s.db").code == 0
 
 
@@ -119,10 +117,7 @@ def test_a_damaged_page_costs_its_run_and_says_so(
         file.write(b"\xff" * size)
     said = perfctl("show", "1", "--store", "s.db")
     assert said.code == 4
-    assert (
-        "run 1: its rows cannot be read, the store is damaged" in said.err
-        and "did not expect" not in said.err
-    )
+    assert "run 1 cannot be analysed: the store is damaged" in said.err
 
 
 def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(

@@ -222,9 +222,9 @@ def test_a_damaged_run_is_left_out_by_a_child_and_the_exit_code_says_so(
     store: Path, shared: None, perfctl: Callable[..., Said]
 ) -> None:
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE layer_call SET macs = 'many' WHERE run_id = 1")
+        connection.execute("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1")
         connection.commit()
     said = perfctl("ledger")
     assert said.code == 4
-    assert said.err.count("run 1:") == 1
+    assert said.err.count("run 1 cannot be analysed: op_shape.record") == 1
     assert said.out

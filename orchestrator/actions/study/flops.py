@@ -22,7 +22,7 @@ from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.ingest.events import Hear
+    from perfctl.orchestrator.ingest.context import Hear
     from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
@@ -332,8 +332,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new
     one of all reports."""
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.ingest.context import UserHints
-    from perfctl.orchestrator.ingest.events import hear_nothing
+    from perfctl.orchestrator.ingest.context import UserHints, hear_nothing
 
     place = asked.recorded
     assert place is not None

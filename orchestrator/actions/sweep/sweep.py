@@ -371,8 +371,7 @@ def take_folder(
 
     None where its folder cannot be read: that is said, and costs this run alone.
     """
-    from perfctl.orchestrator.ingest.context import Settings, Task
-    from perfctl.orchestrator.ingest.events import Failed
+    from perfctl.orchestrator.ingest.context import Failed, Settings, Task
     from perfctl.orchestrator.ingest.find import Source
     from perfctl.orchestrator.ingest.ingest import take_runs
 

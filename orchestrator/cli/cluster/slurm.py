@@ -371,8 +371,9 @@ def ingest_command() -> Callable[..., None]:
         store: Path | None,
         **given: Any,
     ) -> None:
-        from perfctl.orchestrator.ingest import array
+        from perfctl.orchestrator.actions.sweep import ingest_array as array
         from perfctl.orchestrator.ingest.context import UserHints
+        from perfctl.orchestrator.launch.cluster import status
         from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
         said = {
@@ -400,7 +401,7 @@ def ingest_command() -> Callable[..., None]:
             "reports) and gather.sbatch"
         )
         if submit:
-            numbers = array.submit(plan)
+            numbers = status.submit(plan)
             console.result(
                 f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
             )

@@ -19,7 +19,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import reading
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ingest.events import (
+from perfctl.orchestrator.ingest.context import (
     Ended,
     Event,
     Failed,

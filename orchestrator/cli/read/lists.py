@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the runs in the store: what ran where and when, how it ended, how many kernels
     are stored."""
-    from perfctl.orchestrator.actions.wrong_rows import wrong_columns
     from perfctl.orchestrator.faults import whole
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
@@ -35,7 +34,7 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     else:
         width = console.width()
         table = partial(text_tables.runs_table, width=width)
-        console.show(whole(rows, table, lambda row: f"run {row['id']}", explained=wrong_columns))
+        console.show(whole(rows, table, lambda row: f"run {row['id']}"))
 
 
 def show(

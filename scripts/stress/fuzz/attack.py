@@ -203,7 +203,7 @@ def _text(value: Any) -> str:
 
 def keep_words(words: list[str], names: Sequence[str], event: object) -> None:
     """Keep what an event of an ingest says, without the report's name."""
-    from perfctl.orchestrator.ingest.events import Failed, Note, Warned
+    from perfctl.orchestrator.ingest.context import Failed, Note, Warned
 
     if isinstance(event, (Failed, Note, Warned)):
         text = event.text

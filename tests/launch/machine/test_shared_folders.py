@@ -98,9 +98,7 @@ def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Pat
 def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_one_writes_stays(
     tmp_path: Path,
 ) -> None:
-    die = (
-        "import os, sys; from pathlib import Path; from perfctl.orchestrator.actions import files\n"
-    )
+    die = "import os, sys; from pathlib import Path; from perfctl.orchestrator import files\n"
     die += (
         "with files.replacing(Path(sys.argv[1]), force=True) as partial: "
         "partial.write_text('half'); os._exit(9)"
@@ -185,6 +183,24 @@ def test_two_users_of_one_gpu_meet_at_its_lock(
         (tmp_path / "gpus" / "gpu-0.lock").chmod(0o644)
         assert as_nobody(place) == f"GPU 0 is in use by another perfctl (process {os.getpid()})"
     assert as_nobody(place) == "held"
+
+
+def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path: Path) -> None:
+    die = (
+        "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
+        "with files.scratch(Path(sys.argv[1]), 'work'):\n"
+        "    read, write = os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        "        os.write(write, b'begun')\n"
+        "        time.sleep(5)\n"
+        "        os._exit(0)\n"
+        "    os.read(read, 5)\n"
+        "    os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", die, str(tmp_path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    files.remove_abandoned(tmp_path, "work")
+    assert list(tmp_path.iterdir()) == []
 
 
 def as_nobody(place: Place) -> str:

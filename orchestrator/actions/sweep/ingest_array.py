@@ -20,10 +20,11 @@ from pathlib import Path
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.faults import alone
-from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints, relative_path
+from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
 from perfctl.orchestrator.ingest.ingest import read_names
-from perfctl.orchestrator.launch.cluster import script, status
+from perfctl.orchestrator.ingest.take import relative_path
+from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
 from perfctl.orchestrator.store import database, merge
@@ -118,12 +119,6 @@ def render(
         folder / _RECORD, {"perfctl_ingest": _VERSION, "tasks": len(parts), "sweep": asdict(sweep)}
     )
     return Rendered(plan, len(files))
-
-
-def submit(plan: Plan) -> tuple[str, str]:
-    """Submit the array and the gather job after it; numbers of both. Raises ToolMissing
-    without Slurm."""
-    return status.submit(plan)
 
 
 def _packed(name: Path) -> Path:
