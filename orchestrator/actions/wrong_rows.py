@@ -16,7 +16,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
-from perfctl.orchestrator.store.checks import POSSIBLE
+from perfctl.orchestrator.store.checks import possible
 from perfctl.orchestrator.store.read import TABLES
 from perfctl.records.run import Run
 
@@ -121,7 +121,7 @@ def _tables(run: Run) -> Iterator[tuple[str, Sequence[Any]]]:
 def _columns(record: Any, table: str) -> tuple[_Column, ...]:
     hints = get_type_hints(record)
     names = [one.name for one in fields(record)] if is_dataclass(record) else record._fields
-    between = POSSIBLE.get(_CHECKED.get(table, table), {})
+    between = possible(_CHECKED.get(table, table))
     columns = []
     for name in names:
         kinds = set(get_args(hints[name]) if isinstance(hints[name], UnionType) else [hints[name]])
