@@ -145,14 +145,9 @@ def _check_numbers(run: Run) -> None:
 
 
 def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
-    """What is no UTF-8 is shown with a replacement mark. Raises BadRows where rows are damaged."""
+    """Raises BadRows where rows are damaged."""
     try:
         return reading()
-    except sqlite3.OperationalError as error:
-        if not database.is_no_utf8(error):
-            raise
-        connection.text_factory = database.REPLACING
-        return _as_text(connection, reading)
     except sqlite3.DatabaseError as error:
         if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in (
             sqlite3.SQLITE_CORRUPT,

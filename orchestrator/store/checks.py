@@ -49,7 +49,10 @@ _VIEWED = {
 """Table -> the view through which it is read."""
 IMPOSSIBLE = -(1 << 63)
 """A whole number that no column may have."""
-_TOO_LOW = {-FINITE: "infinite or not a number", float(-MOST_COUNT): "not a number"}
+_TOO_LOW: Mapping[float, str] = {
+    -FINITE: "infinite or not a number",
+    -MOST_COUNT: "not a number",
+}
 _NO_NUMBER: set[tuple[str, str]] = set()
 """(table, column) of ids and ordinals, which need no limits, that this process was given something
 else for."""

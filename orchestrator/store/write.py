@@ -217,7 +217,7 @@ def _run(
         "clock": report.environment.get("clock"),
     }
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
-    devices = {}
+    devices: dict[tuple[Any, int], None] = {}
     for device in report.devices:
         facts = checks.clean_device(clean_text.of_row(asdict(device)))
         index = facts.pop("index")
