@@ -299,12 +299,12 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     return _run(
         row,
         _report(connection, row),
-        layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
+        layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
         families=tuple(chain.from_iterable(families)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
         code_counts=tuple(derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(
-            tuple(_records(connection, records.Step, "step", other))
+            tuple(read_table(connection, records.Step, "step", other))
             for other in repeat_ids(connection, run_id)
         ),
     )
@@ -317,7 +317,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     )
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
-        rows = _records(connection, record, table, run_id)
+        rows = read_table(connection, record, table, run_id)
         same[name] = rows if name in _LISTS else tuple(rows)
     return records.Report(
         tool=row["profiler"],
@@ -328,9 +328,9 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         environment=dict(
             connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
         ),
-        kernels=_records(connection, records.Kernel, "kernel", run_id, "id", base),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id, "id", base),
         counters=_counters(connection, run_id),
-        ranges=_records(connection, records.Range, "range", run_id, "id", base),
+        ranges=read_table(connection, records.Range, "range", run_id, "id", base),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
@@ -344,7 +344,7 @@ def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[d
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def _records(
+def read_table(
     connection: sqlite3.Connection,
     record: type[R],
     table: str,
