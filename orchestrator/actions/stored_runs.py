@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -50,7 +49,7 @@ def _each(
     runs: list[Run] = []
     for run_id in ids:
         with _reading(f"{store}: run {run_id}", lost):
-            runs.append(_as_text(connection, partial(read_one, run_id)))
+            runs.append(read_one(run_id))
     return runs
 
 
@@ -69,17 +68,6 @@ def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise
             failed(f"{name}: the store is damaged ({error}). {_REMEDY}")
-
-
-def _as_text(connection: sqlite3.Connection, read_run: Callable[[], Run]) -> Run:
-    """What is no UTF-8 is shown with a replacement mark."""
-    try:
-        return read_run()
-    except sqlite3.OperationalError as error:
-        if not database.is_no_utf8(error):
-            raise
-        connection.text_factory = database.REPLACING
-        return read_run()
 
 
 def each_study(
@@ -148,7 +136,7 @@ def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where it cannot be read."""
     with _reading(f"run {run_id}", _nothing_left):
-        return _as_text(connection, lambda: read.load(connection, [run_id])[0])
+        return read.load(connection, [run_id])[0]
 
 
 def _nothing_left(said: str) -> NoReturn:

@@ -14,20 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import checks, clean_text, schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import (
-    Counter,
-    DerivedCount,
-    Kernel,
-    OpCall,
-    Range,
-    Report,
-    SourceCounter,
-)
+from perfctl.records.report import Kernel, Range, Report
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
@@ -53,8 +45,31 @@ _NOWHERE = (None, None, None)
 _Numbers = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
-_SIGNATURE = ("name", "shapes", "dtypes", "layer", "direction")
-"""Fields of an operator that many instances share; ``op_call`` puts them back."""
+
+class Shared(NamedTuple):
+    """Fields that many rows of a large table share: a table of their own keeps them once, and
+    rows have their number. A view puts them back."""
+
+    column: str
+    """Of the large table: the number."""
+    table: str
+    fields: tuple[str, ...]
+    """Of the record."""
+    columns: tuple[str, ...] = ()
+    """Of the table; none where they are named as the fields."""
+
+
+SHARED = {
+    "metric_value": (Shared("metric_id", "metric", ("name", "unit", "section")),),
+    "op_instance": (
+        Shared("signature_id", "op_signature", ("name", "shapes", "dtypes", "layer", "direction")),
+        Shared("stack_id", "stack", ("stack",), ("text",)),
+    ),
+    "derived_value": (
+        Shared("rule_id", "derived_rule", ("instruction", "rule", "verified_error")),
+    ),
+    "source_counter": (Shared("file_id", "source_file", ("file",), ("name",)),),
+}
 
 
 def _counted_from(first: int) -> _Numbers:
@@ -326,132 +341,61 @@ def _copy_kernels(
             connection.execute("DROP TABLE temp.stretch")
 
 
-def write_counters(
-    connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int
-) -> int:
-    """How many. Kernels have to be there already."""
-    metrics = _counted_from(next_id(connection, "metric"))
-    columns: Iterable[Sequence[Column]]
-    if isinstance(counters, NumberedCounters):
-        ids = [metrics[metric] for metric in counters.metrics]
-        columns = (
-            (launch, list(map(ids.__getitem__, numbers)), value, text)
-            for launch, numbers, value, text in counters.chunks()
-        )
-    else:
-        columns = (
-            (
-                launch,
-                list(map(metrics.__getitem__, zip(name, unit, section, strict=True))),
-                value,
-                text,
-            )
-            for launch, name, value, unit, section, text in columns_of(counters)
-        )
-    values = [f"? + {first_kernel}", "?", "?", "?"]
-    rows = insert(
-        connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns
-    )
-    _write_shared(
-        connection,
-        "metric",
-        run_id,
-        ("name", "unit", "section"),
-        ((n, *key) for key, n in metrics.items()),
-    )
-    return rows
-
-
-def write_op_calls(connection: sqlite3.Connection, run_id: int, calls: Iterable[OpCall]) -> int:
-    """How many."""
-    signatures, stacks = (
-        _counted_from(next_id(connection, table)) for table in ("op_signature", "stack")
-    )
-    columns = (_instance_columns(signatures, stacks, *columns) for columns in columns_of(calls))
-    into = (
-        "op_instance (run_id, signature_id, start_ns, duration_ns, device_ns, step, thread, "
-        "stack_id)"
-    )
-    rows = insert(connection, into, [str(run_id)], ["?"] * 7, columns)
-    of_calls = ((number, *key) for key, number in signatures.items())
-    _write_shared(connection, "op_signature", run_id, _SIGNATURE, of_calls)
-    _write_shared(
-        connection, "stack", run_id, ("text",), ((number, *key) for key, number in stacks.items())
-    )
-    return rows
-
-
-def _instance_columns(
-    signatures: _Numbers,
-    stacks: _Numbers,
-    name: Column,
-    start: Column,
-    duration: Column,
-    device: Column,
-    shapes: Column,
-    dtypes: Column,
-    layer: Column,
-    direction: Column,
-    step: Column,
-    thread: Column,
-    stack: Column,
-) -> list[Column]:
-    signature_ids = list(
-        map(signatures.__getitem__, zip(name, shapes, dtypes, layer, direction, strict=True))
-    )
-    stack_ids = [None if text is None else stacks[text,] for text in stack]
-    return [signature_ids, start, duration, device, step, thread, stack_ids]
-
-
-def write_derived(
-    connection: sqlite3.Connection, run_id: int, first_kernel: int, counts: Iterable[DerivedCount]
-) -> int:
-    """How many. Kernels have to be there already; ``first_kernel`` is the id of launch 0."""
-    rules = _counted_from(next_id(connection, "derived_rule"))
-    columns = (
-        (launch, list(map(rules.__getitem__, zip(instruction, rule, error, strict=True))), value)
-        for launch, instruction, value, rule, error in columns_of(counts)
-    )
-    into = "derived_value (kernel_id, rule_id, value)"
-    rows = insert(connection, into, [], [f"? + {first_kernel}", "?", "?"], columns)
-    shared = ((number, *key) for key, number in rules.items())
-    _write_shared(
-        connection, "derived_rule", run_id, ("instruction", "rule", "verified_error"), shared
-    )
-    return rows
-
-
-def write_source(
+def write_large(
     connection: sqlite3.Connection,
+    table: str,
+    record: type[Any],
     run_id: int,
     first_kernel: int,
-    counters: Iterable[SourceCounter],
+    rows: Iterable[tuple[Any, ...]],
 ) -> int:
-    """How many. Kernels have to be there already; ``first_kernel`` is the id of launch 0."""
-    files = _counted_from(next_id(connection, "source_file"))
-    columns = (
-        (
-            launch,
-            address,
-            opcode,
-            [None if name is None else files[name,] for name in file],
-            *others,
+    """Write one of the tables of ``SHARED``; how many rows. Kernels have to be there already,
+    ``first_kernel`` is the id of launch 0."""
+    shared = SHARED[table]
+    numbers = [_counted_from(next_id(connection, kept.table)) for kept in shared]
+    taken = {field for kept in shared for field in kept.fields}
+    own = [field for field in record._fields if field not in taken]
+    if isinstance(rows, NumberedCounters):
+        ids = [numbers[0][metric] for metric in rows.metrics]
+        chunks: Iterable[Sequence[Column]] = (
+            (launch, value, text, [ids[number] for number in metrics])
+            for launch, metrics, value, text in rows.chunks()
         )
-        for launch, address, opcode, file, *others in columns_of(counters)
+    else:
+        chunks = (
+            _number_shared(record, own, shared, numbers, columns) for columns in columns_of(rows)
+        )
+    names = [*own, *(kept.column for kept in shared)]
+    values = [f"? + {first_kernel}" if name == "launch" else "?" for name in names]
+    columns = ", ".join("kernel_id" if name == "launch" else name for name in names)
+    if "launch" in own:
+        written = insert(connection, f"{table} ({columns})", [], values, chunks)
+    else:
+        written = insert(connection, f"{table} (run_id, {columns})", [str(run_id)], values, chunks)
+    for kept, known in zip(shared, numbers, strict=True):
+        keys = ((number, *key) for key, number in known.items())
+        _write_shared(connection, kept.table, run_id, kept.columns or kept.fields, keys)
+    return written
+
+
+def _number_shared(
+    record: type[Any],
+    own: Sequence[str],
+    shared: Sequence[Shared],
+    numbers: Sequence[_Numbers],
+    columns: Sequence[Column],
+) -> list[Column]:
+    """Return the columns of some records, with a column of numbers for those that rows share."""
+    nothing = [None] * len(columns[0])
+    by_field = dict.fromkeys(record._fields, nothing) | dict(
+        zip(record._fields, columns, strict=False)
     )
-    names = ", ".join(
-        "file_id" if field == "file" else field for field in SourceCounter._fields[1:]
-    )
-    values = [f"? + {first_kernel}", *["?"] * (len(SourceCounter._fields) - 1)]
-    rows = insert(connection, f"source_counter (kernel_id, {names})", [], values, columns)
-    _write_shared(
-        connection,
-        "source_file",
-        run_id,
-        ("name",),
-        ((number, *key) for key, number in files.items()),
-    )
-    return rows
+    result = [by_field[field] for field in own]
+    for kept, known in zip(shared, numbers, strict=True):
+        keys = zip(*(by_field[field] for field in kept.fields), strict=True)
+        unknown = (None,) * len(kept.fields)
+        result.append([None if key == unknown else known[key] for key in keys])
+    return result
 
 
 def next_id(connection: sqlite3.Connection, table: str) -> int:

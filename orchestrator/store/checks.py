@@ -5,20 +5,41 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cache
 from math import inf, isfinite
 from typing import Any
 
 from perfctl.orchestrator.store import schema
-from perfctl.records.possible import FINITE, HOTTEST_C, LATEST_NS, LONGEST_NS, MOST_WATTS, most
-from perfctl.records.report import CompiledKernel, Gap
-from perfctl.records.serving import ServedStep
+from perfctl.records.possible import (
+    FINITE,
+    HOTTEST_C,
+    LATEST_NS,
+    LONGEST_NS,
+    MOST_COUNT,
+    MOST_WATTS,
+    most,
+)
+from perfctl.records.report import Gap
 
 _Between = tuple[float, float]
+_COUNT = (0, MOST_COUNT)
 _START = (-LONGEST_NS, LATEST_NS)
 """``start_ns`` and ``at_ns`` lie on a report's own clock, which may count from 1970 or from
 somewhere inside the run."""
-_SHARE = (0, 1)
-_ANY = (-FINITE, FINITE)
+_COUNTED = ("ns", "count", "byte", "byte/s", "FLOP", "Hz")
+"""Units of what is 0 or more, and at most what its name allows."""
+_BY_UNIT: Mapping[str, _Between] = {
+    "0..1": (0, 1),
+    "W": (0, MOST_WATTS),
+    "J": (0, FINITE),
+    "degree Celsius": (-HOTTEST_C, HOTTEST_C),
+    "base units": (0, FINITE),
+}
+_BY_NAME: Mapping[str, _Between] = {
+    "run.rank": _COUNT,
+    "step.number": _COUNT,
+    "operation.memory_bytes": (-MOST_COUNT, MOST_COUNT),  # what it gave back is below 0
+}
 _VIEWED = {
     "kernel_launch": "kernel",
     "op_instance": "op_call",
@@ -28,106 +49,42 @@ _VIEWED = {
 """Table -> the view through which it is read."""
 IMPOSSIBLE = -(1 << 63)
 """A whole number that no column may have."""
-
-
-def _counts(*columns: str) -> dict[str, _Between]:
-    return {column: (0, most(column)) for column in columns}
-
-
-POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
-    "run": _counts("duration_ns", "rank", "world_size", "effective_batch", "batch_size"),
-    "range": {"start_ns": _START, **_counts("duration_ns", "gpu_ns", "gpu_span_ns", "depth")},
-    "kernel_launch": {
-        "start_ns": _START,
-        **_counts(
-            "grid_x",
-            "grid_y",
-            "grid_z",
-            "block_x",
-            "block_y",
-            "block_z",
-            "duration_ns",
-            "occupancy",
-        ),
-        **_counts(
-            "registers",
-            "static_shared_bytes",
-            "dynamic_shared_bytes",
-            "cluster_x",
-            "cluster_y",
-            "cluster_z",
-        ),
-    },
-    "metric_value": {"value": (0, FINITE)},
-    "copy": {"start_ns": _START, **_counts("bytes", "duration_ns")},
-    "operation": {
-        # what it gave back is below 0
-        "memory_bytes": (-most("memory_bytes"), most("memory_bytes")),
-        **_counts("calls", "cpu_ns", "self_cpu_ns", "device_ns", "flops"),
-    },
-    "sample": {
-        "at_ns": _START,
-        "gpu_utilisation": _SHARE,
-        "process_utilisation": _SHARE,
-        "power_w": (0, MOST_WATTS),
-        "temperature_c": (-HOTTEST_C, HOTTEST_C),
-        "energy_j": (0, FINITE),
-        "host_cpu": (0, FINITE),
-        **_counts(
-            "memory_used_bytes",
-            "memory_total_bytes",
-            "sm_clock_hz",
-            "memory_clock_hz",
-            "host_memory_bytes",
-        ),
-        **_counts("allocated_bytes", "reserved_bytes", "process_memory_bytes"),
-    },
-    "memory": _counts("bytes"),
-    "step": {
-        "start_ns": _START,
-        "loss": _ANY,
-        "accuracy": _SHARE,
-        **_counts("number", "duration_ns"),
-    },
-    "summary": {"value": _ANY},
-    "expectation": _counts("flops", "bytes"),
-    "counter_sample": {"at_ns": _START, "value": _ANY},
-    "layer_call": _counts(
-        "macs",
-        "flops",
-        "parameters",
-        "read_bytes",
-        "write_bytes",
-        "output_elements",
-        "elementwise_flops",
-        "calls",
-    ),
-    "layer_time": _counts("duration_ns", "low_ns", "high_ns", "steps"),
-    "feature": {"value": _ANY},
-    "api_call": _counts("calls", "total_ns", "min_ns", "max_ns"),
-    "op_instance": {"start_ns": _START, **_counts("duration_ns", "device_ns")},
-    "collective": {
-        "start_ns": _START,
-        **_counts("group_size", "bytes", "duration_ns", "exposed_ns"),
-    },
-    "compiled_kernel": _counts(*CompiledKernel._fields[CompiledKernel._fields.index("calls") :]),
-    "kernel_part": {"share": _SHARE, **_counts("origins")},
-    "served_step": _counts(*ServedStep._fields[3:]),
-    "graph_launch": _counts("kernels", "kernel_ns", "matched"),
-    "derived_value": _counts("value"),
-    "source_counter": _counts("address", "inst_executed", "thread_inst_executed", "samples"),
+_TOO_LOW: Mapping[float, str] = {
+    -FINITE: "infinite or not a number",
+    -MOST_COUNT: "not a number",
 }
-"""Table -> column -> the smallest and the largest value that there can be."""
+_NO_NUMBER: set[tuple[str, str]] = set()
+"""(table, column) of ids and ordinals, which need no limits, that this process was given something
+else for."""
+
+
+@cache
+def possible(table: str) -> Mapping[str, _Between]:
+    """Return column -> the smallest and the largest value that there can be, by its unit."""
+    limits: dict[str, _Between] = {}
+    for column in schema.tables()[table].columns:
+        name, unit = column.name, column.unit.split(",")[0]
+        if name in ("start_ns", "at_ns"):
+            limits[name] = _START
+        elif f"{table}.{name}" in _BY_NAME:
+            limits[name] = _BY_NAME[f"{table}.{name}"]
+        elif unit in _COUNTED:
+            limits[name] = (0, most(name))
+        elif unit in _BY_UNIT:
+            limits[name] = _BY_UNIT[unit]
+        elif schema.columns(table)[name] == "REAL":
+            limits[name] = (-FINITE, FINITE)
+    return limits
 
 
 def clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a device's row without counts that cannot be."""
-    counts = ("sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
-
-    def is_possible(name: str, value: Any) -> bool:
-        return name not in counts or (isinstance(value, (int, float)) and 0 <= value <= most(name))
-
-    return {name: value if is_possible(name, value) else None for name, value in facts.items()}
+    clean = dict(facts)
+    for name, (low, high) in possible("device").items():
+        value = clean[name]
+        if not isinstance(value, (int, float)) or not low <= value <= high:
+            clean[name] = None
+    return clean
 
 
 def fit_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
@@ -137,13 +94,15 @@ def fit_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
     if declared == "TEXT":
         return [repr(value) if isinstance(value, bytes) else value for value in values]
     is_integer = declared == "INTEGER"
-    refused = IMPOSSIBLE if is_integer else -inf
-    impossible = refused if column in POSSIBLE.get(table, {}) else None
+    if is_integer and column not in possible(table):
+        _NO_NUMBER.add((table, column))
 
     def fitted(value: Any) -> Any:
         if isinstance(value, float) and (isfinite(value) or not is_integer):
             return round(value) if is_integer else value
-        return value if value is None or isinstance(value, int) else impossible
+        if value is None or isinstance(value, int):
+            return value
+        return IMPOSSIBLE if is_integer else -inf
 
     return list(map(fitted, values))
 
@@ -156,7 +115,10 @@ def refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str
     """
     gaps: list[Gap] = []
     for table, mine in new_rows.items():
-        checked = POSSIBLE[table]
+        checked = dict(possible(table))
+        checked |= {name: (-MOST_COUNT, MOST_COUNT) for own, name in _NO_NUMBER if own == table}
+        if not checked:
+            continue
         wrong = " OR ".join(
             f"{column} NOT BETWEEN {low!r} AND {high!r}" for column, (low, high) in checked.items()
         )
@@ -169,9 +131,7 @@ def refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str
         for column, (low, high) in checked.items():
             above = f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) <> 'text'"
             below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
-            too_low = (
-                "infinite or not a number" if low == -FINITE else f"below {low:,} or not a number"
-            )
+            too_low = _TOO_LOW.get(low, f"below {low:,} or not a number")
             for condition, why in (
                 (above, f"above {high:,}, more than there can be"),
                 (below, too_low),

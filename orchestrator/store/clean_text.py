@@ -36,7 +36,7 @@ def _is_long(text: str) -> bool:
     return len(text) > LONGEST and (len(text) > LONGEST_JSON or not text.startswith(("[", "{")))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """The beginning of a long text, without its secrets."""
     if (lengths := _CUT.get()) is not None:
         lengths[hash(text)] = len(text)
@@ -45,17 +45,18 @@ def _short(text: str) -> str:
 
 def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """One row by column; JSON stays JSON."""
-    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _text(text: str) -> str:
-    return _short(text) if _is_long(text) else mask(text)
+def clean(text: str) -> str:
+    """Return one text as the store keeps it."""
+    return _shorten(text) if _is_long(text) else mask(text)
 
 
 def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(key, value) of what is kept of a run's environment."""
     known = {key: str(value) for key, value in facts.items() if value is not None}
-    return [(key, _text(value)) for key, value in keep_facts(known).items()]
+    return [(key, clean(value)) for key, value in keep_facts(known).items()]
 
 
 def of_column(column: Sequence[Any]) -> Sequence[Any]:
@@ -66,8 +67,8 @@ def of_column(column: Sequence[Any]) -> Sequence[Any]:
     together = "\n".join(texts)
     if mask(together) == together and not any(map(_is_long, texts)):
         return column
-    clean = {text: _text(text) for text in texts}
-    return [clean.get(value, value) if isinstance(value, str) else value for value in column]
+    kept = {text: clean(text) for text in texts}
+    return [kept.get(value, value) if isinstance(value, str) else value for value in column]
 
 
 def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +21,8 @@ WAIT_MS = 60_000
 """How long one process waits for another's transaction."""
 OLDEST_SQLITE = (3, 37, 0)
 """The first one with STRICT tables."""
+REPLACING = partial(str, encoding="utf-8", errors="replace")
+"""How texts are read: somebody else may have written some that are no UTF-8."""
 _MOVE_AWAY = "Name the store with --store, or move this file away and ingest the reports again"
 _DISK_ERRORS = frozenset(
     {
@@ -71,6 +74,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     except sqlite3.DatabaseError:
         pass  # no SQLite file: whoever reads it says so
     _distrust(connection)
+    connection.text_factory = REPLACING
     return connection
 
 

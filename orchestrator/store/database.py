@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,32 +37,20 @@ from perfctl.orchestrator.store.schema import quote_name
 from perfctl.version import __version__
 
 APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
-REPLACING = partial(str, encoding="utf-8", errors="replace")
-"""How texts are read that are no UTF-8; it takes longer than SQLite's own way."""
-_CONTENT = re.compile(r"""content\s*=\s*["'`\[]?(\w+)""", re.IGNORECASE)
-"""The table whose text an FTS table indexes, in the SQL that made it."""
 
 
 @contextmanager
-def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connection]:
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, created or migrated where needed. Raises StoreError when it cannot
     be used.
 
     The connection is in autocommit mode: use ``transaction`` around everything that belongs
-    together. Without ``keep_empty`` a store that this call made goes again, unless something was
-    stored or another process uses it.
+    together.
     """
     check_folder(path)
     _check_kind(path)
-    with as_store_error(path):
-        is_new = not path.exists()
-        connection = _open(path, connect, _prepare_writing)
-        try:
-            yield connection
-        finally:
-            if is_new and not keep_empty:
-                _remove_empty(connection, path)
-            connection.close()
+    with as_store_error(path), closing(_open(path, connect, _prepare_writing)) as connection:
+        yield connection
 
 
 @contextmanager
@@ -77,18 +64,14 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             "it with --store"
         )
         raise StoreError(f"{path}: there is no store here yet", remedy)
-    with as_store_error(path):
-        connection = _open(path, connect_read_only, lambda connection: None)
-        try:
-            if version_of(connection) == 0:
-                raise StoreError(
-                    f"{path}: this file is not a store yet", "Name the store with --store"
-                )
-            _make_views(connection)
-            _read_names(connection)
-            yield connection
-        finally:
-            connection.close()
+    with (
+        as_store_error(path),
+        closing(_open(path, connect_read_only, lambda connection: None)) as connection,
+    ):
+        if version_of(connection) == 0:
+            raise StoreError(f"{path}: this file is not a store yet", "Name the store with --store")
+        _make_views(connection)
+        yield connection
 
 
 def check_folder(path: Path) -> None:
@@ -152,7 +135,7 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the schema. Raises StoreError for one that this perfctl does not know,
     and for a file that is no store."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if tables and connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         remedy = (
             "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store"
         )
@@ -207,71 +190,54 @@ def _make_views(connection: sqlite3.Connection) -> None:
             connection.execute(statement.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
 
 
-def _read_names(connection: sqlite3.Connection) -> None:
-    """Have names of a sweep or run that are no UTF-8 replaced: they would end every list of
-    runs."""
-    try:
-        for table in ("sweep", "run", "device"):
-            connection.execute(f"SELECT * FROM {table}").fetchall()
-    except sqlite3.OperationalError as error:
-        if not is_no_utf8(error):
-            raise
-        connection.text_factory = REPLACING
-
-
-def is_no_utf8(error: sqlite3.Error) -> bool:
-    """Whether it says that a text cannot be decoded."""
-    return "Could not decode to UTF-8" in str(error)
-
-
 def is_damaged(connection: sqlite3.Connection) -> bool:
     """Whether the store fails SQLite's own check: which of two attached files is damaged, an error
     does not say."""
     try:
-        (result,) = connection.execute("PRAGMA main.quick_check(1)").fetchone()
+        return _pragma(connection, "main.quick_check(1)") != "ok"
     except sqlite3.Error:
         return True
-    return str(result) != "ok"
 
 
 @contextmanager
 def no_empty(path: Path) -> Iterator[None]:
     """A store that was made inside the block, by another process too, goes again behind it unless
-    something was stored."""
+    something was stored or another process uses it."""
     existed = path.exists()
     try:
         yield
     finally:
         if not existed and path.is_file():
-            with (
-                suppress(sqlite3.Error),
-                closing(sqlite3.connect(path, isolation_level=None)) as connection,
-            ):
-                _remove_empty(connection, path)
+            with suppress(sqlite3.Error, OSError):
+                _remove_empty(path)
 
 
-def _remove_empty(connection: sqlite3.Connection, path: Path) -> None:
+def _remove_empty(path: Path) -> None:
     """Remove the store if no table has a row. What this asks of SQLite is refused while another
     process has it open."""
-    with suppress(sqlite3.Error, OSError), folder_locked(path, fcntl.LOCK_EX) as is_locked:
-        if not is_locked:
-            return
-        connection.execute("PRAGMA busy_timeout = 0")
-        if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
+    with (
+        folder_locked(path, fcntl.LOCK_EX) as is_locked,
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection,
+    ):
+        if not is_locked or _pragma(connection, "journal_mode = DELETE") != "delete":
             return
         connection.execute("BEGIN EXCLUSIVE")
         names = connection.execute(
-            "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name <> 'store_info' "
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'store_info' "
             "AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
         ).fetchall()
         if any(
-            connection.execute(f"SELECT 1 FROM main.{quote_name(name)} LIMIT 1").fetchone()
+            connection.execute(f"SELECT 1 FROM {quote_name(name)} LIMIT 1").fetchone()
             for (name,) in names
         ):
             connection.execute("ROLLBACK")
             connection.execute("PRAGMA journal_mode = WAL")
         else:
             path.resolve().unlink()
+
+
+def _pragma(connection: sqlite3.Connection, text: str) -> object:
+    return connection.execute(f"PRAGMA {text}").fetchone()[0]
 
 
 @contextmanager
@@ -334,13 +300,11 @@ def _refresh(connection: sqlite3.Connection, silent: Sequence[Trigger]) -> list[
     from sqlite_utils import Database  # 0.7 s, for a few stores only
 
     store = Database(connection, recursive_triggers=False, execute_plugins=False)
-    tables = {trigger.table.lower() for trigger in silent}
     refreshed = []
-    for index in [*store.table_names(fts5=True), *store.table_names(fts4=True)]:
-        content = _CONTENT.search(store.table(index).schema)
-        if content is not None and content[1].lower() in tables:
+    for table in map(store.table, dict.fromkeys(trigger.table for trigger in silent)):
+        if index := table.detect_fts():
             with suppress(sqlite3.Error):
-                store.table(index).rebuild_fts()
+                table.rebuild_fts()
                 refreshed.append(index)
     counted = {
         trigger.table

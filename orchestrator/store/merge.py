@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import compress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,7 +16,8 @@ from perfctl.orchestrator.store.database import transaction
 from perfctl.orchestrator.store.write import (
     SweepFacts,
     find_artifact,
-    forget,
+    find_or_insert,
+    forget_failed,
     insert_row,
     sweep_number,
     unchecked,
@@ -73,47 +73,32 @@ def copy_run(
     without a report is there once, too.
     """
     with unchecked(connection), transaction(connection):
-        number, is_new = _copy_facts(connection, run_id, sweep, again, beside, artifact)
-        if is_new:
-            alone = connection.execute(f"SELECT count(*) FROM {PART}.run").fetchone() == (1,)
-            _copy_tables(connection, None if alone else run_id, number - run_id)
-        return number, is_new
-
-
-def _copy_facts(
-    connection: sqlite3.Connection,
-    run_id: int,
-    sweep: SweepFacts,
-    again: bool,
-    beside: bool,
-    artifact: Callable[[str], str] | None,
-) -> tuple[int, bool]:
-    """The run itself with its devices, unless it is here: (its number here, whether it is new)."""
-    run = _row(connection, "run", run_id)
-    digest = run["artifact_sha256"]
-    if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
-        return known, False
-    run["sweep_id"] = sweep_number(connection, sweep)
-    if artifact is not None:
-        if digest is None and (known := _same(connection, run)) is not None:
+        run = _row(connection, "run", run_id)
+        digest = run["artifact_sha256"]
+        if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
             return known, False
-        run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
-    if not beside:
-        failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-        forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
-    seen = f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ? ORDER BY rowid"
-    devices = connection.execute(seen, (run_id,)).fetchall()
-    numbers = {
-        old: _device(connection, old)
-        for old in {run["device_id"], *(old for _, old in devices)} - {None}
-    }
-    run["device_id"] = numbers.get(run["device_id"])
-    new = insert_row(
-        connection, "run", {name: value for name, value in run.items() if name != "id"}
-    )
-    into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
-    connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
-    return new, True
+        run["sweep_id"] = sweep_number(connection, sweep)
+        if artifact is not None:
+            if digest is None and (known := _same(connection, run)) is not None:
+                return known, False
+            run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
+        if not beside:
+            forget_failed(connection, run["sweep_id"], run["profiler"], run["batch_size"])
+        devices = connection.execute(
+            f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ?"
+            " ORDER BY rowid",
+            (run_id,),
+        ).fetchall()
+        numbers = {
+            old: find_or_insert(connection, "device", _row(connection, "device", old))
+            for old in {run["device_id"], *(old for _, old in devices)} - {None}
+        }
+        run["device_id"] = numbers.get(run["device_id"])
+        new = insert_row(connection, "run", run)
+        into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
+        connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
+        _copy_tables(connection, run_id, new)
+        return new, True
 
 
 def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
@@ -135,46 +120,30 @@ def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | No
 
 
 def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
-    names = tuple(schema.columns(table))
-    found = connection.execute(
+    """Return a row of the attached store, without its number."""
+    names = [name for name in schema.columns(table) if name != "id"]
+    row = connection.execute(
         f"SELECT {schema.name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)
     ).fetchone()
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, row, strict=True))
 
 
-def _device(connection: sqlite3.Connection, number: int) -> int:
-    facts = _row(connection, "device", number)
-    del facts["id"]
-    same = " AND ".join(f"{column} IS :{column}" for column in facts)
-    row = connection.execute(f"SELECT id FROM main.device WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, "device", facts)
-
-
-def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int) -> None:
-    """Every table of a run, or of all for None; each table's new ids follow its last, in the order
-    of the old.
-
-    ``shift``: from a run's number there to its number here.
-    """
-    tables = _tables()
-    filled = connection.execute(
-        f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {PART}.{table})' for table in tables)}"
-    )
-    numbers: dict[str, int | None] = {"old": run_id, "run": shift}
-    """Bound by name, so that SQLite prepares each statement once for many runs."""
-    for table in compress(tables, filled.fetchone()):
+def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
+    """Copy every table of a run; each table's new ids follow its last, in the order of the old."""
+    numbers: dict[str, int | None] = {"old": old, "run": new - old}
+    """What is added to the ids of each table; bound by name, so that SQLite prepares each
+    statement once for many runs."""
+    for table in _tables():
         names = tuple(schema.columns(table))
         mine = "run_id = :old"
         if "run_id" not in names:
             mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
-        rows = f"{PART}.{table} WHERE {'TRUE' if run_id is None else mine}"
+        rows = f"{PART}.{table} WHERE {mine}"
         if "id" in names:
-            first, following = (
-                f"(SELECT min(id) FROM {rows})",
-                f"(SELECT coalesce(max(id), 0) + 1 FROM main.{table})",
-            )
             (numbers[table],) = connection.execute(
-                f"SELECT {following} - {first}", numbers
+                f"SELECT (SELECT coalesce(max(id), 0) + 1 FROM main.{table})"
+                f" - (SELECT min(id) FROM {rows})",
+                numbers,
             ).fetchone()
             if numbers[table] is None:
                 continue

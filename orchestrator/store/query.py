@@ -11,7 +11,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,6 @@ def _fence(connection: sqlite3.Connection, seconds: float) -> None:
     for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
         # declared at first use, which the fence refuses
         connection.execute(f"SELECT 1 FROM {function}").fetchall()
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     for limit, value in _LIMITS.items():
         connection.setlimit(limit, value)
     until = time.monotonic() + seconds
@@ -183,8 +182,6 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
     away: there are thousands of names where there are millions of launches, and an index in the
     store would go stale whenever its user deletes a run by hand. Raises UsageError for no words.
     """
-    from sqlite_utils import Database
-
     words = text.split()
     if not words:
         raise UsageError(
@@ -193,15 +190,20 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
         )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
-    names = Database(memory=True).table("names")
-    named = ({"id": number, "name": row[1]} for number, row in enumerate(rows))
-    names.insert_all(named, pk="id", columns={"name": str})
-    names.enable_fts(["name"], tokenize="trigram")
     indexed = " ".join(
         '"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD
     )
-    found = names.search(indexed, columns=["id"]) if indexed else names.rows
-    hits = (rows[hit["id"]] for hit in found)
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.execute("CREATE VIRTUAL TABLE names USING fts5(name, tokenize = 'trigram')")
+        index.executemany(
+            "INSERT INTO names (rowid, name) VALUES (?, ?)",
+            ((number, row[1]) for number, row in enumerate(rows)),
+        )
+        order = "names MATCH ? ORDER BY rank" if indexed else "? = ''"
+        hits = [
+            rows[number]
+            for (number,) in index.execute(f"SELECT rowid FROM names WHERE {order}", (indexed,))
+        ]
     return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
 
 

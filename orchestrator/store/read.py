@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 from functools import cache, partial
-from itertools import chain, repeat
-from operator import add
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -33,33 +32,25 @@ _SAME = (
     "device_id",
 )
 
-_OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
-OF_REPORT = (*_OF_BOTH, "rank", "world_size", "host", "phase", "effective_batch")
-"""Columns of run that are fields of Report under the same name."""
-_OF_RUN = (
-    *(
-        "sweep_id",
-        "sweep_name",
-        "sweep_command",
-        "profiler",
-        "profiler_version",
-        "status",
-        "origin",
-        "exit_code",
-    ),
-    *("reason", "artifact", "artifact_sha256", *_OF_BOTH),
+OF_REPORT = (
+    *("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant"),
+    *("rank", "world_size", "host", "phase", "effective_batch"),
 )
-"""Columns that are fields of Run under the same name."""
+"""Columns of run that are fields of Report under the same name."""
 
 _NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
 """Numbers of a run's ranges, which in the store go on from run to run."""
 
-_OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
-"""Last fields of a kernel, which most reports do not give."""
-
 WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
 """Operators that may convert values, or wait for the GPU, and calls that do."""
 
+_OP_CALLS = (
+    "SELECT "
+    + ", ".join(
+        "stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields
+    )
+    + " FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
+)
 _SOURCE_LINES = """
 SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed),
        sum(thread_inst_executed), sum(samples), opcode, stall,
@@ -125,10 +116,6 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
-_FILLED = "SELECT " + ", ".join(
-    f"EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)" for table, _ in TABLES.values()
-)
-"""Query for which tables of ``TABLES`` have rows of a run: most have none."""
 LONGEST_TEXT = 65_536
 """Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 
@@ -136,24 +123,11 @@ _SHORT = (
     f"CASE WHEN length({{0}}) > {LONGEST_TEXT} THEN substr({{0}}, 1, {LONGEST_TEXT}) || '... (cut: "
     "it has ' || length({0}) || ' characters)' ELSE {0} END AS {0}"
 )
-_PROSE = {
-    "gap": {name: _SHORT.format(name) for name in ("quantity", "reason")},
-    "diagnostic": {"text": _SHORT.format("text")},
-    "advice": {"text": _SHORT.format("text")},
-    "summary": {"text": _SHORT.format("text")},
-}
-"""Table -> column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
-COUNTED = ("copies", "operations", "samples")
-"""Fields of Report that may have many rows, whose number is reported when they are written."""
+_PROSE = {name: _SHORT.format(name) for name in ("quantity", "reason", "text")}
+"""Column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
 _LISTS = (
-    *COUNTED,
-    "api_calls",
-    "collectives",
-    "advice",
-    "compiled_kernels",
-    "kernel_parts",
-    "served_steps",
-    "graph_launches",
+    *("copies", "operations", "samples", "api_calls", "collectives", "advice"),
+    *("compiled_kernels", "kernel_parts", "served_steps", "graph_launches"),
 )
 """Fields of a report that are lists when it is read."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")
@@ -241,29 +215,25 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 
 
 def _served(connection: sqlite3.Connection) -> dict[int, str]:
-    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all,
-    with the tokens of all."""
-    found: dict[int, tuple[list[str], list[int | None]]] = {}
+    """Return run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases
+    all, with the tokens of all."""
+    phases: dict[int, list[str]] = {}
+    tokens: dict[int, list[int | None]] = {}
     rows = connection.execute(  # one unknown makes the sum unknown
         "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN "
         "sum(prompt_tokens + decode_tokens) END FROM served_step GROUP BY run_id, phase ORDER BY "
         "run_id, min(number)"
     )
-    for run_id, phase, tokens in rows:
-        phases, counts = found.setdefault(run_id, ([], []))
-        phases.append(phase)
-        counts.append(tokens)
-    return {
-        run_id: f"{' + '.join(phases)}, {_tokens(counts)}"
-        for run_id, (phases, counts) in found.items()
-    }
-
-
-def _tokens(counts: Sequence[int | None]) -> str:
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        return "tokens not said"
-    return "1 token" if sum(known) == 1 else f"{sum(known):,} tokens"
+    for run_id, phase, count in rows:
+        phases.setdefault(run_id, []).append(phase)
+        tokens.setdefault(run_id, []).append(count)
+    served = {}
+    for run_id, counts in tokens.items():
+        known = [count for count in counts if count is not None]
+        text = f"{sum(known):,} token{'' if sum(known) == 1 else 's'}"
+        text = text if len(known) == len(counts) else "tokens not said"
+        served[run_id] = f"{' + '.join(phases[run_id])}, {text}"
+    return served
 
 
 def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
@@ -303,9 +273,9 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
 
 
 def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
+    known = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
     return Run(
-        **{name: row[name] for name in _OF_RUN},
-        id=row["id"],
+        **{name: row[name] for name in known},
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
@@ -329,11 +299,12 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     return _run(
         row,
         _report(connection, row),
-        layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
+        layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
         families=tuple(chain.from_iterable(families)),
-        code_counts=_code_counts(connection, run_id),
+        # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
+        code_counts=tuple(derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(
-            tuple(_records(connection, records.Step, "step", other))
+            tuple(read_table(connection, records.Step, "step", other))
             for other in repeat_ids(connection, run_id)
         ),
     )
@@ -345,9 +316,8 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         "SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)
     )
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
-    (filled,) = connection.execute(_FILLED, {"run": run_id})
-    for (name, (table, record)), has_rows in zip(TABLES.items(), filled, strict=True):
-        rows = _records(connection, record, table, run_id) if has_rows else []
+    for name, (table, record) in TABLES.items():
+        rows = read_table(connection, record, table, run_id)
         same[name] = rows if name in _LISTS else tuple(rows)
     return records.Report(
         tool=row["profiler"],
@@ -358,39 +328,23 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         environment=dict(
             connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
         ),
-        kernels=_kernels(connection, run_id, base),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id, "id", base),
         counters=_counters(connection, run_id),
-        ranges=_records(connection, records.Range, "range", run_id, "id", base),
+        ranges=read_table(connection, records.Range, "range", run_id, "id", base),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
     )
 
 
-def _short(text: bytes) -> str:
-    """Of what is no UTF-8, and of what is longer than perfctl writes it, as much as a page
-    can show."""
-    shown = text[: 4 * LONGEST_TEXT].decode(errors="replace")
-    return (
-        shown
-        if len(shown) <= LONGEST_TEXT
-        else f"{shown[:LONGEST_TEXT]}... (cut: it has {len(text):,} bytes)"
-    )
-
-
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others
-    from being read."""
-    before, connection.text_factory = connection.text_factory, _short
-    try:
-        cursor = connection.execute(sql, parameters)
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
-    finally:
-        connection.text_factory = before
+    """Return some rows, by column."""
+    cursor = connection.execute(sql, parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def _records(
+def read_table(
     connection: sqlite3.Connection,
     record: type[R],
     table: str,
@@ -410,35 +364,15 @@ def _records(
 @cache
 def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
     """The same text for every run, so that SQLite need not compile it again."""
-    instead = (_NUMBERS if numbered else {}) | _PROSE.get(table, {})
+    instead = (_NUMBERS if numbered else {}) | _PROSE
     columns = ", ".join(instead.get(field) or schema.name_list([field]) for field in fields)
     return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 
 
-def _kernels(connection: sqlite3.Connection, run_id: int, base: int) -> list[records.Kernel]:
-    """Fields that no launch of the run has are not fetched, which takes a sixth of the time
-    of all."""
-    is_known = " OR ".join(f"{field} IS NOT NULL" for field in _OFTEN_UNKNOWN)
-    seek = f"SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ? AND ({is_known}))"
-    if connection.execute(seek, (run_id,)).fetchone()[0]:
-        return _records(connection, records.Kernel, "kernel", run_id, "id", base)
-    known = records.Kernel._fields[: -len(_OFTEN_UNKNOWN)]
-    rows = connection.execute(_select(known, "kernel", "id", True), {"run": run_id, "base": base})
-    make = partial(tuple.__new__, records.Kernel)
-    return list(map(make, map(add, rows, repeat((None,) * len(_OFTEN_UNKNOWN)))))
-
-
 def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
     """Every operator of a run in the order of its report, one by one: there may be millions."""
-    columns = ", ".join(
-        "stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields
-    )
-    sql = (
-        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE "
-        "op_call.run_id = ?"
-    )
     yield from map(
-        records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,))
+        records.OpCall._make, connection.execute(f"{_OP_CALLS} ORDER BY op_call.rowid", (run_id,))
     )
 
 
@@ -450,41 +384,29 @@ def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records
         "SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?)"
         f" AND EXISTS (SELECT 1 FROM op_signature WHERE run_id = ? AND name IN ({marks}))"
     )
-    columns = ", ".join(
-        "stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields
-    )
-    sql = (
-        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE "
-        f"op_call.run_id = ? AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= "
-        "5000) ORDER BY op_call.rowid"
-    )
     if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
         return ()
-    return tuple(map(records.OpCall._make, connection.execute(sql, (run_id, *WAITING))))
+    waiting = (
+        f"{_OP_CALLS} AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000)"
+        " ORDER BY op_call.rowid"
+    )
+    return tuple(map(records.OpCall._make, connection.execute(waiting, (run_id, *WAITING))))
 
 
-def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedCount]:
-    """What rules say that launches of a run executed, in the order of its launches."""
+def derived_counts(
+    connection: sqlite3.Connection, run_id: int, rules: str = "%"
+) -> list[DerivedCount]:
+    """What rules say that launches of a run executed, in the order of its launches; only of rules
+    that are LIKE ``rules``."""
     sql = (
         "SELECT launch, instruction, value, rule, verified_error FROM kernel_launch"
-        " JOIN derived_count ON kernel_id = kernel_launch.id WHERE run_id = ?"
+        " JOIN derived_count ON kernel_id = kernel_launch.id WHERE run_id = :run"
+        " AND rule LIKE :rules AND EXISTS"
+        " (SELECT 1 FROM derived_rule WHERE run_id = :run AND rule LIKE :rules)"
         " ORDER BY kernel_launch.id, derived_count.rowid"
     )
-    return list(map(DerivedCount._make, connection.execute(sql, (run_id,))))
-
-
-def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCount, ...]:
-    """Return those that perfctl 1.0.0 read from the machine code of kernels: no rule can compute
-    them again from the rows."""
-    rules = (
-        "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
-    )
-    found = connection.execute(rules, (run_id,)).fetchone()[0]
-    return (
-        tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE))
-        if found
-        else ()
-    )
+    rows = connection.execute(sql, {"run": run_id, "rules": rules})
+    return list(map(DerivedCount._make, rows))
 
 
 def source_lines(connection: sqlite3.Connection, run_id: int) -> list[records.SourceLine]:

@@ -251,7 +251,7 @@ CREATE TABLE sample (             -- one reading of a device
     sm_clock_hz INTEGER,          -- current; Hz; NULL: not collected
     device_index INTEGER,         -- ordinal; -; NULL: not stated
     memory_clock_hz INTEGER,      -- current; Hz; NULL: not collected
-    energy_j REAL,                -- since the driver was loaded; two readings give a run's; J; NULL: not collected
+    energy_j REAL,                -- since the driver was loaded, two readings give a run's; J; NULL: not collected
     throttle_reasons TEXT,        -- what holds the clocks back, joined by +, or none; -; NULL: not collected
     process_memory_bytes INTEGER, -- on the device, by the run's processes; byte; NULL: not told
     process_utilisation REAL,     -- the same of gpu_utilisation; 0..1; NULL: not told by the driver

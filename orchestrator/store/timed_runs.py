@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perfctl.orchestrator.store.read import op_shapes
+from perfctl.orchestrator.store.read import op_shapes, read_table
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Step
 
@@ -55,7 +55,6 @@ WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload
 ORDER BY run.id
 """
 _PEAK = "SELECT max(bytes) FROM memory WHERE run_id = ? AND moment = 'peak' AND quantity = ?"
-_STEPS = f"SELECT {', '.join(Step._fields)} FROM step WHERE run_id = ? ORDER BY rowid"
 _LAYERS = "SELECT layer, direction, duration_ns FROM layer_time WHERE run_id = ?"
 _THREADS = "SELECT value FROM environment WHERE run_id = ? AND key = 'threads'"
 _POWER = """
@@ -84,10 +83,8 @@ def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
         }
         (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
         threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
-        steps, ops = (
-            tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))),
-            tuple(op_shapes(connection, run_id)),
-        )
+        steps = tuple(read_table(connection, Step, "step", run_id))
+        ops = tuple(op_shapes(connection, run_id))
         yield TimedRun._make((*row, steps, ops, peak, layers, threads))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,13 +13,29 @@ from typing import Any, ClassVar
 
 from perfctl.orchestrator.store import bulk, checks, clean_text, schema
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES
+from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import is_moment
-from perfctl.records.report import DerivedCount, Device, Gap, Report
+from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Report, SourceCounter
 from perfctl.redact import mask, mask_line, mask_words
 
+LARGE: Mapping[str, tuple[str, type[Any]]] = {
+    "counters": ("metric_value", Counter),
+    "source_counters": ("source_counter", SourceCounter),
+    "op_calls": ("op_instance", OpCall),
+}
+"""Field of Report -> (its table, its record), where rows share names: see ``bulk.SHARED``."""
+COUNTED: Mapping[str, str] = {
+    "kernels": "kernel_launch",
+    "counters": "metric_value",
+    "ranges": "range",
+    "copies": "copy",
+    "operations": "operation",
+    "samples": "sample",
+    "op_calls": "op_instance",
+}
+"""Field of Written -> the table whose rows it counts."""
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 
 
@@ -84,14 +100,6 @@ class Written:
     recorded; None elsewhere."""
 
 
-def holds_artifacts(connection: sqlite3.Connection) -> bool:
-    """Is there any run that ``find_artifact`` could find?"""
-    return (
-        connection.execute("SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL LIMIT 1").fetchone()
-        is not None
-    )
-
-
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the store."""
     row = connection.execute(
@@ -102,22 +110,18 @@ def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
 
 def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
     """Has the run anything but facts about itself, and reasons for what it has not?"""
-    if any((run.kernels, run.counters, run.ranges, run.copies, run.operations, run.samples)):
-        return True
     said = ("gap", "diagnostic", "feature")
-    tables = [table for table, _ in TABLES.values() if table not in said] + [
-        "layer_call",
-        "op_shape",
-    ]
-    found = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
-    return bool(connection.execute(f"SELECT EXISTS ({found})", {"run": run.run_id}).fetchone()[0])
+    tables = [table for table, _ in TABLES.values() if table not in said]
+    tables += ["kernel_launch", "range", "layer_call", "op_shape"]
+    rows = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
+    return bool(connection.execute(f"SELECT EXISTS ({rows})", {"run": run.run_id}).fetchone()[0])
 
 
 def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
     """Say of a run that is in the store that it is not whole."""
     with transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean_text.of_row({"reason": mask(reason)})["reason"], run_id))
+        connection.execute(query, (clean_text.clean(reason), run_id))
 
 
 def write_run(
@@ -153,18 +157,12 @@ def write_run(
         ):
             return Written(known, new=False)
         sweep_id = sweep_number(connection, sweep)
-        # a new attempt at a batch size replaces the failed or partial one before it in the
-        # same sweep
         if not beside:
-            failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-            forget(connection, "run", failed, (sweep_id, run.profiler, run.batch_size))
+            forget_failed(connection, sweep_id, run.profiler, run.batch_size)
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
-        rows = _small_tables(connection, run_id, report, layer_calls)
-        written = replace(
-            _large_tables(connection, run_id, report, family, rows), reason=run.reason
-        )
+        rows = _write_tables(connection, run_id, report, layer_calls, family)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
             kept = f"the store keeps {clean_text.LONGEST:,} of each"
@@ -172,7 +170,8 @@ def write_run(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
             _rows(connection, "gap", Gap._fields, run_id, [gap])
-        return written
+        counts = {name: rows[table] for name, table in COUNTED.items()}
+        return Written(run_id, new=True, reason=run.reason, **counts)
 
 
 @lru_cache(maxsize=16)
@@ -218,9 +217,11 @@ def _run(
         "clock": report.environment.get("clock"),
     }
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
-    devices = dict.fromkeys(
-        (device.index, _device(connection, device)) for device in report.devices
-    )
+    devices: dict[tuple[Any, int], None] = {}
+    for device in report.devices:
+        facts = checks.clean_device(clean_text.of_row(asdict(device)))
+        index = facts.pop("index")
+        devices[index, find_or_insert(connection, "device", facts)] = None
     row["device_id"] = next((number for _, number in devices), None)
     started = row["started_at"]
     if started is not None and not is_moment(str(started)):
@@ -238,12 +239,11 @@ def _run(
     return run_id
 
 
-def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = checks.clean_device(clean_text.of_row(asdict(device)))
-    del facts["index"]
+def find_or_insert(connection: sqlite3.Connection, table: str, facts: Mapping[str, Any]) -> int:
+    """Return the id of the row with these facts; it is made where it is not there yet."""
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
-    row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, "device", facts)
+    row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", facts).fetchone()
+    return int(row[0]) if row else insert_row(connection, table, facts)
 
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
@@ -271,81 +271,60 @@ def _rows(
     )
 
 
-def _small_tables(
-    connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
+def _write_tables(
+    connection: sqlite3.Connection,
+    run_id: int,
+    report: Report,
+    layer_calls: Sequence[LayerCall],
+    family: Callable[[str], str | None],
 ) -> dict[str, int]:
-    """Table -> how many rows it got."""
-    _rows(
-        connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment)
-    )
-    rows = _tables_of_report(connection, run_id, report, TABLES.keys() - set(COUNTED))
-    rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
-    shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
-    _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
-    return rows
+    """Write all rows of a report, without impossible values; table -> how many it got.
 
-
-def _tables_of_report(
-    connection: sqlite3.Connection, run_id: int, report: Report, fields: Collection[str]
-) -> dict[str, int]:
-    """Write the tables that hold what these fields of a report hold; table -> how many rows
-    it got."""
-    return {
-        table: _rows(connection, table, record._fields, run_id, getattr(report, field))
-        for field, (table, record) in TABLES.items()
-        if field in fields
+    Ranges, kernels and counters refer to each other by their order in the report: id = base
+    + order.
+    """
+    facts = clean_text.of_facts(report.environment)
+    _rows(connection, "environment", ("key", "value"), run_id, facts)
+    firsts = {
+        table: bulk.next_id(connection, table)
+        for table in ("range", "kernel_launch", *(table for table, _ in LARGE.values()))
     }
+    rows: dict[str, int] = {}
+    rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
+    rows["kernel_launch"], first_kernel = bulk.write_kernels(
+        connection, run_id, report.kernels, first_range, family
+    )
+    for field, (table, record) in LARGE.items():
+        records = getattr(report, field)
+        rows[table] = bulk.write_large(connection, table, record, run_id, first_kernel, records)
+    for field, (table, record) in TABLES.items():
+        rows[table] = _rows(connection, table, record._fields, run_id, getattr(report, field))
+    rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
+    shapes = [
+        (*(getattr(op, name) for name in SHAPE_COLUMNS), _shape_json(op)) for op in report.ops
+    ]
+    _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
+    new_rows = {
+        table: f"id >= {firsts[table]}" if table in firsts else f"run_id = {run_id:d}"
+        for table, count in rows.items()
+        if count
+    }
+    gaps = checks.refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
+    _rows(connection, "gap", Gap._fields, run_id, gaps)
+    return rows
 
 
 def _shape_json(op: OpShape) -> str:
     return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
-def _large_tables(
-    connection: sqlite3.Connection,
-    run_id: int,
-    report: Report,
-    family: Callable[[str], str | None],
-    rows: dict[str, int],
-) -> Written:
-    """Ranges, kernels and counters refer to each other by their order in the report: id = base
-    + order.
-
-    ``rows``: of the tables that are written already.
-    """
-    rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    rows["kernel_launch"], first_kernel = bulk.write_kernels(
-        connection, run_id, report.kernels, first_range, family
-    )
-    first_counter = bulk.next_id(connection, "metric_value")
-    rows["metric_value"] = counters = bulk.write_counters(
-        connection, run_id, report.counters, first_kernel
-    )
-    first_source = bulk.next_id(connection, "source_counter")
-    rows["source_counter"] = bulk.write_source(
-        connection, run_id, first_kernel, report.source_counters
-    )
-    rows["op_instance"] = bulk.write_op_calls(connection, run_id, report.op_calls)
-    rows |= _tables_of_report(connection, run_id, report, COUNTED)
-    new_rows = {table: f"run_id = {run_id:d}" for table in checks.POSSIBLE if rows.get(table)}
-    new_rows["run"] = f"id = {run_id:d}"
-    firsts = {"range": first_range, "kernel_launch": first_kernel, "source_counter": first_source}
-    firsts["metric_value"] = first_counter
-    new_rows |= {table: f"id >= {first}" for table, first in firsts.items() if rows[table]}
-    gaps = checks.refuse_impossible(connection, new_rows)
-    _rows(connection, "gap", Gap._fields, run_id, gaps)
-    copies, operations, samples = (rows[TABLES[field][0]] for field in COUNTED)
-    kernels, ranges, calls = (rows[table] for table in ("kernel_launch", "range", "op_instance"))
-    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, calls)
-
-
 def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:
     """Write the derived counts of a stored run in place of those it had; how many there are.
 
-    All of it or none, inside a transaction that is open as well. Launches without a ``source``
-    become "derived". Raises ValueError for a launch that the run does not have.
+    All of it or none. Launches without a ``source`` become "derived". Raises ValueError for a
+    launch that the run does not have.
     """
-    with nullcontext() if connection.in_transaction else _own_transaction(connection):
+    with unchecked(connection), transaction(connection):
         forget(connection, "derived_rule", "run_id = ?", (run_id,))
         launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
         forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
@@ -357,7 +336,9 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
             "SELECT min(id - launch) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
-        written = bulk.write_derived(connection, run_id, base or 0, rows)
+        written = bulk.write_large(
+            connection, "derived_value", DerivedCount, run_id, base or 0, rows
+        )
         if connection.execute(
             f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN "
             f"({launches}))",
@@ -375,12 +356,6 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
 
 
 @contextmanager
-def _own_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    with unchecked(connection), transaction(connection):
-        yield
-
-
-@contextmanager
 def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
     """Inside, foreign keys are neither checked nor followed. SQLite heeds it only outside of a
     transaction.
@@ -393,6 +368,15 @@ def unchecked(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute("PRAGMA foreign_keys = ON")
+
+
+def forget_failed(
+    connection: sqlite3.Connection, sweep_id: object, profiler: object, batch_size: object
+) -> None:
+    """Delete the failed or partial attempts at a batch size that a new one in the same sweep
+    replaces."""
+    failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
+    forget(connection, "run", failed, (sweep_id, profiler, batch_size))
 
 
 def forget(

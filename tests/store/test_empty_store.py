@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def _write(path: Path, name: str = "a device") -> None:
 
 
 def _write_nothing(path: Path) -> None:
-    with database.writing(path, keep_empty=False):
+    with database.no_empty(path), database.writing(path):
         pass
 
 
@@ -38,10 +39,11 @@ def test_a_new_store_in_which_nothing_was_stored_goes_again(path: Path) -> None:
 def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(
     path: Path,
 ) -> None:
-    first = database.writing(path, keep_empty=False)
-    first.__enter__()
+    first = ExitStack()
+    first.enter_context(database.no_empty(path))
+    first.enter_context(database.writing(path))
     with database.writing(path) as second:
-        first.__exit__(None, None, None)
+        first.close()
         second.execute("INSERT INTO store_info VALUES ('a', 'b')")
     assert path.is_file()
     _write_nothing(path)
@@ -49,7 +51,7 @@ def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_
 
 
 def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> None:
-    with database.writing(path, keep_empty=False) as connection:
+    with database.no_empty(path), database.writing(path) as connection:
         connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
     assert _names(path) == ["first"]
     with database.reading(path) as connection:

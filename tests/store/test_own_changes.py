@@ -22,6 +22,7 @@ from perfctl.records.report import (
     Counter,
     Gap,
     Kernel,
+    KernelPart,
     OpCall,
     Operation,
     Range,
@@ -346,4 +347,30 @@ def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> No
     assert {gap.quantity for gap in found.gaps} == wanted
     assert {(gap.state, gap.reason) for gap in found.gaps} == {
         ("unreadable", "1 value is below 0 or not a number")
+    }
+
+
+def test_what_is_no_number_where_an_ordinal_belongs_is_not_known_and_says_so(store: Path) -> None:
+    inside = Report(
+        "nsys",
+        Path("r"),
+        "made",
+        kernels=[Kernel(0, "k", stream="7th"), Kernel(1, "k", stream=7)],  # type: ignore[arg-type]
+        kernel_parts=[
+            KernelPart("both", None, None, 1, 0.5),  # type: ignore[arg-type]
+            KernelPart(1, None, None, 1, 0.5),
+        ],
+    )
+    number = write(store, inside)
+    with database.reading(store) as connection:
+        (run,) = read.load(connection, [number])
+    assert [kernel.stream for kernel in run.report.kernels] == [None, 7]
+    assert [part.launch for part in run.report.kernel_parts] == [1]
+    assert {(gap.quantity, gap.state, gap.reason) for gap in run.report.gaps} == {
+        ("kernel.stream", "unreadable", "1 value is not a number"),
+        (
+            "kernel_part.launch",
+            "unreadable",
+            "1 value is not a number, so that row is left out",
+        ),
     }

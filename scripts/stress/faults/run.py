@@ -28,7 +28,7 @@ import stores
 import tools
 from scene import Broken, Fault, Scene, Skipped
 
-WRITERS = ("stop-ingest", "stop-jobs", "stop-gather", "stop-migration")
+WRITERS = ("stop-ingest", "stop-jobs", "stop-gather", "migrate")
 """Faults that kill what writes to a store, where there are such."""
 FAMILIES = (signals, tools, programs, disk, stores, places, big)
 
