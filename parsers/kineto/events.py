@@ -98,6 +98,7 @@ class CapturedCall(NamedTuple):
     """Position of the innermost span around it, once that is known; -1 for none."""
 
 
+A = TypeVar("A")
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 _Three = tuple[_Int, _Int, _Int] | None
 
@@ -272,9 +273,6 @@ class _MemoryArgs(msgspec.Struct, gc=False):
     device: _Int = _renamed("Device Id")
     allocated: _Int = _renamed("Total Allocated")
     reserved: _Int = _renamed("Total Reserved")
-
-
-A = TypeVar("A")
 
 
 def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
