@@ -28,7 +28,10 @@ _KINDS = {
 }
 """Kind of table -> columns that only it has together."""
 _FIGURES = {
-    **{"Time(%)": "%", "Time": "ns", "Calls": None, "Invocations": None},
+    "Time(%)": "%",
+    "Time": "ns",
+    "Calls": None,
+    "Invocations": None,
     **dict.fromkeys(("Avg", "Min", "Max"), "ns"),
 }
 """Columns of sums -> their unit; metrics have units of their own."""
