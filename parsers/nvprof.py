@@ -27,8 +27,13 @@ _KINDS = {
     METRICS: {"Invocations", "Avg"},
 }
 """Kind of table -> columns that only it has together."""
-_FIGURES = {"Time(%)": "%", "Time": "ns", "Calls": None, "Invocations": None}
-_FIGURES |= {"Avg": "ns", "Min": "ns", "Max": "ns"}
+_FIGURES = {
+    "Time(%)": "%",
+    "Time": "ns",
+    "Calls": None,
+    "Invocations": None,
+    **dict.fromkeys(("Avg", "Min", "Max"), "ns"),
+}
 """Columns of sums -> their unit; metrics have units of their own."""
 _LAUNCH = (
     *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
