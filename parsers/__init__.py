@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.text.parts import Part, of_file
+from perfctl.parsers.common.parts import Part, of_file
 from perfctl.parsers.unknown import LFS, is_tar, why_unknown
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
@@ -215,7 +215,7 @@ def reports(
     stands in the file twice is read once. Raises ReportError where the file is missing, not
     recognised, or broken as a whole.
     """
-    from perfctl.parsers.text.doubts import Joined
+    from perfctl.parsers.common.doubts import Joined
 
     path = Path(path)
     try:

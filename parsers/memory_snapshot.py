@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
-from perfctl.parsers.text.json import peek, read_whole
+from perfctl.parsers.common.json import peek, read_whole
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report, Summary
 
@@ -47,7 +47,7 @@ def parse(path: Path) -> Report:
         is_pickle = file.read(1) == b"\x80"
     if is_pickle:
         # few files are one, and every file is asked
-        from perfctl.parsers.text.plain_pickle import read_plain
+        from perfctl.parsers.common.plain_pickle import read_plain
 
         content, steps = read_plain(path, TOOL, _REMEDY)
     else:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
-from perfctl.parsers.text.lines import ToolText, head_lines
-from perfctl.parsers.text.numbers import read_quantity
-from perfctl.parsers.text.tables import Column, read_object, split_csv
+from perfctl.parsers.common.doubts import joined, not_understood, repeated, several
+from perfctl.parsers.common.lines import ToolText, head_lines
+from perfctl.parsers.common.numbers import read_quantity
+from perfctl.parsers.common.tables import Column, read_object, split_csv
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
 

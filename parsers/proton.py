@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.json import peek, read_whole
-from perfctl.parsers.text.numbers import read_real
-from perfctl.parsers.text.tables import Column, read_object
+from perfctl.parsers.common.json import peek, read_whole
+from perfctl.parsers.common.numbers import read_real
+from perfctl.parsers.common.tables import Column, read_object
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 

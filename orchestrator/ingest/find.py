@@ -25,7 +25,7 @@ from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.ingest.archives import Room, is_archive, may_be_archive, unpack
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
-from perfctl.parsers.text.json import GZIP_MAGIC
+from perfctl.parsers.common.json import GZIP_MAGIC
 from perfctl.records.served_names import DETAILS
 
 _PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")

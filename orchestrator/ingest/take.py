@@ -46,7 +46,7 @@ from perfctl.orchestrator.store.write import (
     write_run,
 )
 from perfctl.parsers import ReportError
-from perfctl.parsers.text.doubts import SOURCE
+from perfctl.parsers.common.doubts import SOURCE
 from perfctl.records.report import Gap, Report
 
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")

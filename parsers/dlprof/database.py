@@ -14,14 +14,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.cupti import COPY_KINDS
+from perfctl.parsers.common.doubts import newer, not_understood, others
+from perfctl.parsers.common.sqlite import Database, check_whole, connect, integer, opened
+from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.tables import Column, read_selected, read_text
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import make_kernel, make_operations
 from perfctl.parsers.dlprof.tables import KNOWN, environment_of, figure, version_of
-from perfctl.parsers.text.cupti import COPY_KINDS
-from perfctl.parsers.text.doubts import newer, not_understood, others
-from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened
-from perfctl.parsers.text.sqlite_checks import check
-from perfctl.parsers.text.tables import Column, read_selected, read_text
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import (
     Copy,

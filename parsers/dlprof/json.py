@@ -16,10 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.json import read_whole
+from perfctl.parsers.common.lines import encoding_of
 from perfctl.parsers.dlprof.records import report
 from perfctl.parsers.dlprof.tables import SUMMARY_WORDS, WANTED, Block, column, summary_of, together
-from perfctl.parsers.text.json import read_whole
-from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
 

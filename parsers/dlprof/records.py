@@ -16,9 +16,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.doubts import newer, not_understood, numbering, others
+from perfctl.parsers.common.tables import Column, read_object, read_text
 from perfctl.parsers.dlprof.tables import KNOWN, figure
-from perfctl.parsers.text.doubts import newer, not_understood, numbering, others
-from perfctl.parsers.text.tables import Column, read_object, read_text
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Report, Summary
 

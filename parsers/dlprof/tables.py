@@ -16,9 +16,9 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import repeated
-from perfctl.parsers.text.lines import encoding_of
-from perfctl.parsers.text.tables import ends_with_line, read_csv
+from perfctl.parsers.common.doubts import repeated
+from perfctl.parsers.common.lines import encoding_of
+from perfctl.parsers.common.tables import ends_with_line, read_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Gap, Report, Summary
 

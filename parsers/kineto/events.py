@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Raw
 
 from perfctl.parsers.allocator import Reading
+from perfctl.parsers.common.doubts import not_understood, words
 from perfctl.parsers.kineto.stream import Event, nanoseconds, read_int64
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
-from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import WAITS, Diagnostic
 

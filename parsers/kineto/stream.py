@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from perfctl.parsers.text.json import GZIP_MAGIC
-from perfctl.parsers.text.lines import encoding_of
+from perfctl.parsers.common.json import GZIP_MAGIC
+from perfctl.parsers.common.lines import encoding_of
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"

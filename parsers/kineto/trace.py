@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.allocator import curves
+from perfctl.parsers.common.json import peek
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import Events, collect, describe_unknown
@@ -38,7 +39,6 @@ from perfctl.parsers.kineto.fused import (
 from perfctl.parsers.kineto.nesting import Nesting, assign_operators
 from perfctl.parsers.kineto.shape_steps import find_shape_steps
 from perfctl.parsers.kineto.stream import TOOL, TraceStream, read_int64
-from perfctl.parsers.text.json import peek
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 

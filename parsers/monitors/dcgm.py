@@ -17,6 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.doubts import not_understood, others
+from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
+from perfctl.parsers.common.numbers import YEARS, Stamp
+from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors.readings import (
     Cells,
     MonitorText,
@@ -24,10 +28,6 @@ from perfctl.parsers.monitors.readings import (
     half,
     report,
 )
-from perfctl.parsers.text.doubts import not_understood, others
-from perfctl.parsers.text.lines import HEAD_BYTES, head_lines
-from perfctl.parsers.text.numbers import YEARS, Stamp
-from perfctl.parsers.text.tables import Column
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
 

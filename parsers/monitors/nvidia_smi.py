@@ -26,6 +26,10 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from perfctl.parsers.common.doubts import not_understood, others, several, words
+from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
+from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity, read_stamp
+from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import (
@@ -36,10 +40,6 @@ from perfctl.parsers.monitors.readings import (
     ordinal,
     report,
 )
-from perfctl.parsers.text.doubts import not_understood, others, several, words
-from perfctl.parsers.text.lines import HEAD_BYTES, head_lines
-from perfctl.parsers.text.numbers import Stamp, is_nothing, read_quantity, read_stamp
-from perfctl.parsers.text.tables import Column
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 

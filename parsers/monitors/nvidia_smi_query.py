@@ -14,10 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import MonitorText, Readings, half, ordinal, report
-from perfctl.parsers.text.doubts import not_understood, several
-from perfctl.parsers.text.numbers import (
+from perfctl.parsers.common.doubts import not_understood, several
+from perfctl.parsers.common.numbers import (
     base_unit,
     day_is_first,
     is_nothing,
@@ -25,7 +23,9 @@ from perfctl.parsers.text.numbers import (
     read_quantity,
     read_stamp,
 )
-from perfctl.parsers.text.tables import Column
+from perfctl.parsers.common.tables import Column
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import MonitorText, Readings, half, ordinal, report
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from perfctl.parsers.text.doubts import SOURCE
-from perfctl.parsers.text.lines import ToolText
-from perfctl.parsers.text.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
-from perfctl.parsers.text.tables import Column
+from perfctl.parsers.common.doubts import SOURCE
+from perfctl.parsers.common.lines import ToolText
+from perfctl.parsers.common.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
+from perfctl.parsers.common.tables import Column
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = (

@@ -13,6 +13,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfctl.parsers.common.lines import Log
+from perfctl.parsers.common.numbers import (
+    AmbiguousNumber,
+    DecimalStyle,
+    StyleEvidence,
+    base_unit,
+    read_value,
+    scaled,
+    to_base,
+)
 from perfctl.parsers.ncu import summary
 from perfctl.parsers.ncu.advice import Rules
 from perfctl.parsers.ncu.facts import (
@@ -30,16 +40,6 @@ from perfctl.parsers.ncu.facts import (
     place_of,
 )
 from perfctl.parsers.ncu.log import diagnostics as log_diagnostics
-from perfctl.parsers.text.lines import Log
-from perfctl.parsers.text.numbers import (
-    AmbiguousNumber,
-    DecimalStyle,
-    StyleEvidence,
-    base_unit,
-    read_value,
-    scaled,
-    to_base,
-)
 from perfctl.records.bulk import NumberedCounters
 from perfctl.records.report import WORKED_OUT, Device, Diagnostic, Gap, Kernel, Report
 

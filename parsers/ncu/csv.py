@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfctl.parsers.common.doubts import not_understood, others, several
+from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
+from perfctl.parsers.common.tables import split_csv
 from perfctl.parsers.ncu import summary
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.advice import percent
@@ -23,9 +26,6 @@ from perfctl.parsers.ncu.log import (
     header_at,
     why_no_csv,
 )
-from perfctl.parsers.text.doubts import not_understood, others, several
-from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
-from perfctl.parsers.text.tables import split_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Gap, Report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perfctl.parsers.text.lines import Log
+from perfctl.parsers.common.lines import Log
 from perfctl.records.report import Diagnostic, Gap
 
 CONNECTED = "==PROF== Connected to process"

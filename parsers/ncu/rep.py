@@ -18,9 +18,9 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, TypeVar
 
+from perfctl.parsers.common.doubts import newer, not_understood
+from perfctl.parsers.common.lines import readable
 from perfctl.parsers.ncu.builder import Launch, ReportBuilder
-from perfctl.parsers.text.doubts import newer, not_understood
-from perfctl.parsers.text.lines import readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, SourceCounter
 

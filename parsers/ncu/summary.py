@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfctl.parsers.text.numbers import (
+from perfctl.parsers.common.numbers import (
     AmbiguousNumber,
     StyleEvidence,
     base_unit,

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfctl.parsers.common.doubts import joined, not_understood, several
+from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.parsers.ncu import summary
 from perfctl.parsers.ncu.builder import NO_VALUE, Launch, ReportBuilder
 from perfctl.parsers.ncu.log import (
@@ -18,8 +20,6 @@ from perfctl.parsers.ncu.log import (
     has_header,
     why_no_csv,
 )
-from perfctl.parsers.text.doubts import joined, not_understood, several
-from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NEVER
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
-from perfctl.parsers.text.sqlite import Database
 from perfctl.records.bulk import Columns
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from perfctl.parsers.attribution import Flags, Integers
-    from perfctl.parsers.text.sqlite_pages import Column
+    from perfctl.parsers.common.sqlite_pages import Column
 else:
     from perfctl.parsers.attribution import np
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, Calls, Spans
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable
 from perfctl.parsers.nsys.tables import NODES
-from perfctl.parsers.text.sqlite import Database
 from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:

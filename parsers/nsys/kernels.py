@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.calls import Sums
 from perfctl.parsers.nsys.graphs import Created, find_created, find_launches
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, check_starts, opened
-from perfctl.parsers.text.sqlite import Database, integer
 from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch

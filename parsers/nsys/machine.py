@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from perfctl.parsers.common.numbers import iso_utc
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys.tables import KERNEL, Strings
-from perfctl.parsers.text.numbers import iso_utc
-from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Device, Diagnostic, Gap, Thread
 
 MIB = 1 << 20

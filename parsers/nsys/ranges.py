@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS, check_starts
-from perfctl.parsers.text.sqlite import Database
 from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range

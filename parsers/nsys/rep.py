@@ -18,8 +18,8 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 from typing import Any, Generic, TypeVar
 
+from perfctl.parsers.common.lines import readable
 from perfctl.parsers.nsys import sqlite
-from perfctl.parsers.text.lines import readable
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report

@@ -15,6 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.common.cupti import COPY_KINDS
+from perfctl.parsers.common.doubts import newer, not_understood, others, words
+from perfctl.parsers.common.lines import readable
+from perfctl.parsers.common.sqlite import Database, check_whole, connect, integer
+from perfctl.parsers.common.sqlite_checks import check
 from perfctl.parsers.nsys import calls, machine, tables
 from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import operators as nsys_operators
@@ -37,11 +42,6 @@ from perfctl.parsers.nsys.tables import (
     opened,
 )
 from perfctl.parsers.operator_rows import Operators
-from perfctl.parsers.text.cupti import COPY_KINDS
-from perfctl.parsers.text.doubts import newer, not_understood, others, words
-from perfctl.parsers.text.lines import readable
-from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer
-from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
 from perfctl.records.report import ApiCall, Copy, Diagnostic, Gap, Report, Sample, Summary
 from perfctl.records.sqlite_header import is_sqlite

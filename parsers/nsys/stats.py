@@ -11,6 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfctl.parsers.common.doubts import newer, not_understood, repeated, several
+from perfctl.parsers.common.lines import ends_of, readable
+from perfctl.parsers.common.numbers import (
+    AmbiguousNumber,
+    DecimalStyle,
+    StyleEvidence,
+    read_number,
+    to_base,
+)
 from perfctl.parsers.nsys.stats_tables import (
     API_TRACE,
     COUNTS,
@@ -35,15 +44,6 @@ from perfctl.parsers.nsys.stats_tables import (
     unknown_labels,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
-from perfctl.parsers.text.doubts import newer, not_understood, repeated, several
-from perfctl.parsers.text.lines import ends_of, readable
-from perfctl.parsers.text.numbers import (
-    AmbiguousNumber,
-    DecimalStyle,
-    StyleEvidence,
-    read_number,
-    to_base,
-)
 from perfctl.records.bulk import Columns
 from perfctl.records.errors import ReportError
 from perfctl.records.ranges import read_range_name

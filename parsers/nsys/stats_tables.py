@@ -15,10 +15,10 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from perfctl.parsers.common.doubts import others, words
+from perfctl.parsers.common.lines import Lines, Log, open_text
+from perfctl.parsers.common.numbers import Unit, base_unit
 from perfctl.parsers.nsys.tables import KNOWN
-from perfctl.parsers.text.doubts import others, words
-from perfctl.parsers.text.lines import Lines, Log, open_text
-from perfctl.parsers.text.numbers import Unit, base_unit
 
 _KNOWN = KNOWN["stats"]
 OLD_NAMES: dict[str, str] = _KNOWN["old_names"]

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.parsers.text.sqlite import Database
-from perfctl.parsers.text.sqlite import opened as open_database
+from perfctl.parsers.common.sqlite import Database
+from perfctl.parsers.common.sqlite import opened as open_database
 
 if TYPE_CHECKING:
-    from perfctl.parsers.text.sqlite_pages import Column, Flags
+    from perfctl.parsers.common.sqlite_pages import Column, Flags
 
 TOOL = "nsys"
 KNOWN: dict[str, dict[str, Any]] = json.loads(

@@ -12,8 +12,8 @@ from math import isfinite
 from pathlib import Path
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.text.doubts import not_understood, others
-from perfctl.parsers.text.tables import Column, Table
+from perfctl.parsers.common.doubts import not_understood, others
+from perfctl.parsers.common.tables import Column, Table
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 

@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import not_understood, others, words
-from perfctl.parsers.text.json import read_whole, typed
+from perfctl.parsers.common.doubts import not_understood, others, words
+from perfctl.parsers.common.json import read_whole, typed
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import (

@@ -17,6 +17,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.doubts import SOURCE, numbering, repeated
+from perfctl.parsers.common.numbers import read_real
+from perfctl.parsers.common.tables import Column, Table, ends_with_line, read_csv, read_header
 from perfctl.parsers.rocm.records import (
     AGAIN,
     ROCPROFV3,
@@ -34,9 +37,6 @@ from perfctl.parsers.rocm.records import (
     read_span,
     read_stamp,
 )
-from perfctl.parsers.text.doubts import SOURCE, numbering, repeated
-from perfctl.parsers.text.numbers import read_real
-from perfctl.parsers.text.tables import Column, Table, ends_with_line, read_csv, read_header
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
     Copy,

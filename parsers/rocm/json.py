@@ -12,6 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.json import peek, read_whole
+from perfctl.parsers.common.numbers import read_integer
+from perfctl.parsers.common.tables import Column, read_object, read_text
 from perfctl.parsers.rocm.records import (
     API_DOMAINS,
     ROCPROFV3,
@@ -28,9 +31,6 @@ from perfctl.parsers.rocm.records import (
     read_span,
     read_stamp,
 )
-from perfctl.parsers.text.json import peek, read_whole
-from perfctl.parsers.text.numbers import read_integer
-from perfctl.parsers.text.tables import Column, read_object, read_text
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, Report
 

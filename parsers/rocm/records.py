@@ -16,8 +16,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from perfctl.parsers.text.doubts import words
-from perfctl.parsers.text.numbers import read_exact, read_integer, read_real
+from perfctl.parsers.common.doubts import words
+from perfctl.parsers.common.numbers import read_exact, read_integer, read_real
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation
 
 ROCPROFV3 = "rocprofv3"

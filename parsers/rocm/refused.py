@@ -14,10 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
+from perfctl.parsers.common.json import peek
+from perfctl.parsers.common.sqlite import connect
+from perfctl.parsers.common.tables import read_header
 from perfctl.parsers.rocm.csv import STATS
-from perfctl.parsers.text.json import peek
-from perfctl.parsers.text.sqlite import connect
-from perfctl.parsers.text.tables import read_header
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import is_sqlite
 

@@ -17,6 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.common.doubts import newer, not_understood
+from perfctl.parsers.common.lines import readable
+from perfctl.parsers.common.sqlite import Database, check_whole, connect, integer, opened, quoted
+from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.tables import Column, read_selected, read_text
 from perfctl.parsers.rocm.records import (
     AGAIN,
     ROCPROFV3,
@@ -31,11 +36,6 @@ from perfctl.parsers.rocm.records import (
     measure_span,
     order_devices,
 )
-from perfctl.parsers.text.doubts import newer, not_understood
-from perfctl.parsers.text.lines import readable
-from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened, quoted
-from perfctl.parsers.text.sqlite_checks import check
-from perfctl.parsers.text.tables import Column, read_selected, read_text
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Range, Report
 from perfctl.records.sqlite_header import is_sqlite
 

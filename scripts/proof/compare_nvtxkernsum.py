@@ -32,9 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfctl.parsers.attribution import NOBODY, Attribution, Calls, Spans
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
-from perfctl.parsers.text.sqlite import Database
 
 Row = tuple[str, ...]
 """The 13 columns of nvtxkernsum as nsys prints them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.text import sqlite
+from perfctl.parsers.common import sqlite
 from tests.parsers.nsys_builder import NsysBuilder, training_step
 
 ENDLESS = (

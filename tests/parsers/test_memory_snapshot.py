@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers.text.plain_pickle import read_plain
+from perfctl.parsers.common.plain_pickle import read_plain
 from perfctl.records.errors import ReportError
 from perfctl.records.report import MemoryFigure, Report
 

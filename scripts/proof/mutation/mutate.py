@@ -1,8 +1,8 @@
 """Do the tests notice wrong code? Runs a random sample of mutants of parsers and analyse.
 
-    python scripts/proof/mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/text/numbers.py ...]
-    python scripts/proof/mutation/mutate.py --sample 40 --work NEW --only parsers/text/numbers.py \
-        --tests tests/parsers/text/test_units.py
+    python scripts/proof/mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/common/numbers.py ...]
+    python scripts/proof/mutation/mutate.py --sample 40 --work NEW --only parsers/common/numbers.py \
+        --tests tests/parsers/common/test_units.py
 
 cosmic-ray (extra ``mutation``) makes the mutants and runs them in a copy of the checkout. For each mutant, the tests run
 that, by coverage, execute the mutated lines; a mutant on lines that no test executes has survived. FOLDER keeps the

@@ -276,7 +276,7 @@ def snapshot(source: Path, target: Path, random: Random) -> list[str]:
     if random.random() < 0.4:
         notes = [of_bytes(data, random)]
     else:
-        from perfctl.parsers.text.plain_pickle import read_plain  # runs nothing of the file
+        from perfctl.parsers.common.plain_pickle import read_plain  # runs nothing of the file
 
         tree, _ = read_plain(source, "fuzz", "")
         notes = [value_in(tree, random) for _ in range(random.choice((1, 1, 3)))]

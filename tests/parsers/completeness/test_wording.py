@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfctl.parsers.common.doubts import numbering
 from perfctl.parsers.monitors.readings import describe_pauses
-from perfctl.parsers.text.doubts import numbering
 
 SECOND = 10**9
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.parsers.common.numbers import read_integer
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import (
     describe_tables,
@@ -15,7 +16,6 @@ from perfctl.parsers.dlprof.records import (
     table_summaries,
 )
 from perfctl.parsers.dlprof.tables import figure
-from perfctl.parsers.text.numbers import read_integer
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
 

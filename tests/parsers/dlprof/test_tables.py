@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
+from perfctl.parsers.common import tables as shared_tables
 from perfctl.parsers.dlprof import tables as dlprof_tables
 from perfctl.parsers.dlprof.tables import (
     Block,
@@ -18,7 +19,6 @@ from perfctl.parsers.dlprof.tables import (
     read_table,
     summary_of,
 )
-from perfctl.parsers.text import tables as shared_tables
 from perfctl.records.report import Device, Gap, Summary
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"

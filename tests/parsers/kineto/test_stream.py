@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
+from perfctl.parsers.common.json import peek
 from perfctl.parsers.kineto import stream as kineto_stream
 from perfctl.parsers.kineto.stream import TraceStream
-from perfctl.parsers.text.json import peek
 
 LAYOUTS = {
     "one line": {},

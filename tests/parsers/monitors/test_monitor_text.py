@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
+from perfctl.parsers.common import lines as text_lines
+from perfctl.parsers.common.lines import head_lines
+from perfctl.parsers.common.numbers import Stamp
 from perfctl.parsers.monitors.readings import Clock, MonitorText
-from perfctl.parsers.text import lines as text_lines
-from perfctl.parsers.text.lines import head_lines
-from perfctl.parsers.text.numbers import Stamp
 from perfctl.records.report import Diagnostic, Gap
 
 HEADER = "timestamp, index, utilization.gpu [%]\n"

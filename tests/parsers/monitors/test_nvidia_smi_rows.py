@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
+from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import (
     devices_of,
@@ -16,7 +17,6 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     unknown_units,
 )
 from perfctl.parsers.monitors.readings import Readings
-from perfctl.parsers.text.tables import Column
 from perfctl.records.report import Device, Gap, Report, Sample
 from tests.parsers.monitor_logs import placed, read
 

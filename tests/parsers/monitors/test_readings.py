@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.parsers.common.numbers import is_nothing, read_quantity
+from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors.readings import TEXTS_KEPT, Readings
-from perfctl.parsers.text.numbers import is_nothing, read_quantity
-from perfctl.parsers.text.tables import Column
 from perfctl.records.report import Gap, Sample, Summary
 
 MIB = 2**20

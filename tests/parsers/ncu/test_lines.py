@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.parsers.common.lines import Lines, Log
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu.csv import Rows, skip_to_header, split_row
 from perfctl.parsers.ncu.log import header_at
-from perfctl.parsers.text.lines import Lines, Log
 
 HEADER = '"ID","Process ID","Kernel Name"\n'
 ROW = '"0","7","gemm(int)","x"\n'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.parsers.common.lines import Log
 from perfctl.parsers.ncu.log import diagnostics, gaps, why_no_csv
-from perfctl.parsers.text.lines import Log
 from perfctl.records.report import Diagnostic, Gap
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.text.sqlite import check_whole
+from perfctl.parsers.common.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Kernel, Report
 from tests.parsers.nsys_builder import NsysBuilder, copied, gap, read, training_step

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys.sqlite import unknown
-from perfctl.parsers.text.sqlite import Database
 
 FIRST = "not understood and left out: "
 

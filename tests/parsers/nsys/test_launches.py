@@ -11,9 +11,9 @@ import pytest
 
 from perfctl.parsers import attribution, parse
 from perfctl.parsers.attribution import NEVER, NOBODY
+from perfctl.parsers.common import sqlite
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys.kernels import Around
-from perfctl.parsers.text import sqlite
 from perfctl.records.bulk import SqlKernels
 from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
 

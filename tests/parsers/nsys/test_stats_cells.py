@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
     Column,
@@ -20,7 +21,6 @@ from perfctl.parsers.nsys.stats_tables import (
     split_ruled,
     split_tabs,
 )
-from perfctl.parsers.text.numbers import DecimalStyle, Unit
 from perfctl.records.report import Copy, Kernel, Operation, Range
 
 POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.UNDECIDED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.parsers.common.numbers import Unit
 from perfctl.parsers.nsys.stats_tables import (
     Column,
     guess_report,
@@ -12,7 +13,6 @@ from perfctl.parsers.nsys.stats_tables import (
     read_unit,
     rename_report,
 )
-from perfctl.parsers.text.numbers import Unit
 
 NS, MS = Unit("ns", 1), Unit("ns", 10**6)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfctl.parsers.common import sqlite
+from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys.tables import Strings, opened
-from perfctl.parsers.text import sqlite
-from perfctl.parsers.text.sqlite import Database
 from perfctl.records.errors import ReportError
 
 NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, -(2**63)])

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.parsers.text import sqlite_pages
-from perfctl.parsers.text.sqlite_pages import Column
+from perfctl.parsers.common import sqlite_pages
+from perfctl.parsers.common.sqlite_pages import Column
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 

@@ -13,7 +13,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.text.doubts import SOURCE, newer, not_understood, others
+from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
 from perfctl.records.report import Report
 from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, read, training_step
 from tests.sample import sample

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.text import json as text_json
-from perfctl.parsers.text.json import read_whole
+from perfctl.parsers.common import json as text_json
+from perfctl.parsers.common.json import read_whole
 
 
 def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from perfctl.parsers.text.doubts import repeated
+from perfctl.parsers.common.doubts import repeated
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic
 

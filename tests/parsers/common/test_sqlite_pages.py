@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers.text import sqlite, sqlite_pages
+from perfctl.parsers.common import sqlite, sqlite_pages
 
 NUMBERS = (
     0,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import parse, reports
-from perfctl.parsers.text.doubts import Joined
+from perfctl.parsers.common.doubts import Joined
 from perfctl.records.report import Report
-from tests.parsers.text.test_repeated import CONSOLE, NVPROF_CHILD
+from tests.parsers.common.test_repeated import CONSOLE, NVPROF_CHILD
 
 SUMS = (
     " Time (%)  Total Time (ns)  {calls}  Avg (ns)  Name\n --------  ---------------  ---------  "

@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from perfctl.parsers.text.lines import encoding_of, readable
-from perfctl.parsers.text.numbers import read_integer
+from perfctl.parsers.common.lines import encoding_of, readable
+from perfctl.parsers.common.numbers import read_integer
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Gap
 

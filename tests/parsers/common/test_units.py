@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.parsers.text.numbers import (
+from perfctl.parsers.common.numbers import (
     AmbiguousNumber,
     DecimalStyle,
     StyleEvidence,

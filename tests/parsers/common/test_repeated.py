@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.text.doubts import SOURCE, Joined, joined, repeated
+from perfctl.parsers.common.doubts import SOURCE, Joined, joined, repeated
 from perfctl.records.report import Diagnostic
-from tests.parsers.text.test_unknown import LONG, SUMS, WIDE
+from tests.parsers.common.test_unknown import LONG, SUMS, WIDE
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TRACE = (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perfctl.parsers.text.numbers import Stamp, day_is_first, iso_utc, read_stamp
+from perfctl.parsers.common.numbers import Stamp, day_is_first, iso_utc, read_stamp
 
 SECOND = 10**9
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.text.numbers import read_integer, read_real
-from perfctl.parsers.text.tables import (
+from perfctl.parsers.common.numbers import read_integer, read_real
+from perfctl.parsers.common.tables import (
     Column,
     Table,
     ends_with_line,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.parsers.text import lines as text_lines
-from perfctl.parsers.text.lines import Lines, Log, encoding_of, ends_of, open_text
+from perfctl.parsers.common import lines as text_lines
+from perfctl.parsers.common.lines import Lines, Log, encoding_of, ends_of, open_text
 
 
 @pytest.mark.parametrize(

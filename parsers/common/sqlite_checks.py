@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 
-from perfctl.parsers.text.sqlite import Database, quoted
+from perfctl.parsers.common.sqlite import Database, quoted
 from perfctl.records.report import Gap
 
 LARGEST = 16 << 20

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfctl.records.errors import ReportError
 
 if TYPE_CHECKING:
-    from perfctl.parsers.text.doubts import Joined
+    from perfctl.parsers.common.doubts import Joined
     from perfctl.records.report import Report
 
 _MOST_AGAIN = 100
@@ -86,7 +86,7 @@ def _pieces(
     path: Path, joined: Joined, parse: Callable[[Path], Report], folder: Path, again: int
 ) -> Iterator[tuple[_Piece, Report | ReportError]]:
     """The pieces with what is read of them; one that holds several runs itself is cut further."""
-    from perfctl.parsers.text.doubts import Joined
+    from perfctl.parsers.common.doubts import Joined
 
     for piece in _cut(path, joined.starts, folder):
         try:
@@ -108,7 +108,7 @@ def _pieces(
 
 def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
     """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
-    from perfctl.parsers.text.lines import BLOCK, open_text
+    from perfctl.parsers.common.lines import BLOCK, open_text
 
     with open_text(path) as source:
         line, text = 1, source.read(BLOCK)

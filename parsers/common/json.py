@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
-from perfctl.parsers.text.lines import encoding_of, readable
+from perfctl.parsers.common.lines import encoding_of, readable
 from perfctl.records.errors import ReportError
 
 GZIP_MAGIC = b"\x1f\x8b"
