@@ -189,7 +189,7 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
         pytest.approx(100 / 62.5),
         "five runs",
     )
-    assert found[1].gain[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
+    assert astuple(found[1].gain)[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
     assert if_only([layer_line("half", 50.0, twice)]) == ()
     assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
 
