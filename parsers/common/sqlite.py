@@ -195,8 +195,9 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
         head = file.read(HEADER_BYTES)
     size, whole = path.stat().st_size, stated_bytes(head)
     if len(head) < HEADER_BYTES or size < whole:
-        bytes_there = f"only {size:,} of {max(whole, HEADER_BYTES):,} bytes are there"
-        raise ReportError(path, tool, f"the database is cut off: {bytes_there}", remedy)
+        needed = max(whole, HEADER_BYTES)
+        reason = f"the database is cut off: only {size:,} of {needed:,} bytes are there"
+        raise ReportError(path, tool, reason, remedy)
     for ending in ("-wal", "-journal"):
         log = path.with_name(path.name + ending)
         if log.is_file():
