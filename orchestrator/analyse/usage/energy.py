@@ -57,7 +57,7 @@ class Energy:
         "error": "sampling_error",
         "per_step": "joules_per_step",
         "per_sample": "joules_per_sample",
-        "per_token": "joules_per_token",
+        "per_token": "joules_per_token",  # nosec B105  the name of a figure
         "delay_product": "energy_delay_js",
     }
 
