@@ -52,6 +52,8 @@ def broken_parser(monkeypatch: pytest.MonkeyPatch, how: Callable[[], object]) ->
         return whole(self, path, **options)
 
     monkeypatch.setattr(parsers.Parser, "parse", parse)
+    # forked, a worker has the parser above; beside a thread it would be a new interpreter
+    monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
 
 
 @pytest.mark.parametrize("limit", ["1G", "0"])

@@ -24,7 +24,14 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def break_parser(monkeypatch: pytest.MonkeyPatch) -> Break:
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forked, so that they have what the test changed: a test before may have left a
+    thread, beside which a new interpreter would be started."""
+    monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
+
+
+@pytest.fixture
+def break_parser(monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Break:
     """From now on something happens while a file is parsed whose path has a word in it."""
     whole = parsers.Parser.parse
 

@@ -26,6 +26,9 @@ def tarred(path: Path, *members: tuple[str, bytes]) -> None:
             archive.addfile(member, io.BytesIO(content))
 
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
+
 def zipped(members: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
