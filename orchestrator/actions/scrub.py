@@ -1,5 +1,5 @@
-"""Copies a report without what it says of its maker: process environments, secrets, and the names
-of hosts, users and home folders.
+"""Copy a report without process environments, secrets, and the names of hosts, users and home
+folders.
 
 A database loses whole rows and strings that no measurement needs; of every other text, only the
 secret or the name becomes "(removed)".
