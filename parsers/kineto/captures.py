@@ -31,7 +31,7 @@ from pathlib import Path
 from perfctl.parsers.kineto.events import CapturedCall, Events, collect
 from perfctl.parsers.kineto.nesting import Nesting, assign_operators
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
-from perfctl.parsers.operator_rows import Operators
+from perfctl.parsers.operators import Operators
 from perfctl.records.errors import ReportError
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel, Report

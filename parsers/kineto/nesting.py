@@ -11,9 +11,8 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from perfctl.parsers import operator_rows
 from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
-from perfctl.parsers.operator_rows import ENGINE, OperatorRows, Operators, Spans
+from perfctl.parsers.operators import ENGINE, OperatorRows, Operators, Row
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Gap
 from perfctl.records.served_names import read_served
@@ -441,7 +440,7 @@ def assign_operators(
         return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
     names = [span.name for span in events.spans]
     backward = {index for index, _, is_backward in events.sequences if is_backward}
-    rows = OperatorRows(Spans(names, nesting.parents, nesting.order, events.operators, backward))
+    rows = OperatorRows(names, nesting.parents, nesting.order, events.operators, backward)
     contexts = nesting.contexts
 
     def assign_rows(direction: str, *, inside: bool) -> None:
@@ -450,24 +449,23 @@ def assign_operators(
             is_outside = context.layer is None and context.phase != "optimizer"
             return is_outside and rows.inside[index] == inside
 
-        for index, row in rows.named(is_free):
-            contexts[index] = contexts[index]._replace(
-                layer=row, direction=direction, source="operation"
-            )
+        for index, owner in enumerate(rows.owners):
+            if owner >= 0 and is_free(index):
+                contexts[index] = contexts[index]._replace(
+                    layer=rows.labels[owner], direction=direction, source="operation"
+                )
 
     assign_rows("forward", inside=False)
     assign_layers(events, nesting)
     assign_rows("backward", inside=True)
-    for index in rows.again():
+    for index in rows.find_recomputed():
         if contexts[index].layer is not None:
             contexts[index] = contexts[index]._replace(direction="recompute")
 
-    def find_row(index: int) -> operator_rows.Place:
+    def find_row(index: int) -> tuple[Row, int | None]:
         context, span = contexts[index], events.spans[index]
         step = nesting.step_at(context, Place(span.thread, span.start))
-        return operator_rows.Place(
-            context.layer, context.direction, step, context.phase == "optimizer"
-        )
+        return Row(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
     return rows.collect(find_row, steps if by_step else (), launchers)

@@ -19,8 +19,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfctl.parsers.operator_rows import OperatorRows, Operators, Place, Spans
-from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, Shape, shape_in
+from perfctl.parsers.operators import (
+    GRADIENT_OF,
+    READERS,
+    Call,
+    OperatorRows,
+    Operators,
+    Row,
+    Shape,
+    shape_in,
+)
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Gap
 
@@ -51,11 +59,11 @@ class OperatorRanges:
         """``launchers``: the innermost range around each launch of a kernel; None where no kernel
         was recorded."""
 
-        def place_of(index: int) -> Place:
-            said = self.owners[index]
-            return Place(said.layer, said.direction, None)
+        def find_row(index: int) -> tuple[Row, None]:
+            label = self.owners[index]
+            return Row(label.layer, label.direction), None
 
-        return self.rows.collect(place_of, (), launchers)
+        return self.rows.collect(find_row, (), launchers)
 
 
 def read(
@@ -87,9 +95,8 @@ def read(
     inputs = {
         index: functions[code][1].shape(0) for index, code in enumerate(name) if code in functions
     }
-    rows = OperatorRows(
-        Spans(spans, parents, range(len(spans)), own, backward, _taken(inputs, process, parents))
-    )
+    taken = _taken(inputs, process, parents)
+    rows = OperatorRows(spans, parents, range(len(spans)), own, backward, taken)
     labels: dict[int, RangeName] = {}
     made_by: dict[tuple[int, int], str | None] = {}
     for index, owner in enumerate(rows.owners):
