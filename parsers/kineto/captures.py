@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from perfctl.parsers.kineto.events import CapturedCall, Events, collect
@@ -180,7 +181,7 @@ def read_captures(path: Path) -> list[CaptureSet]:
     together, all others together. Raises ReportError when the file is no such trace, or captures no
     graph."""
     events = collect(TraceStream(path).blocks(), captures=True)
-    nesting = Nesting(events, [call.place for call in events.captured])
+    nesting = Nesting(events)
     _name_compiled_parts(nesting)
     ranges = sorted(
         (span.start, span.end or span.start, span.name)
@@ -190,14 +191,11 @@ def read_captures(path: Path) -> list[CaptureSet]:
     graphs: list[tuple[str, CapturedGraph]] = []
     begin: int | None = None
     inside: list[CapturedCall] = []
-    calls = [
-        call._replace(span=span) for call, span in zip(events.captured, nesting.probed, strict=True)
-    ]
-    for call in sorted(calls, key=lambda call: call.place.at):
+    for call in sorted(events.captured, key=lambda call: call.place.at):
         if call.what == "begin":
             begin, inside = call.place.at, []
         elif begin is not None and call.what == "launch":
-            inside.append(call)
+            inside.append(call._replace(span=nesting.find(call.place.thread, call.place.at)))
         elif begin is not None:
             if inside:
                 around = [name for start, end, name in ranges if start <= begin <= end]
@@ -252,41 +250,41 @@ def find_captures(trace: Path, tokens: Iterable[int]) -> list[Path]:
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
-    folder = trace.parent
-    paths = _named_captures(folder, tokens, trace)
-    return (paths or _named_captures(folder / _SUBFOLDER, tokens, trace))[:FILES_MAX]
+    folder, sizes = trace.parent, list(tokens)
+    paths = _named_captures(folder, sizes, trace)
+    return (paths or _named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
 
 
 def in_folder(folder: Path) -> list[Path]:
     """Return all traces with captures that ``execution_details.json`` of ``folder`` names; none
     where nothing else may launch them."""
-    paths = _named_captures(folder, (), None)
+    paths = _named_captures(folder, (), folder / DETAILS)
     runs = folder.parent if folder.name == _SUBFOLDER else folder
     has_others = any(path.name != DETAILS and path not in paths for path in runs.glob("*.json*"))
     return paths if has_others else []
 
 
-def _named_captures(folder: Path, tokens: Iterable[int], trace: Path | None) -> list[Path]:
+def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Path]:
     """Return what the list of one folder names, without ``trace`` itself."""
     try:
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    entries = details if isinstance(details, list) else []
-    entries = [entry for entry in entries if isinstance(entry, dict)]
+    entries = [
+        entry
+        for entry in (details if isinstance(details, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("file"), str)
+    ]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
     wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
     entries.sort(key=lambda entry: entry.get("batch_size") not in wanted)
-    names = [entry["file"] for entry in entries if isinstance(entry.get("file"), str)]
 
-    def is_other_file(path: Path) -> bool:
-        return path.is_file() and (trace is None or path.resolve() != trace.resolve())
+    def without_trace(paths: Iterable[Path]) -> list[Path]:
+        return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
 
-    named = dict.fromkeys(folder / Path(name).name for name in names)
-    if paths := list(filter(is_other_file, named)):
-        return paths
-    renamed = list(filter(is_other_file, sorted(folder.glob("*capture*.json*"))))
-    return renamed if len(renamed) == 1 else []
+    named = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
+    renamed = without_trace(sorted(folder.glob("*capture*.json*")))
+    return named or (renamed if len(renamed) == 1 else [])
 
 
 def _explain_by_captures(
@@ -322,28 +320,32 @@ def _explain_by_captures(
             explained.operators = _join_operators(explained.operators, replace(shapes, ops=ops))
 
 
-def find_replays(kernels: Sequence[Kernel], graphs: set[int]) -> list[Replay]:
+def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
     """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
-    replays: defaultdict[int | None, Replay] = defaultdict(list)
-    for kernel in _sort_by_start(kernels):
-        if kernel.correlation in graphs:
-            replays[kernel.correlation].append(kernel)
-    return sorted(replays.values(), key=lambda replay: (replay[0].start_ns or 0, _id(replay)))
+    inside = (kernel for kernel in kernels if kernel.correlation in graphs)
+    return list(_group_in_time(inside, "correlation").values())
 
 
-def _id(replay: Replay) -> int:
-    return replay[0].correlation or 0
+def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, list[Kernel]]:
+    """Return the kernels of each value of a field in the order of their start."""
+    key_of = attrgetter(field)
+    groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in sorted(kernels, key=lambda kernel: (kernel.start_ns or 0, kernel.launch)):
+        groups[key_of(kernel)].append(kernel)
+    return groups
 
 
-def _sort_by_start(kernels: Iterable[Kernel]) -> list[Kernel]:
-    return sorted(kernels, key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
-
-
-def _describe_launch(replay: Replay) -> GraphLaunch:
-    """Return the launch without a match."""
-    times = [kernel.duration_ns for kernel in replay]
+def _describe_launch(
+    replay: Replay,
+    capture: str | None = None,
+    matched: int = 0,
+    how: str | None = None,
+    confidence: float | None = None,
+) -> GraphLaunch:
+    first, times = replay[0], [kernel.duration_ns for kernel in replay]
     total_ns = None if None in times else int(sum(filter(None, times)))
-    return GraphLaunch(_id(replay), replay[0].step, len(replay), total_ns)
+    launch = first.correlation or 0, first.step, len(replay), total_ns
+    return GraphLaunch(*launch, capture, matched, how, confidence)
 
 
 def _find_best_set(
@@ -393,13 +395,9 @@ def _explain_replay(
             launch = replay[index].launch
             explained.set_layer(launch, context.layer, context.direction, "capture")
     share = len(pairs) / max(len(replay), len(graph))
-    launch_record = _describe_launch(replay)._replace(
-        capture=captured.name,
-        matched=len(pairs),
-        how=how if pairs else None,
-        confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
-    )
-    explained.launches.append(launch_record)
+    confidence = share * ORDER_ALONE if how == "order" else share
+    match = (how, confidence) if pairs else ()
+    explained.launches.append(_describe_launch(replay, captured.name, len(pairs), *match))
     return {graph[call].span for _, call in pairs}
 
 
@@ -439,10 +437,10 @@ def explain_by_eager(
 ) -> None:
     """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
     called ``name``."""
-    eager_steps = _group_by_step(eager)
+    eager_steps = _group_in_time(eager, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
-    steps = _group_by_step(explained.kernels)
+    steps = _group_in_time(explained.kernels, "step")
     matches: dict[int | None, tuple[dict[int, Kernel], float]] = {}
     for replay in replays:
         step = replay[0].step
@@ -451,24 +449,14 @@ def explain_by_eager(
             matches[step] = _match_step(kernels, list(eager_steps.values()))
         pairs, confidence = matches[step]
         matched = [kernel.launch for kernel in replay if kernel.launch in pairs]
-        launch = _describe_launch(replay)
+        match = (f"{name}, without graphs", len(matched), EAGER, confidence) if matched else ()
+        explained.launches.append(_describe_launch(replay, *match))
         if matched:
-            match = f"{name}, without graphs", len(matched), EAGER, confidence
-            launch = GraphLaunch(*launch[:4], *match)
             explained.sources = [name]
-        explained.launches.append(launch)
         for number in matched:
             other = pairs[number]
             if other.layer is not None:
                 explained.set_layer(number, other.layer, other.direction, "guessed")
-
-
-def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, list[Kernel]]:
-    """Return the kernels of each step in the order of their start."""
-    groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
-    for kernel in _sort_by_start(kernels):
-        groups[kernel.step].append(kernel)
-    return groups
 
 
 def _match_step(
@@ -514,8 +502,12 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
             named[kernel.correlation] += 1
     for number, launch in enumerate(explained.launches):
         if launch.capture is None and (matched := named[launch.correlation]):
-            match = ANNOTATIONS, matched, "node", matched / launch.kernels
-            explained.launches[number] = GraphLaunch(*launch[:4], *match)
+            explained.launches[number] = launch._replace(
+                capture=ANNOTATIONS,
+                matched=matched,
+                how="node",
+                confidence=matched / launch.kernels,
+            )
     if named:
         explained.sources.append(ANNOTATIONS)
 
