@@ -28,9 +28,10 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
-from perfctl.parsers.kineto.events import CapturedCall, Events, collect
-from perfctl.parsers.kineto.nesting import Nesting, assign_operators
+from perfctl.parsers.kineto.events import Events, collect
+from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
 from perfctl.parsers.operators import Operators
 from perfctl.records.errors import ReportError
@@ -68,7 +69,35 @@ _MATCHED_BY = {
 
 Replay = list[Kernel]
 """The kernels of one launch of a graph, in order of their start."""
-CapturedGraph = tuple[CapturedCall, ...]
+
+
+class Reference(NamedTuple):
+    """One launch of a kernel in a capture, or in a run without graphs."""
+
+    kernel: str | None
+    """None where the trace does not say."""
+    layer: str | None
+    direction: str | None
+    node: int | None = None
+    """Id of the graph's node that it made; None where the trace does not say."""
+    span: int = -1
+    """Position of the innermost span around it, in a capture; -1 for none."""
+    shape: tuple[int | None, ...] = ()
+    """Grid and block, in a run without graphs."""
+
+
+class Match(NamedTuple):
+    """Kernels and the launches that they are matched with."""
+
+    how: str
+    """``GraphLaunch.how``."""
+    confidence: float
+    references: dict[int, Reference]
+    """By ``Kernel.launch``."""
+
+
+_UNMATCHED = Match(EAGER, 0, {})
+CapturedGraph = tuple[Reference, ...]
 """The launches between the begin and the end of a graph's capture."""
 
 
@@ -106,6 +135,22 @@ class ExplainedGraphs:
         self.kernels[launch] = self.kernels[launch]._replace(
             layer=layer, direction=direction, layer_source=source
         )
+
+    def add_replay(self, replay: Replay, capture: str = "", match: Match = _UNMATCHED) -> None:
+        """Add a launch of a graph, and give its kernels the layers of their references."""
+        matched = [kernel.launch for kernel in replay if kernel.launch in match.references]
+        for launch in matched:
+            reference = match.references[launch]
+            if reference.layer is not None:
+                source = "guessed" if match.how == EAGER else "capture"
+                self.set_layer(launch, reference.layer, reference.direction, source)
+        first, times = replay[0], [kernel.duration_ns for kernel in replay]
+        total_ns = None if None in times else int(sum(filter(None, times)))
+        launched = GraphLaunch(first.correlation or 0, first.step, len(replay), total_ns)
+        if matched:
+            facts = (capture, len(matched), match.how, match.confidence)
+            launched = GraphLaunch(*launched[:4], *facts)
+        self.launches.append(launched)
 
 
 def explain_graphs(
@@ -190,12 +235,15 @@ def read_captures(path: Path) -> list[CaptureSet]:
     )
     graphs: list[tuple[str, CapturedGraph]] = []
     begin: int | None = None
-    inside: list[CapturedCall] = []
+    inside: list[Reference] = []
     for call in sorted(events.captured, key=lambda call: call.place.at):
         if call.what == "begin":
             begin, inside = call.place.at, []
         elif begin is not None and call.what == "launch":
-            inside.append(call._replace(span=nesting.find(call.place.thread, call.place.at)))
+            span = nesting.find(call.place.thread, call.place.at)
+            context = nesting.contexts[span] if span >= 0 else NOWHERE
+            named = (call.kernel, context.layer, context.direction, call.node, span)
+            inside.append(Reference(*named))
         elif begin is not None:
             if inside:
                 around = [name for start, end, name in ranges if start <= begin <= end]
@@ -290,21 +338,35 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Pa
 def _explain_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
-    """Give the kernels of ``replays`` the layers that captures say."""
+    """Give the kernels of ``replays`` the layers that captures say. The set counts whose graphs are
+    most like the next replays, one for one and in order. Where it has more graphs than there are
+    replays, or they are out of step, the one graph counts that is most like the next."""
     replayed = Counter[CaptureSet]()
     spans: defaultdict[Path, set[int]] = defaultdict(set)
     """File -> spans that launched matched kernels while they were captured."""
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
         rest = list(group)
         while rest:
-            match = _find_best_set(rest, sets)
-            if match is None:
-                explained.launches += map(_describe_launch, rest)
+            candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
+            for capture_set in sets:
+                if len(capture_set.graphs) <= len(rest):
+                    candidates.append((capture_set, capture_set.graphs))
+                elif len(rest) == 1:
+                    candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
+            best = _find_most_alike(
+                sum(map(_share_of_namesakes, rest, graphs)) / len(graphs)
+                for _, graphs in candidates
+            )
+            if best is None:
+                for replay in rest:
+                    explained.add_replay(replay)
                 break
-            best, graphs = match
-            replayed[best] += 1
+            captured, graphs = candidates[best]
+            replayed[captured] += 1
             for replay, graph in zip(rest, graphs, strict=False):
-                spans[best.path] |= _explain_replay(explained, replay, graph, best)
+                match = _match_kernels(replay, graph)
+                explained.add_replay(replay, captured.name, match)
+                spans[captured.path].update(one.span for one in match.references.values())
             rest = rest[len(graphs) :]
     covers_trace = bool(explained.operators.environment.get(COVERS))
     steps = len({replay[0].step for replay in replays})
@@ -335,88 +397,56 @@ def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, li
     return groups
 
 
-def _describe_launch(
-    replay: Replay,
-    capture: str | None = None,
-    matched: int = 0,
-    how: str | None = None,
-    confidence: float | None = None,
-) -> GraphLaunch:
-    first, times = replay[0], [kernel.duration_ns for kernel in replay]
-    total_ns = None if None in times else int(sum(filter(None, times)))
-    launch = first.correlation or 0, first.step, len(replay), total_ns
-    return GraphLaunch(*launch, capture, matched, how, confidence)
+def _find_most_alike(shares: Iterable[float]) -> int | None:
+    """Return the position of the largest share of namesakes; None where nothing is alike."""
+    known = list(shares)
+    best = max(known, default=0.0)
+    return known.index(best) if best >= NAMESAKES_MIN else None
 
 
-def _find_best_set(
-    replays: Sequence[Replay], sets: Iterable[CaptureSet]
-) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
-    """Return the set whose graphs are most like the next replays, one for one and in order; None
-    where nothing is alike.
-
-    Where a set has more graphs than there are replays, or they are out of step, the one graph that
-    is most like the next.
-    """
-    best, best_score = None, 0.0
-    for capture_set in sets:
-        groups: list[Sequence[CapturedGraph]] = [capture_set.graphs]
-        if len(capture_set.graphs) > len(replays):
-            groups = [[graph] for graph in capture_set.graphs] if len(replays) == 1 else []
-        for graphs in groups:
-            score = sum(map(_compare_names, replays, graphs)) / len(graphs)
-            if score >= NAMESAKES_MIN and score > best_score:
-                best, best_score = (capture_set, graphs), score
-    return best
-
-
-def _compare_names(replay: Replay, graph: CapturedGraph) -> float:
+def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Reference]) -> float:
     """Return 0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
     without names."""
-    names = [call.kernel for call in graph]
+    names = [reference.kernel for reference in references]
     if not any(names):
-        return ORDER_ALONE if len(replay) == len(graph) else 0.0
-    return _share_of_namesakes([kernel.name for kernel in replay], names)
+        return ORDER_ALONE if len(kernels) == len(references) else 0.0
+    both = Counter[str | None](kernel.name for kernel in kernels) & Counter(names)
+    return both.total() / max(len(kernels), len(references))
 
 
-def _share_of_namesakes(left: Sequence[str], right: Sequence[str | None]) -> float:
-    both = Counter[str | None](left) & Counter(right)
-    return both.total() / max(len(left), len(right), 1)
-
-
-def _explain_replay(
-    explained: ExplainedGraphs, replay: Replay, graph: CapturedGraph, captured: CaptureSet
-) -> set[int]:
-    """Give the kernels of one replay their layers; return the spans that launched them."""
-    how, pairs = _match_kernels(replay, graph)
-    for index, call in pairs:
-        span = graph[call].span
-        context = captured.nesting.contexts[span] if span >= 0 else None
-        if context is not None and context.layer is not None:
-            launch = replay[index].launch
-            explained.set_layer(launch, context.layer, context.direction, "capture")
-    share = len(pairs) / max(len(replay), len(graph))
-    confidence = share * ORDER_ALONE if how == "order" else share
-    match = (how, confidence) if pairs else ()
-    explained.launches.append(_describe_launch(replay, captured.name, len(pairs), *match))
-    return {graph[call].span for _, call in pairs}
-
-
-def _match_kernels(replay: Replay, graph: CapturedGraph) -> tuple[str, list[tuple[int, int]]]:
-    """Return how a replay and a capture were matched, and (kernel, launch) of each match."""
-    nodes = {call.node: at for at, call in enumerate(graph) if call.node is not None}
-    node_ids = [kernel.graph_node_id for kernel in replay]
-    if len(nodes) == len(graph) and len(set(node_ids) & nodes.keys()) == len(replay):
-        return "node", [(at, nodes[node]) for at, node in enumerate(node_ids) if node is not None]
-    names, captured = [kernel.name for kernel in replay], [call.kernel for call in graph]
-    in_order = [(at, at) for at in range(len(replay))]
-    if not any(captured):
-        return "order", in_order if len(replay) == len(graph) else []
-    return "name", in_order if names == captured else sorted(align(names, captured))
+def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -> Match:
+    names, known = [kernel.name for kernel in kernels], [one.kernel for one in references]
+    node_ids, nodes = [kernel.graph_node_id for kernel in kernels], [one.node for one in references]
+    left: Sequence[Hashable] = names
+    right: Sequence[Hashable] = known
+    how, weight = "name", 1.0
+    if None not in nodes and len(set(nodes)) == len(nodes) and set(node_ids) <= set(nodes):
+        how, left, right = "node", node_ids, nodes
+    elif not any(known):
+        how, weight = "order", ORDER_ALONE
+        left = right = range(len(kernels)) if len(kernels) == len(references) else ()
+    elif any(one.shape for one in references):
+        how = EAGER
+        left = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
+        right = [(one.kernel, one.shape) for one in references]
+    pairs = dict(align(left, right))
+    agreeing = len(pairs) * weight
+    if how == EAGER:
+        rest = [at for at in range(len(kernels)) if at not in pairs]
+        free = sorted(set(range(len(references))) - set(pairs.values()))
+        by_name = align([names[at] for at in rest], [known[at] for at in free])
+        pairs |= {rest[at]: free[other] for at, other in by_name}
+        agreeing += BY_NAME_ALONE * (len(pairs) - agreeing)
+    matched = {kernels[at].launch: references[other] for at, other in pairs.items()}
+    return Match(how, agreeing / max(len(kernels), len(references)), matched)
 
 
 def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions: longest runs that both have in common; then the rest, each with its
     next namesake (streams side by side)."""
+    if left == right:
+        yield from enumerate(range(len(left)))
+        return
     left_rest, right_rest = set(range(len(left))), set(range(len(right)))
     if len(left) * len(right) <= _PAIRS_MAX:
         for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
@@ -440,50 +470,28 @@ def explain_by_eager(
     eager_steps = _group_in_time(eager, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
+    references = [
+        [Reference(k.name, k.layer, k.direction, shape=_shape_of(k)) for k in kernels]
+        for kernels in eager_steps.values()
+    ]
     steps = _group_in_time(explained.kernels, "step")
-    matches: dict[int | None, tuple[dict[int, Kernel], float]] = {}
+    matches: dict[int | None, Match] = {}
     for replay in replays:
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            matches[step] = _match_step(kernels, list(eager_steps.values()))
-        pairs, confidence = matches[step]
-        matched = [kernel.launch for kernel in replay if kernel.launch in pairs]
-        match = (f"{name}, without graphs", len(matched), EAGER, confidence) if matched else ()
-        explained.launches.append(_describe_launch(replay, *match))
-        if matched:
-            explained.sources = [name]
-        for number in matched:
-            other = pairs[number]
-            if other.layer is not None:
-                explained.set_layer(number, other.layer, other.direction, "guessed")
+            best = _find_most_alike(_share_of_namesakes(kernels, known) for known in references)
+            matches[step] = _UNMATCHED
+            if best is not None:
+                matches[step] = _match_kernels(kernels, references[best])
+        explained.add_replay(replay, f"{name}, without graphs", matches[step])
+    if any(launch.matched for launch in explained.launches):
+        explained.sources = [name]
 
 
-def _match_step(
-    kernels: list[Kernel], eager_steps: Sequence[list[Kernel]]
-) -> tuple[dict[int, Kernel], float]:
-    """Return (launch -> the eager run's kernel, confidence) by the step with the most namesakes;
-    nothing where it is not alike."""
-    names = [kernel.name for kernel in kernels]
-    shares = [_share_of_namesakes(names, [other.name for other in step]) for step in eager_steps]
-    best = max(shares, default=0.0)
-    if best < NAMESAKES_MIN:
-        return {}, 0
-    others = eager_steps[shares.index(best)]
-    pairs = dict(align(list(map(_shape_key, kernels)), list(map(_shape_key, others))))
-    exact = len(pairs)
-    rest = [index for index in range(len(kernels)) if index not in pairs]
-    free = sorted(set(range(len(others))) - set(pairs.values()))
-    by_name = align([names[at] for at in rest], [others[at].name for at in free])
-    pairs |= {rest[left]: free[right] for left, right in by_name}
-    matched = exact + BY_NAME_ALONE * (len(pairs) - exact)
-    kernels_of = {kernels[left].launch: others[right] for left, right in pairs.items()}
-    return kernels_of, matched / max(len(kernels), len(others))
-
-
-def _shape_key(kernel: Kernel) -> tuple[object, ...]:
+def _shape_of(kernel: Kernel) -> tuple[int | None, ...]:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
-    return kernel.name, *grid, kernel.block_x, kernel.block_y, kernel.block_z
+    return *grid, kernel.block_x, kernel.block_y, kernel.block_z
 
 
 def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
