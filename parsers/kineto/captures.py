@@ -228,27 +228,22 @@ def read_captures(path: Path) -> list[CaptureSet]:
     events = collect(TraceStream(path).blocks(), captures=True)
     nesting = Nesting(events)
     _name_compiled_parts(nesting)
-    ranges = sorted(
-        (span.start, span.end or span.start, span.name)
-        for span in events.spans
-        if span.is_range and read_capture(span.name) is not None
-    )
     graphs: list[tuple[str, CapturedGraph]] = []
-    begin: int | None = None
+    name: str | None = None
+    """Of the capture that has begun."""
     inside: list[Reference] = []
     for call in sorted(events.captured, key=lambda call: call.place.at):
+        span = nesting.find(call.place.thread, call.place.at)
         if call.what == "begin":
-            begin, inside = call.place.at, []
-        elif begin is not None and call.what == "launch":
-            span = nesting.find(call.place.thread, call.place.at)
+            around = _find_capture_range(nesting, span)
+            name, inside = path.name if around is None else events.spans[around].name, []
+        elif name is not None and call.what == "launch":
             context = nesting.contexts[span] if span >= 0 else NOWHERE
-            named = (call.kernel, context.layer, context.direction, call.node, span)
-            inside.append(Reference(*named))
-        elif begin is not None:
-            if inside:
-                around = [name for start, end, name in ranges if start <= begin <= end]
-                graphs.append((around[-1] if around else path.name, tuple(inside)))
-            begin = None
+            facts = (call.kernel, context.layer, context.direction, call.node, span)
+            inside.append(Reference(*facts))
+        elif name is not None:
+            graphs += [(name, tuple(inside))] if inside else []
+            name = None
     if not graphs:
         reason = (
             "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with "
@@ -265,6 +260,14 @@ def read_captures(path: Path) -> list[CaptureSet]:
     ]
 
 
+def _find_capture_range(nesting: Nesting, span: int) -> int | None:
+    """Return the position of the ``capture_...`` range around a span."""
+    for index in nesting.spans_around(span):
+        if read_capture(nesting.spans[index].name) is not None:
+            return index
+    return None
+
+
 def _name_compiled_parts(nesting: Nesting) -> None:
     """Name what a compiled model launches, which has no modules inside, by the compiled part and
     the operator that it calls: GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts
@@ -274,8 +277,7 @@ def _name_compiled_parts(nesting: Nesting) -> None:
     counts = Counter[int | None]()
     compiled = [index for index in nesting.order if spans[index].name.startswith(_COMPILED_CALL)]
     for index in sorted(compiled, key=lambda index: spans[index].start):
-        around = nesting.spans_around(index)
-        capture = next((one for one in around if read_capture(spans[one].name) is not None), None)
+        capture = _find_capture_range(nesting, index)
         parts[index] = counts[capture]
         counts[capture] += 1
     suffixes: dict[int, str] = {}
