@@ -51,6 +51,22 @@ _ORDERS = {
 (transposed: -2 is yes)."""
 _ADDED = ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")
 """Products with a tensor to add before the factors."""
+_ATTENTION = {
+    "_scaled_dot_product_flash_attention": (4, -1),
+    "_scaled_dot_product_efficient_attention": (6, -1),
+    "_scaled_dot_product_cudnn_attention": (6, -1),
+    "_scaled_dot_product_flash_attention_backward": (11, -1),
+    "_scaled_dot_product_efficient_attention_backward": (11, -1),
+    "_scaled_dot_product_cudnn_attention_backward": (14, -1),
+    "_flash_attention_forward": (8, 3),
+    "_flash_attention_backward": (11, 6),
+    "_efficient_attention_forward": (9, 4),
+    "_efficient_attention_backward": (-1, 6),
+    "_flash_attn_forward": (5, -1),
+    "_flash_attn_backward": (11, -1),
+}
+"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes do not
+say how long each sequence is; -1: nowhere. Those of the package flash_attn are at the end."""
 _NO_SHAPES = "the trace does not have its shapes"
 _NO_STRIDE = (
     "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
@@ -294,55 +310,27 @@ def _complete(
     return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**known, **attributes})
 
 
-class _Attention(NamedTuple):
-    kind: str
-    """flash, efficient or cudnn."""
-    first: int
-    """Place of the query."""
-    causal: int
-    """Place of the flag; -1: nowhere."""
-    rows_first: bool = False
-    """Layout B x S x h x D, and not B x h x S x D."""
-    lengths: int = -1
-    """Place of the cumulative lengths of a packed batch, whose shapes do not say how long each
-    sequence is."""
-
-
-_ATTENTION = {
-    "_scaled_dot_product_flash_attention": _Attention("flash", 0, 4),
-    "_scaled_dot_product_efficient_attention": _Attention("efficient", 0, 6),
-    "_scaled_dot_product_cudnn_attention": _Attention("cudnn", 0, 6),
-    "_scaled_dot_product_flash_attention_backward": _Attention("flash", 1, 11),
-    "_scaled_dot_product_efficient_attention_backward": _Attention("efficient", 1, 11),
-    "_scaled_dot_product_cudnn_attention_backward": _Attention("cudnn", 1, 14),
-    "_flash_attention_forward": _Attention("flash", 0, 8, True, 3),
-    "_flash_attention_backward": _Attention("flash", 1, 11, True, 6),
-    "_efficient_attention_forward": _Attention("efficient", 0, 9, True, 4),
-    "_efficient_attention_backward": _Attention("efficient", 1, -1, True, 6),
-    "_flash_attn_forward": _Attention("flash", 0, 5, True),
-    "_flash_attn_backward": _Attention("flash", 1, 11, True),
-}
-"""Operators of attention, those of the package flash_attn at the end."""
-
-
 def _read_attention(name: str, call: Call) -> OpShape:
-    kind, first, causal, rows_first, lengths = _ATTENTION[name]
+    causal, lengths = _ATTENTION[name]
+    backward = "_backward" if name.endswith("_backward") else ""
+    first = 1 if backward else 0  # place of the query
     places = range(first, first + 3)
     if not all(map(call.shape, places)):
         raise IndexError
     is_known = not call.shape(lengths) and all(len(call.shape(place)) == 4 for place in places)
-    if rows_first and is_known:
+    if is_known and not name.startswith("_scaled"):  # B x S x h x D, and not B x h x S x D
         turned = list(call.shapes)
         for place, shape in enumerate(turned[: first + 3]):
             if shape is not None and len(shape) == 4:
                 turned[place] = (shape[0], shape[2], shape[1], shape[3])
         call = call._replace(shapes=tuple(turned))
     query, key, value = map(call.shape, places)
+    kind = next(kind for kind in ("flash", "efficient", "cudnn") if kind in name)
     return _op(
-        f"_scaled_dot_product_{kind}_attention{'_backward' if first else ''}",
+        f"_scaled_dot_product_{kind}_attention{backward}",
         call,
         range(first + 3),
-        (query, key, value) if first else ((*query[:-1], value[-1]),),
+        (query, key, value) if backward else ((*query[:-1], value[-1]),),
         is_causal=bool(call.value(causal)),
         missed=None if is_known else _VARLEN,
     )
