@@ -169,26 +169,18 @@ def explain_graphs(
     tell of.
     """
     replays = find_replays(explained.kernels, events.graphs)
-    if not replays and capture is not None:
+    if not replays:
+        if capture is None:
+            return
         reason = (
             f"it launches no graph whose kernels it recorded, so {capture.name} says nothing "
             "about it"
         )
         todo = "Leave --capture out, or name the trace of an execution"
         raise ReportError(path, TOOL, reason, todo)
-    if not replays:
-        return
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
-    if capture is not None:
-        try:
-            sets += read_captures(capture)
-        except NoCapture:
-            report = parse(capture)
-            eager = list(report.kernels)
-            if report.graph_launches or all(kernel.layer is None for kernel in eager):
-                raise
-    else:
+    if capture is None:
         tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
         for other in find_captures(path, tokens):
             try:
@@ -196,27 +188,20 @@ def explain_graphs(
             except ReportError as error:
                 text = f"{other.name}, named by {DETAILS}: {error.reason}"
                 explained.diagnostics.append(Diagnostic("warning", "perfctl", text))
-    if eager and capture is not None:
-        explain_by_eager(explained, replays, eager, capture.name)
     else:
+        try:
+            sets += read_captures(capture)
+        except NoCapture:
+            report = parse(capture)
+            eager += report.kernels
+            if report.graph_launches or all(kernel.layer is None for kernel in eager):
+                raise
+            explain_by_eager(explained, replays, eager, capture.name)
+    if not eager:
         _explain_by_captures(explained, replays, sets)
     _add_annotations(explained, events)
-    launches = explained.launches
-    if unknown := sum(launch.capture is None for launch in launches):
-        inside = [kernel for kernels in replays for kernel in kernels]
-        inside_ns, all_ns = (
-            sum(kernel.duration_ns or 0 for kernel in group)
-            for group in (inside, explained.kernels)
-        )
-        which = "no module is known of them"
-        if sets or eager:
-            which = f"{unknown} of {len(launches)} graph launches match no capture"
-        reason = (
-            f"{len(inside)} of {len(explained.kernels)} kernels "
-            f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
-            f"{which}: give the trace of the capture with perfctl ingest --capture"
-        )
-        explained.gaps.append(Gap("kernel.layer", "not_collected", reason))
+    if any(launch.capture is None for launch in explained.launches):
+        explained.gaps.append(_describe_unknown(explained, replays, is_given=bool(sets or eager)))
     if explained.sources:
         explained.diagnostics.append(_describe_matches(explained))
 
@@ -380,8 +365,7 @@ def _explain_by_captures(
             shapes = assign_operators(used.events, used.nesting, launchers, by_step=False)
             if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
-            ops = tuple(replace(op, calls=op.calls * times) for op in shapes.ops if times)
-            explained.operators = _join_operators(explained.operators, replace(shapes, ops=ops))
+            explained.operators = _join_operators(explained.operators, shapes, times)
 
 
 def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
@@ -522,6 +506,27 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
         explained.sources.append(ANNOTATIONS)
 
 
+def _describe_unknown(
+    explained: ExplainedGraphs, replays: Iterable[Replay], *, is_given: bool
+) -> Gap:
+    """Return the gap of graph launches without a match; ``is_given``: a capture was read."""
+    launches, inside = explained.launches, [kernel for replay in replays for kernel in replay]
+    inside_ns, all_ns = (
+        sum(kernel.duration_ns or 0 for kernel in kernels)
+        for kernels in (inside, explained.kernels)
+    )
+    which = "no module is known of them"
+    if is_given:
+        unknown = sum(launch.capture is None for launch in launches)
+        which = f"{unknown} of {len(launches)} graph launches match no capture"
+    reason = (
+        f"{len(inside)} of {len(explained.kernels)} kernels "
+        f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
+        f"{which}: give the trace of the capture with perfctl ingest --capture"
+    )
+    return Gap("kernel.layer", "not_collected", reason)
+
+
 def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     """Return how well the kernels of graphs were matched."""
     launches = explained.launches
@@ -538,15 +543,15 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(own: Operators, captured: Operators) -> Operators:
-    """Return the shapes of both; each operator keeps its own place in the order."""
+def _join_operators(own: Operators, captured: Operators, times: int) -> Operators:
+    """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
+    its own place in the order."""
     first = len(own.ops)
-    moved = (replace(op, position=first + at) for at, op in enumerate(captured.ops))
+    ran = [
+        replace(op, position=first + at, calls=op.calls * times)
+        for at, op in enumerate(captured.ops if times else ())
+    ]
     is_alike = not own.ops or own.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
-    return Operators(
-        (*own.ops, *moved),
-        own.environment,
-        (*own.gaps, *gaps),
-        captured.precision if is_alike else None,
-    )
+    precision = captured.precision if is_alike else None
+    return Operators((*own.ops, *ran), own.environment, (*own.gaps, *gaps), precision)
