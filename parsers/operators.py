@@ -363,21 +363,22 @@ READERS |= {f"torch.nn.functional.{name}": name for name in (*_FUNCTIONAL, "line
 READERS |= {f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")}
 
 
-def _read_operator(name: str, call: Call | None, computed: Sequence[bool] | None) -> OpShape:
+def _read_operator(name: str, call: Call | None, computed: Sequence[bool]) -> OpShape:
     """Return the shapes of an operator of READERS; without any where its arguments are not those
     that it should have.
 
-    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient.
+    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient;
+    empty where there are none.
     """
     bare = READERS[name]
     if call is not None:
         with suppress(ArithmeticError, IndexError, ValueError):
             op = _READERS[bare](bare, call)
-            if computed is None or bare not in _BACKWARDS:
+            if not computed or bare not in _BACKWARDS:
                 return op
             kept = zip(op.outputs, computed, strict=True)
             outputs = (shape if is_kept else None for shape, is_kept in kept)
-            return _complete(op, outputs, op.dtypes, output_mask=computed)
+            return _complete(op, outputs, op.dtypes, output_mask=list(computed))
     unread = name.replace("::", ".")
     return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
 
@@ -483,8 +484,8 @@ class OperatorRows:
         self.labels: dict[int, str] = {}
         """Operator -> its row."""
         for index in sorted(counted):
-            name, call, mask = names[index], calls[index], computed.get(index)
-            alike = name, id(call), mask and tuple(mask)
+            name, call, mask = names[index], calls[index], tuple(computed.get(index, ()))
+            alike = name, id(call), mask
             if alike not in read:
                 op = _read_operator(name, call, mask)
                 read[alike] = op, _name_row(name, op)
@@ -553,7 +554,6 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
     for op in ops.values():
         if op.op == "aten.convolution_backward":
             gradients[op.inputs[1:3]].add(op.inputs[0])
-    learned: dict[tuple[int, Shape], OpShape] = {}
     for index, op in ops.items():
         if op.op != "aten.convolution" or op.outputs != (None,):
             continue
@@ -563,10 +563,7 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
         known = gradients.get(op.inputs[:2]) or {following if fits else None}
         output = next(iter(known)) if len(known) == 1 else None
         if output is not None:
-            if (id(op), output) not in learned:
-                dtypes = (*op.dtypes, *op.dtypes[:1])
-                learned[id(op), output] = _complete(op, (output,), dtypes)
-            ops[index] = learned[id(op), output]
+            ops[index] = _complete(op, (output,), (*op.dtypes, *op.dtypes[:1]))
 
 
 def _put_into_row(op: OpShape, row: Row, *, is_own_row: bool) -> OpShape:
