@@ -15,8 +15,8 @@ import pytest
 
 from perfctl.orchestrator.ingest import archives
 from perfctl.parsers import ReportError, parse
-from tests.parsers.nsys_builder import NsysBuilder, training_step
-from tests.parsers.rocm.rocpd_builder import GUID, made
+from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.rocpd import GUID, made
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id FROM t"
 

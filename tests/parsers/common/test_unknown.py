@@ -15,7 +15,7 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
 from perfctl.records.report import Report
-from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, read, training_step
+from tests.make.nsys_sqlite import GENERATIONS, NsysBuilder, read, training_step
 from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -9,7 +9,7 @@ import pytest
 from perfctl import parsers
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
-from tests.parsers import kineto_trace as trace
+from tests.make import kineto as trace
 
 
 def warnings(report: Report) -> str:

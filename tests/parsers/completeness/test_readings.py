@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.records.report import Report
-from tests.parsers.monitor_logs import read
+from tests.make.monitors import read
 
 HEADER = "timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]\n"
 

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.records.report import Copy, Device, Diagnostic, Gap, Operation, Report, Step, Summary
-from tests.parsers.dlprof.test_db import made
+from tests.make.dlprof import made
 
 FIGURES = [
     "wall_time",

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfctl.parsers.allocator import Reading, thinned
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import ApiCall, CompiledKernel, OpCall, Sample
-from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read
+from tests.make.kineto import annotation, event, kernel, launch, operation, read
 
 SHAPES = {"Input_Dims": [[4, 8], [8], []], "Input_type": ["float", "c10::BFloat16", "Scalar"]}
 

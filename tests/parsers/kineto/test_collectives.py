@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.parsers.kineto.fused import element_bytes
 from perfctl.records.report import Collective
-from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read
+from tests.make.kineto import annotation, event, kernel, launch, operation, read
 
 ARGS = {
     "Collective name": "allreduce",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from tests.parsers.kineto_trace import (
+from tests.make.kineto import (
     annotation,
     event,
     kernel,

@@ -13,8 +13,8 @@ import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Copy, Device, MemoryFigure, Report
-from tests.parsers.kineto_trace import Event, event, read
-from tests.parsers.kineto_trace import operation as cpu_operation
+from tests.make.kineto import Event, event, read
+from tests.make.kineto import operation as cpu_operation
 
 ROOT = Path(__file__).resolve().parents[3]
 YEAR_2000_NS = 946_684_800 * 10**9

@@ -15,7 +15,7 @@ import pytest
 from perfctl.parsers import parse
 from perfctl.parsers.kineto.fused import elementwise_flops, read_facts, template_flops
 from perfctl.records.report import CompiledKernel
-from tests.parsers.kineto_trace import Event, kernel, launch, operation, read
+from tests.make.kineto import Event, kernel, launch, operation, read
 
 B, M, N, K = 3, 48, 40, 24
 

@@ -10,7 +10,7 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Device, Report
-from tests.parsers.kineto_trace import the_kernel, the_operation
+from tests.make.kineto import the_kernel, the_operation
 
 TRACE = Path(__file__).resolve().parents[2] / "data" / "kineto-synthetic" / "trace.json"
 

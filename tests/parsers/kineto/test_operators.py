@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
-from tests.parsers.kineto_trace import Event, annotation, kernel, launch, module, operation, read
+from tests.make.kineto import Event, annotation, kernel, launch, module, operation, read
 
 N, C, K, SIDE, FILTER = 8, 3, 16, 32, 5
 OUT = SIDE - FILTER + 1

@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.parsers.kineto.records import steps
 from perfctl.records.report import Copy, Kernel, Operation, Range, Report, Step
-from tests.parsers.kineto_trace import (
+from tests.make.kineto import (
     annotation,
     event,
     kernel,

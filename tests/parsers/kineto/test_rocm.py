@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from tests.parsers.kineto_trace import kernel, launch, read
+from tests.make.kineto import kernel, launch, read
 
 ROCM: dict[str, Any] = {"roctracer_version": 4.1, "hip_runtime_version": 70253211}
 

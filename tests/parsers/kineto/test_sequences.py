@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.parsers.kineto_trace import Event, annotation, module, operation, read
+from tests.make.kineto import Event, annotation, module, operation, read
 
 WRAPPER = "autograd::engine::evaluate_function: "
 

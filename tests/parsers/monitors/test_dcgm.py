@@ -10,8 +10,8 @@ import pytest
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.monitors import dcgm
 from perfctl.records.report import Gap, Sample, Summary
+from tests.make.monitors import read
 from tests.parsers.cuts import cuts
-from tests.parsers.monitor_logs import read
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "dcgm-synthetic"
 FIRST = 1709632800000000 * 1000

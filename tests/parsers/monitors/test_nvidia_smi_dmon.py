@@ -9,7 +9,7 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Sample, Summary
-from tests.parsers.monitor_logs import placed, read
+from tests.make.monitors import placed, read
 
 MIB = 2**20
 SECOND = 10**9

@@ -18,7 +18,7 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
 )
 from perfctl.parsers.monitors.readings import Readings
 from perfctl.records.report import Device, Gap, Report, Sample
-from tests.parsers.monitor_logs import placed, read
+from tests.make.monitors import placed, read
 
 MIB = 2**20
 SECOND = 10**9

@@ -9,7 +9,7 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.monitors.nvidia_smi import recognise_table
 from perfctl.records.report import Device, Gap, Report, Sample, Summary
-from tests.parsers.monitor_logs import read
+from tests.make.monitors import read
 
 MIB = 2**20
 TEN = 1709632800 * 10**9

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.records.report import Report
-from tests.parsers.monitor_logs import read
+from tests.make.monitors import read
 
 MIB = 2**20
 HEADER = "timestamp,gpu,index,memory.used,memory.total,power.draw,temperature.gpu"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.records.report import Device, Diagnostic
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 
 OLD_GPU = (
     "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor "

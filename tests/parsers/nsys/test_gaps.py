@@ -13,7 +13,7 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Kernel, Report
-from tests.parsers.nsys_builder import NsysBuilder, copied, gap, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read, training_step
 
 
 def quantities(report: Report) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from perfctl.parsers.nsys.graphs import CREATION
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Report
-from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, global_tid, read
 
 COLUMNS = "start end nameId eventClass globalTid graphNodeId originalGraphNodeId"
 LAUNCH = 900

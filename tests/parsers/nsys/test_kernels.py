@@ -13,8 +13,8 @@ from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.report import Kernel
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
-from tests.parsers.nsys_builder import copied as copied_rows
+from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
+from tests.make.nsys_sqlite import copied as copied_rows
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 

@@ -15,7 +15,7 @@ from perfctl.parsers.common import sqlite
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys.kernels import Around
 from perfctl.records.bulk import SqlKernels
-from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, global_tid, read
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
 """(process, thread)"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.parsers import parse
 from perfctl.records.report import Report
-from tests.parsers.nsys_builder import NsysBuilder, gap
+from tests.make.nsys_sqlite import NsysBuilder, gap
 
 
 def export(folder: Path) -> Path:

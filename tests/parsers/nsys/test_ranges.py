@@ -13,7 +13,7 @@ from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.ranges import RangeTable, load
 from perfctl.parsers.nsys.tables import opened
 from perfctl.records.report import Range
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, gap, global_tid, read, training_step
 
 PUSH_POP, START_END, MARK = 59, 60, 34
 """As ENUM_NSYS_EVENT_TYPE of real exports has them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.records.report import Copy, Kernel, Range
-from tests.parsers.nsys_builder import (
+from tests.make.nsys_sqlite import (
     GENERATIONS,
     NsysBuilder,
     gap,

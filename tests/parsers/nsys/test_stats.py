@@ -8,13 +8,18 @@ import pytest
 
 from perfctl.parsers import reports
 from perfctl.parsers.nsys.stats_tables import OLD_NAMES
-from tests.parsers.nsys_stats_read import GEMM, KERNELS, SUM, operations, read, summaries
-from tests.parsers.nsys_stats_writer import (
+from tests.make.nsys_stats import (
+    GEMM,
+    KERNELS,
+    SUM,
     box_table,
     column_table,
     csv_table,
     header,
+    operations,
     processing,
+    read,
+    summaries,
     titled,
 )
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.nsys import stats
-from tests.parsers.cuts import cuts
-from tests.parsers.nsys_stats_writer import (
+from tests.make.nsys_stats import (
     box_table,
     column_table,
     csv_table,
@@ -23,6 +22,7 @@ from tests.parsers.nsys_stats_writer import (
     processing,
     titled,
 )
+from tests.parsers.cuts import cuts
 
 SUM = header("Instances", "Name")
 NAMES = [

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.nsys import stats_tables
 from perfctl.records.report import Report
-from tests.parsers.nsys_stats_read import KERNELS, SUM, read
-from tests.parsers.nsys_stats_writer import csv_table, processing
+from tests.make.nsys_stats import KERNELS, SUM, csv_table, processing, read
 
 _TRACE = (
     "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem "

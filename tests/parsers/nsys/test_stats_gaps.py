@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.parsers.nsys_builder import gap
-from tests.parsers.nsys_stats_read import SUM, read
-from tests.parsers.nsys_stats_writer import csv_table, processing
+from tests.make.nsys_sqlite import gap
+from tests.make.nsys_stats import SUM, csv_table, processing, read
 
 ROWS = [
     ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", "gemm"],

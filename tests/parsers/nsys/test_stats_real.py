@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.parsers.nsys import sqlite, stats
 from perfctl.records.report import Operation
-from tests.parsers.nsys_stats_read import operations, summaries
+from tests.make.nsys_stats import operations, summaries
 
 
 def test_real_csv_of_many_reports(reports: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from perfctl.parsers.nsys import stats
 from perfctl.records.report import Copy, Kernel
-from tests.parsers.nsys_stats_read import KERNELS, SUM, operations, read
-from tests.parsers.nsys_stats_writer import csv_table, processing
+from tests.make.nsys_stats import KERNELS, SUM, csv_table, operations, processing, read
 
 TRACE = (
     "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem ({mem}),DymSMem "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.records.report import ApiCall, Copy, Kernel, Range, Sample, Thread
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read
+from tests.make.nsys_sqlite import NsysBuilder, gap, global_tid, read
 
 CALLS = "start end eventClass globalTid nameId"
 OSRT = CALLS + " returnValue nestingLevel callchainId"

@@ -1,4 +1,4 @@
-"""rocprofv3's database: synthetic ones by rocpd_builder, and a real one read a second time with
+"""rocprofv3's database: synthetic ones by tests.make.rocpd, and a real one read a second time with
 sqlite3 alone."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.scrub import scrub
 from perfctl.parsers import ReportError
 from perfctl.parsers.rocm import rocpd
 from perfctl.records.report import Copy, Counter, Range
-from tests.parsers.rocm.rocpd_builder import made
+from tests.make.rocpd import made
 
 
 def test_grids_count_work_groups_and_a_last_group_may_be_partly_filled(tmp_path: Path) -> None:

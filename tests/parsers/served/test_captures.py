@@ -15,8 +15,19 @@ from perfctl.parsers.kineto import captures
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
-from tests.parsers.kineto_trace import annotation, event, kernel, module, operation
-from tests.parsers.served.served_traces import MADE, STEP, WHERE, capturing, executing, written
+from tests.make.kineto import (
+    MADE,
+    STEP,
+    WHERE,
+    annotation,
+    capturing,
+    event,
+    executing,
+    kernel,
+    module,
+    operation,
+    written,
+)
 
 
 def explained(folder: Path, **made: Sequence[str]) -> Report:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.report.terminal import ledger_document
 from perfctl.parsers.kineto.fused import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
 from tests.analyse import synthetic
-from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch, operation, read
+from tests.make.kineto import Event, annotation, event, kernel, launch, operation, read
 
 NAME = "triton_per_fused_add_gelu_native_layer_norm_0"
 

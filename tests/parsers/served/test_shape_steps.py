@@ -12,8 +12,7 @@ from perfctl.orchestrator.analyse.usage.training import passes
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
 from tests.analyse import synthetic
-from tests.parsers.kineto_trace import Event, annotation, kernel, launch, module, operation
-from tests.parsers.served.served_traces import written
+from tests.make.kineto import Event, annotation, kernel, launch, module, operation, written
 
 VOCABULARY, WIDTH, HEADS, SEQUENCES, PROMPT = 50, 16, 2, 3, 7
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfctl.records.report import Gap
-from tests.parsers.kineto_trace import annotation, event, kernel, launch, read
+from tests.make.kineto import annotation, event, kernel, launch, read
 
 PREFILL, DECODE = "step[EXTEND bs=2 toks=64]", "step[DECODE bs=2]"
 OUTER = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk66sqsq2sqsk66)"

@@ -71,6 +71,19 @@ GENERATIONS: dict[str, dict[str, str]] = {
 }
 
 
+GITHUB = "ghp_" + "0123456789abcdefghijklmnopqrstuvwxyz"
+PASSWORD = "correct-horse"
+ENVIRONMENT = (
+    "PATH=/usr/bin:/bin",
+    "HOME=/home/me",
+    "LD_LIBRARY_PATH=/opt/lib",
+    "XDG_SEAT=seat0",
+    "MY_OWN=private-life",
+)
+VALUES = (GITHUB, PASSWORD, "/usr/bin:/bin", "/home/me", "/opt/lib", "private-life")
+"""None of these may be left anywhere in a copy."""
+
+
 def global_tid(pid: int, thread: int) -> int:
     """As nsys packs them; thread 0 gives the globalPid."""
     return HOST | pid << 24 | thread
@@ -269,3 +282,30 @@ def training_step(builder: NsysBuilder) -> NsysBuilder:
     for at, thread in ((40, 7), (95, 7), (200, 7), (510, 8), (700, 8)):
         builder.launch(at, thread=thread)
     return builder
+
+
+def with_environment(path: Path, generation: str = "2024.2") -> Path:
+    """One training step and a made-up process environment; each generation has it in the tables that
+    real ones have."""
+    builder = training_step(NsysBuilder(generation))
+    for variable in (*ENVIRONMENT, f"FAKE_TOKEN={GITHUB}", f"DB_PASSWORD={PASSWORD}"):
+        builder.string(variable)
+    if generation != "2020.3":
+        row = {"devStateName": "Local (CLI)"}
+        columns = "globalVid devStateName name nameEnum value"
+        whole = "\n".join((*ENVIRONMENT, f"FAKE_TOKEN={GITHUB}"))
+        builder.row("TARGET_INFO_SYSTEM_ENV", columns, **row, name="DeviceEnvironment", value=whole)
+        builder.row("TARGET_INFO_SYSTEM_ENV", columns, **row, name="CpuCores", value="2")
+    if generation in ("2024.2", "2026.1"):
+        for variable in (*ENVIRONMENT, f'DB_PASSWORD="{PASSWORD}"'):
+            builder.row(
+                "META_DATA_CAPTURE",
+                "name value",
+                name="PROCESS_0:ENVIRONMENT_VARIABLE",
+                value=variable,
+            )
+        builder.row("META_DATA_CAPTURE", "name value", name="RATE_HZ", value="0")
+        said = f"Launched with DB_PASSWORD={PASSWORD}"
+        columns = "timestamp timestampType source severity text globalPid"
+        builder.row("DIAGNOSTIC_EVENT", columns, severity=1, source=1, text=said)
+    return builder.write(path)
