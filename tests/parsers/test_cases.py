@@ -2,13 +2,14 @@
 
 ``pytest --accept tests/parsers/test_cases.py`` writes the values that perfctl reads now; look at
 the difference before you commit it. A new case is a folder with one or more reports, an empty
-expected.json and a note on where the reports come from. ``NAME.sql`` is the text of an SQLite
-report.
+expected.json and a note on where the reports come from and what each shows. ``NAME.sql`` is the
+text of an SQLite report; a folder inside a case holds files that are read together.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import fields
@@ -17,14 +18,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import ReportError, reports
-from perfctl.records.report import Report
+from perfctl.parsers import ReportError, captures, find, reports
+from perfctl.records.bulk import SqlKernels
+from perfctl.records.report import Gap, Report
+from tests.make.nsys_sqlite import copied
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CASES = sorted(path.parent for path in DATA.rglob("expected.json"))
 NOTES = {"expected.json", "HOW.md", "SYNTHETIC.txt"}
 ROWS_MAX = 24
 """Longer tables are held by their number of rows, their sums and their first and last row."""
+FACT = re.compile(r"(?<!\w)'[^']*'|(?<![\w.])\d+(?:\.\d+)?")
+"""What a sentence states: quoted texts and numbers."""
 
 
 def inputs(case: Path) -> list[Path]:
@@ -32,13 +37,22 @@ def inputs(case: Path) -> list[Path]:
     return sorted(path for path in case.iterdir() if path.name not in NOTES)
 
 
-def values_of_file(path: Path, folder: Path) -> Any:
-    """Return what each report in the file holds; "refused" where it is refused."""
+def values_of_input(path: Path, scratch: Path) -> Any:
+    """Return what a report holds, or each report in a folder by its name."""
     if path.suffix == ".sql":
-        database = folder / f"{path.stem}.sqlite"
+        database = scratch / f"{path.stem}.sqlite"
         with closing(sqlite3.connect(database)) as connection:
             connection.executescript(path.read_text(encoding="utf-8"))
-        path = database
+        return values_of_file(database)
+    found = find(path)
+    if not path.is_dir() or found == [path]:
+        return values_of_file(path)
+    not_measured = captures(path)
+    return {one.name: values_of_file(one) for one in found if one not in not_measured}
+
+
+def values_of_file(path: Path) -> Any:
+    """Return what each report in the file holds; "refused" where it is refused."""
     try:
         found = [
             values_of_report(part.report) if part.report else "refused" for part in reports(path)
@@ -49,20 +63,32 @@ def values_of_file(path: Path, folder: Path) -> Any:
 
 
 def values_of_report(report: Report) -> dict[str, Any]:
-    """Return the fields that are not empty; of gaps and diagnostics what they are about, not their
-    sentences."""
+    """Return the fields that are not empty; of gaps and diagnostics what they are about and the
+    facts in their sentences, not the sentences."""
     values: dict[str, Any] = {}
     for field in fields(report):
         value = getattr(report, field.name)
         if field.name == "gaps":
-            value = sorted({f"{gap.quantity}: {gap.state}" for gap in value})
+            value = sorted({values_of_gap(gap) for gap in value})
         elif field.name == "diagnostics":
-            value = sorted({f"{item.severity} of {item.source}" for item in value})
+            value = sorted({f"{one.severity} of {one.source}{facts(one.text)}" for one in value})
+        elif isinstance(value, SqlKernels):
+            value = table([row_values(row) for row in copied(value)])
         elif field.name not in ("path", "environment") and hasattr(value, "__iter__"):
             value = value if isinstance(value, str) else table([row_values(row) for row in value])
         if field.name != "path" and value not in (None, [], {}, ()):
             values[field.name] = value
     return values
+
+
+def values_of_gap(gap: Gap) -> str:
+    where = f" in {gap.scope}" if gap.scope else ""
+    return f"{gap.quantity}: {gap.state}{where}{facts(gap.reason)}"
+
+
+def facts(sentence: str) -> str:
+    found = FACT.findall(sentence)
+    return f" ({', '.join(found)})" if found else ""
 
 
 def row_values(row: Any) -> dict[str, Any]:
@@ -86,7 +112,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
 def test_the_values_of_a_report_are_those_that_were_accepted(
     case: Path, accept: bool, tmp_path: Path
 ) -> None:
-    values = {path.name: values_of_file(path, tmp_path) for path in inputs(case)}
+    values = {path.name: values_of_input(path, tmp_path) for path in inputs(case)}
     read = json.loads(json.dumps(values))
     expected = case / "expected.json"
     if accept:
