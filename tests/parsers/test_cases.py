@@ -3,7 +3,8 @@
 ``pytest --accept tests/parsers/test_cases.py`` writes the values that perfctl reads now; look at
 the difference before you commit it. A new case is a folder with one or more reports, an empty
 expected.json and a note on where the reports come from and what each shows. ``NAME.sql`` is the
-text of an SQLite report; a folder inside a case holds files that are read together.
+text of an SQLite report, which may begin with ``.read OTHER.sql``; a folder inside a case holds
+files that are read together.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.make.nsys_sqlite import copied
 DATA = Path(__file__).resolve().parents[1] / "data"
 CASES = sorted(path.parent for path in DATA.rglob("expected.json"))
 NOTES = {"expected.json", "HOW.md", "SYNTHETIC.txt"}
-ROWS_MAX = 24
+ROWS_MAX = 64
 """Longer tables are held by their number of rows, their sums and their first and last row."""
 FACT = re.compile(r"(?<!\w)'[^']*'|(?<![\w.])\d+(?:\.\d+)?")
 """What a sentence states: quoted texts and numbers."""
@@ -42,13 +43,22 @@ def values_of_input(path: Path, scratch: Path) -> Any:
     if path.suffix == ".sql":
         database = scratch / f"{path.stem}.sqlite"
         with closing(sqlite3.connect(database)) as connection:
-            connection.executescript(path.read_text(encoding="utf-8"))
+            connection.executescript(read_sql(path))
         return values_of_file(database)
     found = find(path)
     if not path.is_dir() or found == [path]:
         return values_of_file(path)
     not_measured = captures(path)
     return {one.name: values_of_file(one) for one in found if one not in not_measured}
+
+
+def read_sql(path: Path) -> str:
+    """Return the text with the files that it reads by ``.read``, as the shell of SQLite does."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    read = (
+        read_sql(path.parent / line.split()[1]) if line[:6] == ".read " else line for line in lines
+    )
+    return "".join(read)
 
 
 def values_of_file(path: Path) -> Any:
@@ -69,9 +79,9 @@ def values_of_report(report: Report) -> dict[str, Any]:
     for field in fields(report):
         value = getattr(report, field.name)
         if field.name == "gaps":
-            value = sorted({values_of_gap(gap) for gap in value})
+            value = sorted(values_of_gap(gap) for gap in value)
         elif field.name == "diagnostics":
-            value = sorted({f"{one.severity} of {one.source}{facts(one.text)}" for one in value})
+            value = sorted(f"{one.severity} of {one.source}{facts(one.text)}" for one in value)
         elif isinstance(value, SqlKernels):
             value = table([row_values(row) for row in copied(value)])
         elif field.name not in ("path", "environment") and hasattr(value, "__iter__"):
@@ -108,6 +118,18 @@ def table(rows: list[dict[str, Any]]) -> Any:
     return {"rows": len(rows), "sums": sums, "first": rows[0], "last": rows[-1]}
 
 
+def lay_out(value: Any, indent: str = "") -> str:
+    """Return JSON with a line per row."""
+    if isinstance(value, list):
+        lines = [lay_out(one, indent + " ") for one in value]
+    elif isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values()):
+        lines = [f"{json.dumps(key)}: {lay_out(one, indent + ' ')}" for key, one in value.items()]
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return opening + ",".join(f"\n{indent} {line}" for line in lines) + f"\n{indent}{closing}"
+
+
 @pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
 def test_the_values_of_a_report_are_those_that_were_accepted(
     case: Path, accept: bool, tmp_path: Path
@@ -116,7 +138,7 @@ def test_the_values_of_a_report_are_those_that_were_accepted(
     read = json.loads(json.dumps(values))
     expected = case / "expected.json"
     if accept:
-        expected.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        expected.write_text(lay_out(values) + "\n")
     assert read and read == json.loads(expected.read_text(encoding="utf-8"))
 
 
