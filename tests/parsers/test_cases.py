@@ -27,7 +27,7 @@ from tests.make.nsys_sqlite import copied
 DATA = Path(__file__).resolve().parents[1] / "data"
 CASES = sorted(path.parent for path in DATA.rglob("expected.json"))
 NOTES = {"expected.json", "HOW.md", "SYNTHETIC.txt"}
-ROWS_MAX = 64
+ROWS_MAX = 100
 """Longer tables are held by their number of rows, their sums and their first and last row."""
 FACT = re.compile(r"(?<!\w)'[^']*'|(?<![\w.])\d+(?:\.\d+)?")
 """What a sentence states: quoted texts and numbers."""

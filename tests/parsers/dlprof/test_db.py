@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.parsers import ReportError, find, parse, sniff
 from perfctl.parsers.dlprof import database as dlprof_database
-from perfctl.records.report import Gap, Kernel, Report
+from perfctl.records.report import Report
 from tests.make.dlprof import made
 
 
@@ -19,58 +19,6 @@ def both(reports: Path) -> tuple[Report, Report]:
     """(the CSV folder, the database) of one run"""
     folder = reports / "dlprof" / "odema_pytorch"
     return parse(folder / "no_relu"), parse(folder / "no_relu_dlprof_dldb.sqlite")
-
-
-def test_launches_carry_names_sizes_and_the_last_aggregations_step(tmp_path: Path) -> None:
-    first, second = parse(made(tmp_path / "d.sqlite")).kernels
-    assert first == Kernel(
-        launch=0,
-        name="void conv<float>(float*)",
-        short_name="conv",
-        layer="conv1",
-        direction="forward",
-        step=9,
-        layer_source="range",
-        device_index=0,
-        grid_x=8,
-        grid_y=2,
-        grid_z=1,
-        block_x=128,
-        block_y=1,
-        block_z=1,
-        start_ns=5000,
-        duration_ns=100,
-    )
-    assert (second.name, second.grid_x, second.duration_ns, second.step, second.layer) == (
-        "conv",
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-def test_copies_and_memory_settings_come_along(tmp_path: Path) -> None:
-    copies = list(parse(made(tmp_path / "d.sqlite")).copies)
-    assert [(copy.kind, copy.bytes, copy.duration_ns) for copy in copies] == [
-        ("HtoD", 4096, 20),
-        ("memset", 64, 5),
-    ]
-
-
-def test_a_database_without_the_later_tables_says_what_is_missing(tmp_path: Path) -> None:
-    report = parse(
-        made(
-            tmp_path / "d.sqlite", "DROP TABLE read_only_memcpys; DROP TABLE read_only_grid_block;"
-        )
-    )
-    assert {gap.quantity for gap in report.gaps} >= {
-        "copy",
-        "operation",
-        "kernel.step",
-        "device.memory_bytes",
-    }
-    assert [kernel.grid_x for kernel in report.kernels] == [None, None]
 
 
 def test_reading_leaves_nothing_beside_the_file_and_does_not_change_it(tmp_path: Path) -> None:
@@ -124,15 +72,6 @@ def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert dlprof_database.sniff(path, path.read_bytes()[:65536]) in (True, False)
     with pytest.raises(ReportError, match="damaged"):
         dlprof_database.parse(path)
-
-
-def test_texts_where_numbers_belong_stay_unknown(tmp_path: Path) -> None:
-    more = (
-        "UPDATE read_only_kernels SET gpu_start = 'x', device_id = 'y'; UPDATE dictionary SET "
-        "string = 5 WHERE id = 2;"
-    )
-    kernel = next(iter(parse(made(tmp_path / "d.sqlite", more)).kernels))
-    assert (kernel.start_ns, kernel.duration_ns, kernel.device_index) == (None, None, None)
 
 
 def test_the_real_database_and_its_csv_folder_have_the_same_launches(
@@ -199,17 +138,6 @@ def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path
     said = [entry.text for entry in parse(made(tmp_path / "d.sqlite", more)).diagnostics]
     assert said == ["not understood and left out: tables heads; columns read_only_ops.sky"]
     assert parse(made(tmp_path / "e.sqlite")).diagnostics == ()
-
-
-def test_a_database_without_iterations_or_ids_of_ops_leaves_them_unknown(tmp_path: Path) -> None:
-    report = parse(made(tmp_path / "d.sqlite", "DROP TABLE kernel_iteration_node;"))
-    assert [kernel.step for kernel in report.kernels] == [None, None]
-    reason = "2 of 2 launches are outside the iterations that DLProf aggregated"
-    assert Gap("kernel.step", "not_collected", reason) in report.gaps
-    without = parse(
-        made(tmp_path / "e.sqlite", "ALTER TABLE read_only_ops RENAME COLUMN op_id TO other;")
-    )
-    assert without.summaries == ()
 
 
 def test_what_is_no_database_of_dlprof_is_refused(tmp_path: Path) -> None:
