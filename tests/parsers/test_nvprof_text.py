@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, nvprof, parse, sniff
-from perfctl.records.report import Copy, Kernel, Report
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
 HEADER = (
@@ -16,10 +15,6 @@ HEADER = (
     "Size  Throughput           Device   Context    Stream  Name\n"
 )
 DASHES = "                    -               -         -         -         -  "
-
-
-def figures(report: Report) -> dict[str, float | None]:
-    return {figure.name: figure.value for figure in report.summaries}
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -42,78 +37,9 @@ def test_files_are_recognised_by_content(tmp_path: Path, name: str) -> None:
     assert found.name == "nvprof text"
 
 
-@pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
-def test_a_launch_has_its_grid_registers_shared_memory_and_times(name: str) -> None:
-    assert next(iter(parse(DATA / name).kernels)) == Kernel(
-        launch=0,
-        name="void conv<float, int>(float const *, int)",
-        device_index=1,
-        stream=7,
-        grid_x=39063,
-        grid_y=2,
-        grid_z=1,
-        block_x=256,
-        block_y=1,
-        block_z=1,
-        registers=32,
-        static_shared_bytes=4096,
-        dynamic_shared_bytes=128,
-        start_ns=103_000_000,
-        duration_ns=3_500_000,
-    )
-
-
-def test_copies_and_memory_settings_are_no_kernels() -> None:
-    # printed as a power of ten
-    assert list(parse(DATA / "trace.txt").kernels)[1].duration_ns == 2400 * 10**9
-    copies = list(parse(DATA / "trace.txt").copies)
-    assert copies == [
-        Copy("HtoD", 10 * 2**20, 100_000_000, 2_000_000, None, 1, 7),
-        Copy("memset", 512, 102_500_000, 1000, None, 1, 14),
-    ]
-
-
 def test_warnings_come_along_and_output_of_the_program_does_not_hide_a_line() -> None:
     said = [(entry.severity, entry.text) for entry in parse(DATA / "trace.txt").diagnostics]
     assert ("warning", "2 API trace records have same start and end timestamps.") in said
-
-
-def test_a_summary_becomes_figures_by_group_and_says_that_launches_are_missing() -> None:
-    report = parse(DATA / "summary.txt")
-    found = figures(report)
-    assert found["GPU activities: add(float*, float*): Time"] == 3_000_000
-    assert found["GPU activities: [CUDA memcpy DtoH]: Calls"] == 1
-    assert found["API calls: cudaMalloc: Max"] == 1_490_000_000
-    assert found["add(float*, float*): flop_count_sp: Avg"] == 2000
-    assert ("summary", "not_available") in {(gap.quantity, gap.state) for gap in report.gaps}
-    assert ("kernel", "not_collected") in {(gap.quantity, gap.state) for gap in report.gaps}
-    assert not list(report.kernels)
-
-
-def test_metrics_of_a_trace_are_counters_of_their_launch(tmp_path: Path) -> None:
-    text = (
-        '"Start","Duration","Grid X","Grid Y","Grid Z","Device","Stream","Kernel","flop_count_sp"\n'
-        'us,us,,,,,,,\n1.0,2.0,4,1,1,"GPU (0)","7","k(int)",4096\n'
-    )
-    report = parse(written(tmp_path, "==9== Profiling result:\n" + text))
-    (counter,) = report.counters
-    assert (counter.launch, counter.name, counter.value) == (0, "flop_count_sp", 4096)
-    assert [kernel.name for kernel in report.kernels] == ["k(int)"]
-
-
-def test_unified_memory_moves_are_copies(tmp_path: Path) -> None:
-    head = (
-        "   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    "
-        "DSMem*           Device   Context    Stream        Unified Memory  Virtual Address  Name\n"
-    )
-    rows = (
-        f"1.00ms         -{DASHES}             -         -         -         PC 0x46de3225   "
-        "0x7612d2000000  [Unified Memory CPU page faults]\n"
-        f"2.00ms  2.0000us{DASHES}  GPU (0)         -         -                  512B   "
-        "0x7612d2000000  [Unified Memory Memcpy HtoD]\n"
-    )
-    report = parse(written(tmp_path, "==9== Profiling result:\n" + head + rows))
-    assert [(copy.kind, copy.bytes, copy.stream) for copy in report.copies] == [("HtoD", 512, None)]
 
 
 def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path: Path) -> None:
