@@ -21,7 +21,7 @@ import pytest
 
 from perfctl.parsers import ReportError, captures, find, reports
 from perfctl.records.bulk import SqlKernels
-from perfctl.records.report import Gap, Report
+from perfctl.records.report import Diagnostic, Gap, Report
 from tests.make.nsys_sqlite import copied
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -43,7 +43,7 @@ def values_of_input(path: Path, scratch: Path) -> Any:
     if path.suffix == ".sql":
         database = scratch / f"{path.stem}.sqlite"
         with closing(sqlite3.connect(database)) as connection:
-            connection.executescript(read_sql(path))
+            connection.executescript("PRAGMA synchronous = OFF;" + read_sql(path))
         return values_of_file(database)
     found = find(path)
     if not path.is_dir() or found == [path]:
@@ -81,7 +81,7 @@ def values_of_report(report: Report) -> dict[str, Any]:
         if field.name == "gaps":
             value = sorted(values_of_gap(gap) for gap in value)
         elif field.name == "diagnostics":
-            value = sorted(f"{one.severity} of {one.source}{facts(one.text)}" for one in value)
+            value = sorted(values_of_message(message) for message in value)
         elif isinstance(value, SqlKernels):
             value = table([row_values(row) for row in copied(value)])
         elif field.name not in ("path", "environment") and hasattr(value, "__iter__"):
@@ -94,6 +94,13 @@ def values_of_report(report: Report) -> dict[str, Any]:
 def values_of_gap(gap: Gap) -> str:
     where = f" in {gap.scope}" if gap.scope else ""
     return f"{gap.quantity}: {gap.state}{where}{facts(gap.reason)}"
+
+
+def values_of_message(message: Diagnostic) -> str:
+    """Return who says it and the facts, of the profiler's own words all."""
+    is_ours = message.source.startswith("perfctl")
+    text = facts(message.text) if is_ours else f": {message.text}"
+    return f"{message.severity} of {message.source}{text}"
 
 
 def facts(sentence: str) -> str:

@@ -41,61 +41,6 @@ def written(path: Path, *children: Node) -> Path:
     return path
 
 
-def test_kernels_are_summed_over_the_scopes_that_launched_them(tmp_path: Path) -> None:
-    scopes = (
-        node("a", {}, kernel("mul", 3, 300), kernel("add", 1, 7)),
-        node("b", {}, kernel("mul", 2, 50)),
-    )
-    report = parsers.parse(written(tmp_path / "p.hatchet", *scopes))
-    assert [(one.name, one.category, one.calls, one.device_ns) for one in report.operations] == [
-        ("mul", "kernel", 3 + 2, 300 + 50),
-        ("add", "kernel", 1, 7),
-    ]
-    figures = {one.name: one.value for one in report.summaries}
-    assert (figures["scope a: launches"], figures["scope a: time"]) == (3 + 1, 300 + 7)
-    assert list(report.kernels) == []
-    assert "no single launch" in next(gap.reason for gap in report.gaps if gap.quantity == "kernel")
-
-
-def test_stated_flops_belong_to_a_kernel_where_they_stand_on_it_or_around_it_alone(
-    tmp_path: Path,
-) -> None:
-    alone = node("mul [M=64]", {"flops16": 2 * 64**3, "bytes": 6 * 64**2}, kernel("mul", 1, 90))
-    own = kernel("mul2", 2, 90, flops8=1000, flops16=24)
-    several = node("both", {"flops32": 5}, kernel("x", 1, 1), kernel("y", 1, 1))
-    report = parsers.parse(written(tmp_path / "p.hatchet", alone, own, several))
-    assert {one.name: one.flops for one in report.operations} == {
-        "mul": 2 * 64**3,
-        "mul2": 1024,
-        "x": None,
-        "y": None,
-    }
-    figures = {one.name: (one.value, one.unit) for one in report.summaries}
-    assert figures["scope mul [M=64]: flops16"] == (2 * 64**3, "flop")
-    assert figures["scope mul [M=64]: bytes"] == (6 * 64**2, "byte")
-    assert figures["scope both: flops32"] == (5, "flop")
-
-
-def test_a_kernel_whose_flops_are_stated_for_some_launches_only_has_none(tmp_path: Path) -> None:
-    report = parsers.parse(
-        written(
-            tmp_path / "p.hatchet", kernel("mul", 1, 9, flops=8), node("a", {}, kernel("mul", 1, 9))
-        )
-    )
-    assert [one.flops for one in report.operations] == [None]
-
-
-def test_the_device_that_ran_kernels_comes_first(tmp_path: Path) -> None:
-    first, second = parsers.parse(written(tmp_path / "p.hatchet", kernel("mul", 1, 9))).devices
-    assert (first.index, first.compute_capability, first.sm_count, first.clock_hz) == (
-        1,
-        "gfx942",
-        304,
-        2_100_000_000,
-    )
-    assert (second.index, second.compute_capability) == (0, "gfx942")
-
-
 @pytest.mark.parametrize(
     "text",
     [

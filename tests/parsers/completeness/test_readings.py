@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfctl import parsers
 from perfctl.records.report import Report
 from tests.make.monitors import read
 
@@ -29,31 +28,3 @@ def test_readings_that_are_missing_are_counted_for_each_gpu(tmp_path: Path) -> N
     assert "GPU 1: 2 readings are missing between 6.0 s and 9.0 s" in warnings(
         read(tmp_path, HEADER + lost)
     )
-
-
-SAMPLES = """\
-# perfctl samples 1
-# gpu: none, the run used no GPU
-at_ns,host_cpu,host_memory_bytes
-1000,0.5,4096
-2000,0.5,4096
-3000,0.5,4096
-# readings: 3
-# rows: 3
-# crc32: 0a1b2c3d
-"""
-"""As perfctl 1.0 wrote it: with a checksum, which is not compared any more."""
-
-
-def reasons(folder: Path, text: str) -> list[str]:
-    """Return what is said about a samples.csv with this text."""
-    path = folder / "samples.csv"
-    path.write_text(text)
-    return [gap.reason for gap in parsers.parse(path).gaps if gap.quantity == "sample"]
-
-
-def test_rows_of_samples_that_are_missing_are_said(tmp_path: Path) -> None:
-    assert reasons(tmp_path, SAMPLES) == []
-    assert reasons(tmp_path, SAMPLES.replace("2000,0.5,4096\n", "")) == [
-        "the file has 2 rows of readings, and says that it has 3"
-    ]

@@ -11,7 +11,6 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError
-from perfctl.records.report import Copy, Counter
 
 
 def dispatch(number: int, kernel: int = 3) -> dict[str, Any]:
@@ -94,45 +93,6 @@ def report(path: Path, **buffered: Any) -> Path:
     }
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [process]}))
     return path
-
-
-def test_launches_counters_copies_and_calls_are_read_with_their_names(tmp_path: Path) -> None:
-    found = parsers.parse(report(tmp_path / "r.json"))
-    first, second = found.kernels
-    assert (first.name, first.grid_x, first.grid_y, first.block_x) == (
-        "mul(int)",
-        -(-1000 // 256),
-        2,
-        256,
-    )
-    assert (first.registers, first.static_shared_bytes, first.dynamic_shared_bytes) == (
-        8 + 4,
-        512,
-        2048 - 512,
-    )
-    assert (second.launch, second.start_ns, second.duration_ns, second.device_index) == (
-        1,
-        200,
-        30,
-        0,
-    )
-    assert list(found.counters) == [Counter(1, "SQ_WAVES", 10 + 6, None)], "instances are summed"
-    assert list(found.copies) == [Copy("HtoD", 64, 5, 4, None, 0)]
-    assert [(one.name, one.category, one.calls, one.cpu_ns) for one in found.operations] == [
-        ("hipFree", "hip_api", 1, 7)
-    ]
-    (gpu,) = found.devices
-    assert (gpu.name, gpu.compute_capability, gpu.sm_count, found.duration_ns) == (
-        "AMD Instinct MI300X",
-        "gfx942",
-        304,
-        1000,
-    )
-
-
-def test_records_without_a_reader_are_named_with_their_number(tmp_path: Path) -> None:
-    found = parsers.parse(report(tmp_path / "r.json", scratch_memory=[{}, {}]))
-    assert "2 records of scratch_memory are not read" in {gap.reason for gap in found.gaps}
 
 
 @pytest.mark.parametrize("end", [30, 900, -3])

@@ -13,7 +13,6 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.parsers import ReportError
-from perfctl.records.report import Copy, Counter
 
 TRACE = (
     "Kind",
@@ -180,31 +179,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_files_of_one_process_are_one_report_named_by_its_trace(folder: Path) -> None:
-    assert parsers.find(folder) == [folder / "77_kernel_trace.csv"]
-    report = parsers.parse(folder / "77_kernel_trace.csv")
-    kernels = list(report.kernels)
-    assert [(k.grid_x, k.grid_y, k.grid_z) for k in kernels] == [(-(-300 // 64), 4 // 2, 1)] * 2
-    assert [(k.start_ns, k.duration_ns, k.registers, k.static_shared_bytes) for k in kernels] == [
-        (1000 * n, 10 * n, 24 + 4, 512) for n in (1, 2)
-    ]
-    assert {kernel.device_index for kernel in kernels} == {1}, "node 3 is the second GPU"
-    assert list(report.counters) == [
-        Counter(0, "Scratch_Size", 8, "byte"),
-        Counter(1, "Scratch_Size", 8, "byte"),
-        Counter(0, "SQ_WAVES", 19, None),
-        Counter(0, "FETCH_SIZE", 1536, "byte"),
-    ]
-    assert list(report.copies) == [Copy("DtoH", None, 5000, 40, None, 1, None)]
-    assert [(one.name, one.calls, one.cpu_ns) for one in report.operations] == [
-        ("hipGraphLaunch", 1, 30),
-        ("hipFree", 1, 7),
-    ]
-    assert [
-        (d.index, d.name, d.compute_capability, d.sm_count, d.clock_hz) for d in report.devices
-    ] == [(n, "AMD Instinct MI210", "gfx90a", 104, 1_700_000_000) for n in (1, 0)]
-
-
 def test_files_given_one_by_one_are_still_one_run_and_one_alone_is_read_alone(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -214,49 +188,6 @@ def test_files_given_one_by_one_are_still_one_run_and_one_alone_is_read_alone(
     alone = parsers.parse(folder / "77_hip_api_trace.csv")
     assert [one.name for one in alone.operations] == ["hipGraphLaunch", "hipFree"]
     assert list(alone.kernels) == []
-
-
-def test_a_folder_of_two_processes_holds_two_reports(folder: Path) -> None:
-    written(folder / "78_counter_collection.csv", COUNTS, count(1, "SQ_WAVES", "19"))
-    assert [path.name for path in parsers.find(folder)] == [
-        "77_kernel_trace.csv",
-        "78_counter_collection.csv",
-    ]
-
-
-def test_counters_alone_give_each_launch_once_and_the_product_of_its_grid(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "counter_collection.csv",
-        COUNTS,
-        count(1, "A", "1"),
-        count(1, "B", "x"),
-        count(2, "A", "2.5"),
-    )
-    report = parsers.parse(path)
-    assert [(k.start_ns, k.grid_x, k.grid_y, k.block_x) for k in report.kernels] == [
-        (1000 * n, -(-1200 // 128), None, 128) for n in (1, 2)
-    ]
-    assert list(report.counters) == [
-        Counter(0, "A", 1, None),
-        Counter(0, "B", None, None, text="x"),
-        Counter(1, "A", 2.5, None),
-    ]
-    assert "product of a grid's three sizes" in " ".join(gap.reason for gap in report.gaps)
-
-
-def test_counters_of_launches_that_the_trace_does_not_have_are_named(folder: Path) -> None:
-    written(
-        folder / "77_counter_collection.csv",
-        COUNTS,
-        count(1, "A", "1"),
-        count(9, "A", "1"),
-        count(2, "A", "1", "other()"),
-    )
-    report = parsers.parse(folder / "77_kernel_trace.csv")
-    assert [one.launch for one in report.counters if one.name == "A"] == [0]
-    assert "2 rows of counters are of launches that the trace does not have" in [
-        gap.reason for gap in report.gaps
-    ]
 
 
 @pytest.mark.parametrize("end", [40, 500, -8])
@@ -336,39 +267,3 @@ def test_the_real_folder_holds_six_reports(shared: Path) -> None:
     assert [path.stem for path in parsers.find(folder)] == [
         f"{phase}_{kind}" for phase in ("decode", "prefill") for kind in kinds
     ]
-
-
-def test_sums_alone_are_operations_with_their_smallest_and_largest_figure(tmp_path: Path) -> None:
-    header = (
-        "Name",
-        "Calls",
-        "TotalDurationNs",
-        "AverageNs",
-        "Percentage",
-        "MinNs",
-        "MaxNs",
-        "StdDev",
-    )
-    path = written(
-        tmp_path / "77_kernel_stats.csv", header, ("mul(int)", 3, 60, 20.0, 100.0, 10, 30, 8.16)
-    )
-    report = parsers.parse(path)
-    assert report.tool == "rocprofv3"
-    assert [(one.name, one.category, one.calls, one.device_ns) for one in report.operations] == [
-        ("mul(int)", "kernel", 3, 60)
-    ]
-    assert {one.name: (one.value, one.unit) for one in report.summaries} == {
-        "kernel:mul(int):Min": (10, "ns"),
-        "kernel:mul(int):Max": (30, "ns"),
-        "kernel:mul(int):StdDev": (8.16, "ns"),
-    }
-
-
-def test_ranges_of_roctx_are_kept_with_what_the_program_called_them(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "77_marker_api_trace.csv",
-        CALLS,
-        ("MARKER_CORE_API", "step 1", 77, 9, 1, 100, 180),
-    )
-    (found,) = parsers.parse(path).ranges
-    assert (found.name, found.start_ns, found.duration_ns, found.thread) == ("step 1", 100, 80, 9)
