@@ -78,47 +78,6 @@ def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
         stats.parse(path)
 
 
-def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    lines = (processing("gpukernsum") + csv_table(SUM, ROWS)).split("\n")
-    lines[3] = lines[3][:12]
-    lines.insert(5, "loss 0.42, 0.43")
-    path.write_text("\n".join(lines))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == [NAMES[0], *NAMES[2:]]
-    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["2 "]
-
-
-@pytest.mark.parametrize("form", ["csv", "column", "tabs"])
-def test_rows_whose_line_end_was_lost_are_left_out_and_counted(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "stats.csv"
-    rows = "".join("\t".join(row) + "\n" for row in (SUM, *ROWS))
-    table = f"{rows}\n" if form == "tabs" else TABLES[form](SUM, ROWS)
-    lines = (processing("gpukernsum") + table).split("\n")
-    first = next(at for at, line in enumerate(lines) if NAMES[0] in line)
-    lines[first : first + 3] = ["".join(lines[first : first + 3])]
-    path.write_text("\n".join(lines))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == NAMES[3:]
-    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["3 "]
-
-
-def test_numbers_in_a_name_are_no_other_row(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    names = ["Conv<1, 2, 3, 4, 5, 6, 7, 8, 9>", "1,2,3,4,5,6,7,8,9", "step 1 2 3"]
-    rows = [[*ROWS[0][:-1], name] for name in names]
-    for table in TABLES.values():
-        path.write_text(processing("gpukernsum") + table(SUM, rows))
-        assert [one.name for one in stats.parse(path).operations] == names
-
-
-def test_a_figure_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    row = ["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]
-    path.write_text(processing("gpukernsum") + csv_table(SUM, [row]))
-    assert [(one.calls, one.device_ns) for one in stats.parse(path).operations] == [(2, None)]
-
-
 def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     with path.open("w") as file:
@@ -134,18 +93,6 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
 
 
 TEXTS = [(processing("gpukernsum") + table(SUM, ROWS)).encode() for table in TABLES.values()]
-
-
-@pytest.mark.parametrize("cell", ["Instances", "Total Time (ns)"])
-def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, cell: str) -> None:
-    rows = [list(row) for row in ROWS]
-    rows[1][SUM.index(cell)] = "-4"
-    path = tmp_path / "stats.csv"
-    path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
-    said = "1 rows of the tables are cut off or broken"
-    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [said]
 
 
 @settings(max_examples=200)
