@@ -4,7 +4,6 @@ great numbers."""
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,112 +29,6 @@ def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(
         gap(report, "layer")
         == "not_available: 2 of 5 kernels were launched outside of every layer's range"
     )
-
-
-def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("train", 0, 100)
-    builder.launch(10)
-    report = read(builder, tmp_path)
-    assert quantities(report) == ["layer", "step"]
-    assert gap(report, "layer").startswith("not_collected: no range names a layer")
-    builder.range("perfctl:step:0", 0, 100)
-    builder.range("fc:forward", 5, 50)
-    assert quantities(read(builder, tmp_path)) == []
-
-
-@pytest.mark.parametrize(("kind", "end"), [(60, 100), (34, None)])
-def test_start_end_ranges_and_marks_alone_hold_no_launch(
-    kind: int, end: int | None, tmp_path: Path
-) -> None:
-    builder = NsysBuilder()
-    builder.range("fc:forward", 0, end, eventType=kind)
-    builder.launch(10)
-    report = read(builder, tmp_path)
-    assert quantities(report) == ["layer", "step"]
-    reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
-    assert gap(report, "layer") == f"not_collected: {reason}"
-    assert (
-        gap(report, "step")
-        == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
-    )
-
-
-MEMSET = "start end deviceId streamId correlationId bytes"
-
-
-@pytest.mark.parametrize(
-    ("filled", "expected"),
-    [
-        ((), ["kernel: no CUDA activity was recorded", "copy", "range"]),
-        (("call",), ["kernel: CUDA calls were traced, but no kernel ran", "range"]),
-        (("copy",), ["kernel: no CUDA activity was recorded", "range"]),
-        (("memset",), ["kernel: no CUDA activity was recorded", "range"]),
-        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
-        (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
-        (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
-        (("kernel",), ["range", "layer"]),
-    ],
-)
-def test_what_was_not_traced_is_told_from_what_did_not_happen(
-    filled: tuple[str, ...], expected: list[str], tmp_path: Path
-) -> None:
-    builder = NsysBuilder()
-    fill = {
-        "call": lambda: builder.call(1, 0, 5),
-        "copy": lambda: builder.memcpy(1, 1, 64),
-        "kernel": lambda: builder.kernel(1),
-        "memset": lambda: builder.row(
-            "CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, start=1, end=2, bytes=8
-        ),
-        "graph": lambda: builder.row(
-            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2
-        ),
-    }
-    for part in filled:
-        fill[part]()
-    found = [one for one in read(builder, tmp_path).gaps if one.quantity != "device"]
-    assert [one.quantity for one in found] == [one.partition(":")[0] for one in expected]
-    assert all(
-        one.reason.startswith(said.partition(": ")[2])
-        for one, said in zip(found, expected, strict=True)
-    )
-    assert all(one.state == "not_collected" for one in found)
-
-
-def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
-    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
-    report = parse(path)
-    assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
-    assert (
-        gap(report, "profiler_version")
-        == "not_available: nsys exports up to 2021.3 do not state the version"
-    )
-
-
-@pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
-def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: Path) -> None:
-    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after
-    the layer."""
-    builder = NsysBuilder()
-    builder.range("perfctl:step:0", 0, 100)
-    builder.range("fc:forward", 5, 50)
-    for at in (10, 70)[: 1 + others]:
-        builder.launch(at)
-    for number in range(strangers):
-        builder.kernel(100 + number)
-    count = 1 + strangers + others
-    expected = [
-        f"not_available: {strangers} of {count} kernels have no launch call in the report"
-    ] * bool(strangers)
-    expected += [
-        f"not_available: {others} of {count} kernels were launched outside of every layer's range"
-    ] * others
-    report = read(builder, tmp_path)
-    assert quantities(report) == ["layer"] * len(expected)
-    assert gap(report, "layer") == "; ".join(expected)
 
 
 def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:
