@@ -48,7 +48,7 @@ def values_of_input(path: Path, scratch: Path) -> Any:
     found = find(path)
     if not path.is_dir() or found == [path]:
         return values_of_file(path)
-    not_measured = captures(path)
+    not_measured = [one for folder in {one.parent for one in found} for one in captures(folder)]
     return {one.name: values_of_file(one) for one in found if one not in not_measured}
 
 

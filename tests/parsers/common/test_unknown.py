@@ -206,9 +206,12 @@ WARNED = {
     "nsysai_mfu_2gpu_after.sqlite",
     "nsysai_mfu_2gpu_before.sqlite",
     "akshay_gpu_usage1.csv",
+    "counter_collection.csv",
+    "odd.json",
+    "unknown_report.txt",
 }
-"""Real reports whose warning is right: NVTX payload schemas and tensor sizes are not read, and a
-log that pauses."""
+"""Reports whose warning is right: NVTX payload schemas and tensor sizes are not read, a log that
+pauses; and cases with something strange in them."""
 
 
 @pytest.mark.parametrize("folder", ["own", "real"])

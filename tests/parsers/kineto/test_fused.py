@@ -159,73 +159,6 @@ def test_operators_of_a_name_that_compute_are_listed_once_an_element(
     assert elementwise_flops(origins, None) is None
 
 
-def test_inductor_s_own_figures_are_kept_beside_those_from_shapes(tmp_path: Path) -> None:
-    name, given = "triton_tem_fused_addmm_0", arguments((N,), (M, K), (N, K), (M, N))
-    one = only(
-        tmp_path,
-        name,
-        given,
-        kernel_flop=2 * M * N * K,
-        kernel_num_gb=(M * K + K * N + M * N) * 2 / 1e9,
-    )
-    assert (one.flops, one.stated_flops) == (2 * M * N * K, 2 * M * N * K)
-    assert one.stated_bytes == (M * K + K * N + M * N) * 2
-    assert one.elementwise is None
-
-
-WRITTEN = [
-    ("addmm_gelu", [(512,), (128, 256), (512, 256), (128, 512)], 33_554_432),
-    ("add_mm", [(128, 512), (512, 256), (128, 256)], 33_554_432),
-    ("bmm_mul", [(4, 64, 32), (4, 32, 96), (4, 64, 96)], 1_572_864),
-]
-"""Calls and ``kernel_flop`` as Inductor of torch 2.14 wrote them for bfloat16 and a described H100,
-without a GPU: tensors in this order, the weight of a linear layer as it lies in memory, behind them
-the grid. (The names of the operators were added.)"""
-
-
-@pytest.mark.parametrize(("name", "shapes", "stated"), WRITTEN)
-def test_flops_from_shapes_are_those_that_inductor_counted(
-    tmp_path: Path, name: str, shapes: list[tuple[int, ...]], stated: int
-) -> None:
-    given = arguments(*shapes, numbers=(64, 1, 1), kernel_flop=stated)
-    found = read(tmp_path, call(f"triton_tem_fused_{name}_0", 0, 1, **given))
-    (one,) = found.compiled_kernels
-    assert one.flops == one.stated_flops == stated
-    assert one.elements == prod(shapes[-1])
-    assert not [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
-
-
-def test_sizes_of_a_reduction_are_read_as_inductor_writes_them(tmp_path: Path) -> None:
-    """From the same code: the sum of two tensors and a layer norm, (in_out, in, weight, bias, out,
-    xnumel, r0_numel)."""
-    wide, narrow = (128, 256), (256,)
-    given = arguments(
-        wide,
-        wide,
-        narrow,
-        narrow,
-        wide,
-        numbers=(128, 256),
-        kernel_flop=0,
-        kernel_num_gb=0.000263168,
-    )
-    one = only(tmp_path, "triton_per_fused_add_native_layer_norm_2", given)
-    assert (one.elements, one.reduced, one.flops, one.stated_flops) == (128 * 256, 256, None, 0)
-    assert one.argument_bytes == (3 * 128 * 256 + 2 * 256) * 2
-    assert one.stated_bytes == one.argument_bytes + 128 * 256 * 2, (
-        "Inductor counts what is read and written in place twice"
-    )
-
-
-def test_a_figure_of_inductor_s_that_does_not_follow_from_the_shapes_is_a_gap(
-    tmp_path: Path,
-) -> None:
-    given = arguments((M, K), (K, N), (M, N))
-    found = read(tmp_path, call("triton_tem_fused_mm_0", 0, 1, **given, kernel_flop=M * N * K))
-    (gap,) = [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
-    assert (gap.state, "triton_tem_fused_mm_0" in gap.reason) == ("ambiguous", True)
-
-
 def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> None:
     args = {"kernel_hash": "c0", "kernel_backend": "triton"}
     found = read(
@@ -253,18 +186,6 @@ def test_strange_arguments_are_not_stated(strange: Any) -> None:
         },
     )
     assert given[1:9] == ("c0", None, None, None, None, None, None, None)
-
-
-def test_one_kernel_that_is_called_with_two_sizes_is_two_rows(tmp_path: Path) -> None:
-    name = "triton_poi_fused_add_0"
-    calls = [
-        call(name, 20 * at, at + 1, **arguments((size,), (size,), numbers=(size,)))
-        for at, size in enumerate([8, 8, 9])
-    ]
-    assert [(one.elements, one.calls) for one in read(tmp_path, *calls).compiled_kernels] == [
-        (8, 2),
-        (9, 1),
-    ]
 
 
 def test_loops_of_public_traces_run_over_the_tensors_of_the_model(reports: Path) -> None:

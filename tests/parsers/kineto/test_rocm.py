@@ -7,64 +7,10 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl import parsers
-from tests.make.kineto import kernel, launch, read
-
-ROCM: dict[str, Any] = {"roctracer_version": 4.1, "hip_runtime_version": 70253211}
-
-
-def gpu(number: int, minor: int = 4) -> dict[str, Any]:
-    return {
-        "id": number,
-        "name": "AMD Instinct",
-        "computeMajor": 9,
-        "computeMinor": minor,
-        "numSms": 304,
-    }
-
-
-def test_the_work_of_the_only_gpu_has_that_gpu_s_number(tmp_path: Path) -> None:
-    found = read(
-        tmp_path, launch(0, 1), kernel("k", 5, 2, 1, device=9), deviceProperties=[gpu(0)], **ROCM
-    )
-    assert [one.device_index for one in found.kernels] == [0]
-    assert [device.index for device in found.devices] == [0]
-    assert not [gap for gap in found.gaps if gap.quantity == "kernel.device_index"]
-
-
-def test_among_several_gpus_the_agent_s_number_stays_and_is_named_ambiguous(tmp_path: Path) -> None:
-    found = read(
-        tmp_path,
-        launch(0, 1),
-        kernel("k", 5, 2, 1, device=2),
-        deviceProperties=[gpu(0), gpu(1)],
-        **ROCM,
-    )
-    assert [one.device_index for one in found.kernels] == [2]
-    (gap,) = (gap for gap in found.gaps if gap.quantity == "kernel.device_index")
-    assert gap.state == "ambiguous"
-    assert "(2)" in gap.reason
-
-
-def test_numbers_of_cuda_s_devices_are_not_touched(tmp_path: Path) -> None:
-    nvidia = {"id": 0, "name": "NVIDIA H100", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    found = read(tmp_path, launch(0, 1), kernel("k", 5, 2, 1, device=1), deviceProperties=[nvidia])
-    assert [one.device_index for one in found.kernels] == [1]
-    assert [device.compute_capability for device in found.devices] == ["9.0"]
-
-
-@pytest.mark.parametrize(("minor", "name"), [(4, "gfx942"), (5, "gfx950"), (0, None)])
-def test_the_instruction_set_is_named_where_only_one_has_these_numbers(
-    minor: int, name: str | None, tmp_path: Path
-) -> None:
-    found = read(
-        tmp_path, launch(0, 1), kernel("k", 5, 2, 1), deviceProperties=[gpu(0, minor)], **ROCM
-    )
-    assert [device.compute_capability for device in found.devices] == [name]
 
 
 @pytest.mark.parametrize(

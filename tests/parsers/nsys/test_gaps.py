@@ -12,23 +12,82 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Kernel, Report
-from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read
 
 
 def quantities(report: Report) -> list[str]:
     return [one.quantity for one in report.gaps if one.quantity != "device"]
 
 
-def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(
-    tmp_path: Path,
+def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("train", 0, 100)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer", "step"]
+    assert gap(report, "layer").startswith("not_collected: no range names a layer")
+    builder.range("perfctl:step:0", 0, 100)
+    builder.range("fc:forward", 5, 50)
+    assert quantities(read(builder, tmp_path)) == []
+
+
+@pytest.mark.parametrize(("kind", "end"), [(60, 100), (34, None)])
+def test_start_end_ranges_and_marks_alone_hold_no_launch(
+    kind: int, end: int | None, tmp_path: Path
 ) -> None:
-    """Of five kernels three are launched in a layer's range, those at 200 and 700 are not."""
-    report = read(training_step(NsysBuilder()), tmp_path)
-    assert quantities(report) == ["layer"]
+    builder = NsysBuilder()
+    builder.range("fc:forward", 0, end, eventType=kind)
+    builder.launch(10)
+    report = read(builder, tmp_path)
+    assert quantities(report) == ["layer", "step"]
+    reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+    assert gap(report, "layer") == f"not_collected: {reason}"
     assert (
-        gap(report, "layer")
-        == "not_available: 2 of 5 kernels were launched outside of every layer's range"
+        gap(report, "step")
+        == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
     )
+
+
+MEMSET = "start end deviceId streamId correlationId bytes"
+
+
+@pytest.mark.parametrize(
+    ("filled", "expected"),
+    [
+        ((), ["kernel: no CUDA activity was recorded", "copy", "range"]),
+        (("call",), ["kernel: CUDA calls were traced, but no kernel ran", "range"]),
+        (("copy",), ["kernel: no CUDA activity was recorded", "range"]),
+        (("memset",), ["kernel: no CUDA activity was recorded", "range"]),
+        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
+        (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
+        (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
+        (("kernel",), ["range", "layer"]),
+    ],
+)
+def test_what_was_not_traced_is_told_from_what_did_not_happen(
+    filled: tuple[str, ...], expected: list[str], tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    fill = {
+        "call": lambda: builder.call(1, 0, 5),
+        "copy": lambda: builder.memcpy(1, 1, 64),
+        "kernel": lambda: builder.kernel(1),
+        "memset": lambda: builder.row(
+            "CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, start=1, end=2, bytes=8
+        ),
+        "graph": lambda: builder.row(
+            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2
+        ),
+    }
+    for part in filled:
+        fill[part]()
+    found = [one for one in read(builder, tmp_path).gaps if one.quantity != "device"]
+    assert [one.quantity for one in found] == [one.partition(":")[0] for one in expected]
+    assert all(
+        one.reason.startswith(said.partition(": ")[2])
+        for one, said in zip(found, expected, strict=True)
+    )
+    assert all(one.state == "not_collected" for one in found)
 
 
 def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:

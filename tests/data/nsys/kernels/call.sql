@@ -1,6 +1,0 @@
-.read ../empty-2024.2.sql
-INSERT INTO StringIds (id, value) VALUES
-    (1, 'cudaLaunchKernel');
-CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue, callchainId);
-INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId) VALUES
-    (0, 5, 281475094151175, 1, 1);

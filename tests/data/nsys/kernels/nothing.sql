@@ -1,1 +1,0 @@
-.read ../empty-2024.2.sql
