@@ -37,6 +37,11 @@ def test_a_pickle_gives_what_the_same_as_json_gives(tmp_path: Path, protocol: in
     )
 
 
+def test_a_pickle_may_be_a_list_of_segments_alone(tmp_path: Path) -> None:
+    alone = parsers.parse(JSON.with_name("without_events.json"))
+    assert parse(tmp_path, SNAPSHOT["segments"]).memory == alone.memory != ()
+
+
 class Harm:
     """Makes a folder when it is unpickled."""
 
