@@ -6,7 +6,6 @@ traces; the traces of the last test are real.
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.parsers.kineto.fused import elementwise_flops, read_facts, template_flops
-from perfctl.records.report import CompiledKernel
-from tests.make.kineto import Event, kernel, launch, operation, read
+from tests.make.kineto import Event, operation, read
 
 B, M, N, K = 3, 48, 40, 24
 
@@ -38,13 +36,6 @@ def arguments(
 def call(name: str, ts: int, external: int, **args: Any) -> Event:
     found = operation(name, ts, 8, external)
     found["args"] |= args
-    return found
-
-
-def only(tmp_path: Path, name: str, args: dict[str, Any], **more: Any) -> CompiledKernel:
-    (found,) = read(
-        tmp_path, call(name, 0, 1, **args, **more), launch(1, 5), kernel(name, 50, 4, 1, 5)
-    ).compiled_kernels
     return found
 
 
@@ -96,47 +87,6 @@ def test_what_the_tensors_do_not_say_is_unknown(
     else:
         assert flops is None
         assert why in (reason or "")
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes", "numbers", "blocks", "found"),
-    [
-        ("triton_poi_fused_mul_silu_0", [(M, 2 * N), (M, N)], (M * N,), "XBLOCK=64", (M * N, None)),
-        (
-            "triton_poi_fused_mul_silu_0",
-            [(M, 2 * N), (M, N)],
-            (M * N, 64),
-            "XBLOCK=64",
-            (M * N, None),
-        ),
-        ("triton_poi_fused_add_0", [(64,), (64,)], (64,), "XBLOCK=64", (64, None)),
-        # a stride before it
-        ("triton_poi_fused_add_0", [(M, N), (M, N)], (7, M * N), "XBLOCK=64", (M * N, None)),
-        ("triton_poi_fused_add_0", [(M, N), (N, M)], (M, N), "XBLOCK=16,YBLOCK=16", (M * N, None)),
-        ("triton_per_fused_mean_0", [(M, N), (M,)], (M, N), "XBLOCK=1", (M * N, N)),
-        (
-            "triton_red_fused_mean_0",
-            [(M, N), (N,), (M, N)],
-            (M, N, 1, N),
-            f"XBLOCK=1,R0_BLOCK={N}",
-            (M * N, N),
-        ),
-        ("triton_poi_fused_add_0", [(M, N)], (M * N + 1,), "", (None, None)),  # fits no tensor
-        ("triton_poi_fused_add_0", [(M, N)], (), "XBLOCK=64", (None, None)),
-        ("triton_for_fused_0", [(M, N)], (M * N,), "", (None, None)),  # several loops
-    ],
-)
-def test_a_call_says_how_many_elements_its_loops_run_over(
-    tmp_path: Path,
-    name: str,
-    shapes: list[tuple[int, ...]],
-    numbers: tuple[int, ...],
-    blocks: str,
-    found: tuple[int | None, int | None],
-) -> None:
-    one = only(tmp_path, name, arguments(*shapes, numbers=numbers, kernel_kwargs=blocks))
-    assert (one.elements, one.reduced) == found
-    assert one.argument_bytes == sum(map(prod, shapes)) * 2
 
 
 @pytest.mark.parametrize(
