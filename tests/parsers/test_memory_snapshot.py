@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
+from perfctl.parsers.allocator import Reading, thinned
 from perfctl.parsers.common.plain_pickle import read_plain
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
@@ -155,3 +156,16 @@ def test_a_real_snapshot_has_its_segments_and_its_curve(reports: Path) -> None:
         most = max(most, held)
     assert figures["peak", "requested"] == most < figures["after", "reserved"]
     assert len(list(found.samples)) == 2 * 1721
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
+    readings = [Reading(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
+    readings[31_111] = Reading(31_111, 5000, 1)
+    kept = thinned(list(readings), 100)
+    assert len(kept) <= 100
+    assert kept == sorted(kept)
+    assert set(kept) <= set(readings)
+    assert max(size for _, size, _ in kept if size is not None) == 5000
+    assert max(size for _, _, size in kept if size is not None) == max(
+        size for _, _, size in readings if size is not None
+    )

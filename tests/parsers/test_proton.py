@@ -1,5 +1,4 @@
-"""Proton's profiles: synthetic trees written here, and a real one read a second time with
-json alone."""
+"""Proton's profiles: broken ones, and a real one read a second time with json alone."""
 
 from __future__ import annotations
 
@@ -14,31 +13,6 @@ from perfctl import parsers
 from perfctl.parsers import ReportError
 
 Node = dict[str, Any]
-
-
-def node(name: str, metrics: dict[str, Any], *children: Node) -> Node:
-    return {
-        "frame": {"name": name, "type": "function"},
-        "metrics": metrics,
-        "children": list(children),
-    }
-
-
-def kernel(name: str, count: int, time: int, **more: float) -> Node:
-    return node(
-        name, {"count": count, "time (ns)": time, "device_id": "1", "device_type": "HIP", **more}
-    )
-
-
-def written(path: Path, *children: Node) -> Path:
-    devices = {
-        "HIP": {
-            "0": {"arch": "gfx942:sramecc+"},
-            "1": {"arch": "gfx942", "num_sms": 304, "clock_rate": 2_100_000},
-        }
-    }
-    path.write_text(json.dumps([node("ROOT", {"count": 0, "time (ns)": 0}, *children), devices]))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -57,11 +31,13 @@ def test_a_broken_profile_is_one_clear_error(text: str, tmp_path: Path) -> None:
 
 
 def test_a_tree_too_deep_is_refused(tmp_path: Path) -> None:
-    deep = kernel("mul", 1, 9)
+    deep: list[Node] = []
     for _ in range(450):
-        deep = node("s", {}, deep)
+        deep = [{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children": deep}]
+    path = tmp_path / "p.hatchet"
+    path.write_text(json.dumps(deep))
     with pytest.raises(ReportError, match="deeper than"):
-        parsers.parse(written(tmp_path / "p.hatchet", deep))
+        parsers.parse(path)
 
 
 def test_the_real_profile_agrees_with_its_leaves(shared: Path) -> None:

@@ -207,6 +207,11 @@ WARNED = {
     "nsysai_mfu_2gpu_before.sqlite",
     "akshay_gpu_usage1.csv",
     "counter_collection.csv",
+    "further_processes.txt",
+    "lost_counter.csv",
+    "lost_launch.csv",
+    "lost_op.csv",
+    "lost_samples.txt",
     "odd.json",
     "unknown_report.txt",
 }

@@ -1,4 +1,4 @@
-"""dlprof_dldb.sqlite: a small database made here, and the real one beside the CSV reports of the
+"""dlprof_dldb.sqlite: damaged and strange databases, and the real one next to the CSV reports of the
 same run."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Rows of DLProf's reports as records: numbers, names of ops and layers, sums, and what they
-leave open."""
+"""DLProf's numbers, names of ops and layers, and what its reports leave open."""
 
 from __future__ import annotations
 

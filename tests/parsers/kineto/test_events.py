@@ -1,14 +1,17 @@
-"""The Kineto parser on odd events and old spellings, and on whatever stands in the fields."""
+"""What is a Kineto trace: plain and gzipped, known by its content, whatever its fields hold."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfctl.parsers import ReportError
 from perfctl.parsers.kineto import trace as kineto_trace
 
 VALUE = (
@@ -62,3 +65,40 @@ def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbe
     for entry in found.operations:
         assert entry.cpu_ns is None or entry.self_cpu_ns is None or entry.self_cpu_ns >= 0
     assert [entry.number for entry in found.ranges] == list(range(len(list(found.ranges))))
+
+
+TRACE = Path(__file__).resolve().parents[2] / "data" / "kineto-synthetic" / "trace.json"
+
+
+def test_gzip_and_plain_give_the_same_report(tmp_path: Path) -> None:
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(TRACE.read_bytes()))
+    found, plain = kineto_trace.parse(packed), kineto_trace.parse(TRACE)
+    assert kineto_trace.sniff(packed, packed.read_bytes()[:65536])
+    assert list(found.kernels) == list(plain.kernels) != []
+    assert list(found.operations) == list(plain.operations) != []
+
+
+@pytest.mark.parametrize(
+    ("head", "is_one"),
+    [
+        (b'\n {"schemaVersion": 1, "traceEvents": [', True),
+        (b'{"traceEvents": [', True),
+        (b'{"schemaVersion": 1, "job": "...', False),
+        (b'\xef\xbb\xbf{"schemaVersion": 1, "deviceProperties": [], "job": "...', True),
+        (b'{"schemaVersion": 1, "deviceProperties": [], "distributedInfo": {}, "job": "...', True),
+        (b'["traceEvents", "schemaVersion", "deviceProperties"]', False),
+        (b'{"format": "perfctl workload"}', False),
+        (b"\x1f\x8b broken", False),
+        (b"", False),
+    ],
+)
+def test_a_trace_is_recognised_by_content(head: bytes, is_one: bool) -> None:
+    assert kineto_trace.sniff(Path("x"), head) is is_one
+
+
+def test_a_chrome_trace_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}')
+    with pytest.raises(ReportError, match=r"without any event of torch\.profiler"):
+        kineto_trace.parse(path)

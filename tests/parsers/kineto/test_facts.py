@@ -1,5 +1,4 @@
-"""What a Kineto trace says as a whole, and its single copies and kernels, from traces made
-up here."""
+"""Versions and gaps of a Kineto trace, and a generated trace that is complete."""
 
 from __future__ import annotations
 
@@ -96,3 +95,10 @@ def test_the_made_trace_that_measures_speed_is_read_without_any_doubt(tmp_path: 
     assert (len(found.kernels), len(found.ranges), len(list(found.op_calls))) == (1200, 4, 1200)
     assert found.diagnostics == ()
     assert not [gap for gap in found.gaps if gap.state == "unreadable"]
+
+
+def test_without_single_operators_only_the_sums_are_kept(tmp_path: Path) -> None:
+    report = read(tmp_path, operation("aten::add", 10, 20, 1))
+    without = kineto_trace.parse(report.path, single_operators=False)
+    assert list(without.op_calls) == []
+    assert list(without.operations) == list(report.operations)

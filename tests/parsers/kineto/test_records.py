@@ -1,5 +1,4 @@
-"""Launches tied to their operations, and every record with every field, from traces made
-up here."""
+"""Launches tied to their operations by external IDs, and steps from ranges."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Logs of monitors as files: one that was joined to itself is refused, and so is one that does not
-fit into memory."""
+"""Lines and timestamps of monitor logs; a log that was joined to itself, or that does not fit into
+memory, is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nvidia-smi in all its forms: tests/data/nvidia-smi-synthetic (made up)."""
+"""nvidia-smi's logs in other encodings, cut anywhere, without a row, and with hostile cells."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.monitors import nvidia_smi
+from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Report, Sample
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "nvidia-smi-synthetic"
@@ -83,3 +84,29 @@ def test_hostile_cells_stay_data(tmp_path: Path) -> None:
     assert all(sample.at_ns < 2**63 for sample in samples)
     assert report.devices[-1].name == "<b>\"\u202ex\u202c'; DROP TABLE"
     assert any("longer than" in entry.text for entry in report.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("# gpu sm", True),
+        ("#Date Time gpu fb", True),
+        ("#Time, gpu, mclk", True),
+        ("  # GPU PWR", True),
+        ("# gpu", False),
+        ("# time sm", False),
+        ("gpu sm", False),
+        ("# gpu name", False),
+        ("# gpus sm", False),
+        ("# gpu sm".ljust(4096), True),
+        ("# gpu sm".ljust(4097), False),
+    ],
+)
+def test_a_header_names_the_gpu_and_a_known_column(line: str, is_one: bool) -> None:
+    assert recognise_lists(["0 1", line]) is is_one
+
+
+@pytest.mark.parametrize("text", ["# gpu sm fb\n0 1\n", "# Time sm gpu\n10:00:01 60 1"])
+def test_a_header_without_a_complete_row_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ReportError, match="header of dmon or pmon has no complete row below it"):
+        parse(written(tmp_path, text))

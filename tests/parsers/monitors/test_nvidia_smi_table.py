@@ -1,4 +1,4 @@
-"""The table of plain nvidia-smi: cells of a GPU, rows of processes, and lines that are neither."""
+"""The table of plain nvidia-smi: its title, and lines that are neither GPUs nor processes."""
 
 from __future__ import annotations
 

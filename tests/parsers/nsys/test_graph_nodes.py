@@ -1,5 +1,4 @@
-"""Kernels that CUDA graphs replayed: layers by the ranges in which their nodes were captured
-(synthetic exports).
+"""Kernels that CUDA graphs replayed, against a search through all events (synthetic exports).
 
 The columns are those that NVIDIA's documentation and public scripts name; contents are made up.
 """
@@ -11,7 +10,6 @@ from random import Random
 
 import pytest
 
-from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, global_tid, read
 
 COLUMNS = "start end nameId eventClass globalTid graphNodeId originalGraphNodeId"
@@ -59,10 +57,6 @@ def captured(builder: NsysBuilder) -> NsysBuilder:
         node(builder, number, at, thread=thread)
         node(builder, 100 + number, 700 + number, of=number)
     return builder
-
-
-def layers(report: Report) -> list[tuple[str | None, str | None, str | None]]:
-    return [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
 
 
 @pytest.mark.parametrize("seed", range(6))

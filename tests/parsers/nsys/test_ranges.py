@@ -1,5 +1,4 @@
-"""Ranges of an nsys export: their ends, threads, domains and names, and what is said of those that
-lack one of them."""
+"""Ranges of an nsys export: kinds, threads and names, and slices of any size."""
 
 from __future__ import annotations
 

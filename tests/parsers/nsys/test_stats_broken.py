@@ -1,9 +1,10 @@
-"""Damaged nsys stats output gives right rows or a ReportError; what is written in any dialect is
-read back."""
+"""Output of nsys stats that is damaged, large or generated: it gives right rows or a ReportError, in
+bounded memory, and what is written in any dialect is read back."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.nsys import stats
+from perfctl.parsers.nsys import stats, stats_tables
 from tests.make.nsys_stats import (
     box_table,
     column_table,
@@ -238,3 +239,48 @@ def test_what_is_written_in_a_dialect_is_read_back(
         for name, _, _, average in rows:
             whole, rest = divmod(average, 10)
             assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)
+
+
+TRACE = Path(__file__).resolve().parents[2] / "data" / "nsys" / "stats_traces" / "old.txt"
+
+
+def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    _, header, launch = TRACE.read_text().splitlines(keepends=True)[:3]
+    path.write_text(header + launch * 8_000)
+    tracemalloc.start()
+    found = stats.parse(path)
+    assert [sum(1 for _ in found.kernels) for _ in range(2)] == [8_000] * 2
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * 2**20  # as records in a list they take twice as much
+
+
+def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
+    rows = stats_tables.JsonRows()
+    list(rows.take("[\n"))
+    for _ in range(40):
+        assert list(rows.take('{"a": "' + "x" * (1 << 16) + "\n")) == []
+        if rows.done:
+            break
+    assert rows.done
+    assert rows.broken == 1
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text(max_size=8), st.text() | st.integers() | st.none(), min_size=1),
+        max_size=5,
+    ),
+    st.sampled_from([None, 1, 2]),
+)
+def test_any_array_of_objects_comes_back_whole(
+    objects: list[dict[str, object]], indent: int | None
+) -> None:
+    rows = stats_tables.JsonRows()
+    text = json.dumps(objects, indent=indent) + "\n"
+    found = [row for line in text.splitlines(keepends=True) for row in rows.take(line)]
+    wanted = [
+        {key: "" if value is None else str(value) for key, value in one.items()} for one in objects
+    ]
+    assert (found, rows.broken, rows.done) == (wanted, 0, True)

@@ -1,4 +1,4 @@
-"""samples.csv, which perfctl writes beside a run."""
+"""samples.csv, which perfctl writes next to a run: broken files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""rocprofv3's database: synthetic ones by tests.make.rocpd, and a real one read a second time with
-sqlite3 alone."""
+"""rocprofv3's database: secrets stay out, cut files, and a real one read a second time with sqlite3
+alone."""
 
 from __future__ import annotations
 

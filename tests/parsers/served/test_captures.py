@@ -1,5 +1,4 @@
-"""Layers of a graph's kernels from the trace of its capture: by name and order, by node, by order
-alone; and refusals."""
+"""Layers of a graph's kernels from the trace of its capture: found, refused, and in public traces."""
 
 from __future__ import annotations
 

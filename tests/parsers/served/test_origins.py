@@ -1,5 +1,5 @@
-"""Modules of the kernels that Inductor fused, from the source lines of their origins; annotations
-of graph nodes."""
+"""Modules of the kernels that Inductor fused, from the source lines of their origins, up to the
+ledger."""
 
 from __future__ import annotations
 
