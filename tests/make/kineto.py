@@ -14,7 +14,7 @@ from perfctl.parsers.kineto import events as kineto_events
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.stream import Event as StreamEvent
-from perfctl.records.report import Kernel, Operation, Report
+from perfctl.records.report import Report
 
 Event = dict[str, Any]
 STEP = "step[DECODE bs=8]"
@@ -109,20 +109,6 @@ def written(path: Path, *events: Event, **metadata: Any) -> Path:
 def read(folder: Path, *events: Event, **metadata: Any) -> Report:
     """The report of a trace of these events."""
     return kineto_trace.parse(written(folder / "trace.json", *events, **metadata))
-
-
-def the_operation(found: Report, name: str, **where: str | None) -> Operation:
-    (only,) = [
-        op
-        for op in found.operations
-        if op.name == name and all(getattr(op, k) == v for k, v in where.items())
-    ]
-    return only
-
-
-def the_kernel(found: Report, name: str) -> Kernel:
-    (only,) = [entry for entry in found.kernels if entry.name == name]
-    return only
 
 
 def capturing(

@@ -1,4 +1,4 @@
-"""Logs of monitors written by tests, and what their reports say."""
+"""Logs of monitors, as files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,3 @@ def read(folder: Path, text: str) -> Report:
     path = folder / "monitor.txt"
     path.write_text(text)
     return parse(path)
-
-
-def placed(report: Report) -> list[tuple[int, int | None]]:
-    return [(sample.at_ns, sample.device_index) for sample in report.samples]

@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-GUID = "_0000_test"
 COMPLETE = Path(__file__).resolve().parents[1] / "data" / "rocm" / "database" / "complete.sql"
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.kineto.records import steps
-from perfctl.records.report import Range, Step
+from perfctl.records.report import Range, Report, Step
 from tests.make.kineto import (
     kernel,
     launch,
     operation,
     read,
-    the_operation,
 )
+
+
+def device_time(found: Report, name: str) -> int | None:
+    (only,) = [op for op in found.operations if op.name == name]
+    return only.device_ns
 
 
 @pytest.mark.parametrize(
@@ -34,7 +38,7 @@ def test_an_external_id_is_believed_from_the_begin_to_the_end_of_its_operation_o
     dur: int | None, thread: int, at: float, inside: bool, tmp_path: Path
 ) -> None:
     events = [operation("op", 10, dur, 1), launch(at, 5, thread=thread), kernel("k", 50, 3, 1, 5)]
-    assert the_operation(read(tmp_path, *events), "op").device_ns == (3000 if inside else 0)
+    assert device_time(read(tmp_path, *events), "op") == (3000 if inside else 0)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +50,8 @@ def test_without_a_launch_call_the_external_id_holds_for_what_began_no_earlier(
     found = read(
         tmp_path, operation("op", 10, 5, 1), kernel("k", start, 3, 1), operation("last", 30, 5, 2)
     )
-    assert the_operation(found, "op").device_ns == (3000 if inside else 0)
-    assert the_operation(found, "last").device_ns == 0
+    assert device_time(found, "op") == (3000 if inside else 0)
+    assert device_time(found, "last") == 0
 
 
 def a_range(name: str, start: int, step: int | None, phase: str | None = None) -> Range:
