@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.make import kineto as traces
-from tests.make.nsys_sqlite import NsysBuilder
-from tests.parsers.nsys.test_graph_nodes import LAUNCH, captured, replay
+from tests.make.nsys_sqlite import LAUNCH, NsysBuilder, captured, replay
 
 Perfctl = Callable[..., Any]
 

@@ -284,6 +284,54 @@ def training_step(builder: NsysBuilder) -> NsysBuilder:
     return builder
 
 
+GRAPH_NODE = "start end nameId eventClass globalTid graphNodeId originalGraphNodeId"
+"""Columns that NVIDIA's documentation and public scripts name."""
+LAUNCH = 900
+"""Of the first replay; the next ones follow every 100 ns."""
+
+
+def node(
+    builder: NsysBuilder,
+    number: int,
+    at: int,
+    *,
+    of: int | None = None,
+    pid: int = 7,
+    thread: int = 7,
+) -> None:
+    values = {
+        "start": at,
+        "end": at + 1,
+        "globalTid": global_tid(pid, thread),
+        "nameId": builder.string("Graph Node Creation"),
+    }
+    builder.row(
+        "CUDA_GRAPH_NODE_EVENTS", GRAPH_NODE, **values, graphNodeId=number, originalGraphNodeId=of
+    )
+
+
+def replay(
+    builder: NsysBuilder, nodes: list[int | None], at: int, *, pid: int = 7, thread: int = 7
+) -> None:
+    """One launch of a graph at ``at``; each of its kernels takes 10 ns."""
+    correlation = 1000 + at
+    builder.call(correlation, at, at + 2, pid=pid, thread=thread)
+    for place, number in enumerate(nodes):
+        builder.kernel(correlation, at + 10 + 10 * place, pid=pid, graphNodeId=number)
+
+
+def captured(builder: NsysBuilder) -> NsysBuilder:
+    """A graph of conv1, fc and what lies between them, forward on thread 7 and backward on thread
+    8, then copied at 700."""
+    builder.range("conv1:forward", 100, 200)
+    builder.range("fc:forward", 300, 400)
+    builder.range("fc:backward", 500, 600, thread=8)
+    for number, (at, thread) in enumerate([(110, 7), (250, 7), (310, 7), (510, 8)], 1):
+        node(builder, number, at, thread=thread)
+        node(builder, 100 + number, 700 + number, of=number)
+    return builder
+
+
 def with_environment(path: Path, generation: str = "2024.2") -> Path:
     """One training step and a made-up process environment; each generation has it in the tables that
     real ones have."""
