@@ -45,8 +45,8 @@ def values_of_input(path: Path, scratch: Path) -> Any:
         with closing(sqlite3.connect(database)) as connection:
             connection.executescript("PRAGMA synchronous = OFF;" + read_sql(path))
         return values_of_file(database)
-    found = find(path)
-    if not path.is_dir() or found == [path]:
+    found = find(path) if path.is_dir() else [path]
+    if found == [path]:
         return values_of_file(path)
     not_measured = [one for folder in {one.parent for one in found} for one in captures(folder)]
     return {one.name: values_of_file(one) for one in found if one not in not_measured}
@@ -97,7 +97,7 @@ def values_of_gap(gap: Gap) -> str:
 
 
 def values_of_message(message: Diagnostic) -> str:
-    """Return who says it and the facts, of the profiler's own words all."""
+    """Return who says it with the facts, or the complete text of a profiler's own message."""
     is_ours = message.source.startswith("perfctl")
     text = facts(message.text) if is_ours else f": {message.text}"
     return f"{message.severity} of {message.source}{text}"
