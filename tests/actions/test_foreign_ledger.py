@@ -13,8 +13,8 @@ from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.ledger import ledger
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
-from tests.parsers.kineto_trace import Event, kernel, launch, operation
-from tests.parsers.nsys_builder import NsysBuilder
+from tests.make.kineto import Event, kernel, launch, operation
+from tests.make.nsys_sqlite import NsysBuilder
 
 M, K, N = 128, 512, 256
 PAPER = 2 * M * K * N

@@ -18,7 +18,7 @@ from perfctl.orchestrator.ingest.find import ranks_in_names
 from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
-from tests.parsers.kineto_trace import event, kernel
+from tests.make.kineto import event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 HTA_IDLE = (6419, 6428, 7046, 8145, 8887, 9121, 7051, 8308)

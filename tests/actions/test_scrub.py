@@ -17,7 +17,7 @@ from perfctl.orchestrator.actions import scrub as module
 from perfctl.orchestrator.actions.scrub import CHUNK, LONGEST, scrub, scrubbed_name
 from perfctl.parsers import ReportError, parse
 from perfctl.records.report import Report
-from tests.parsers.nsys_secrets import GITHUB, PASSWORD, VALUES, with_environment
+from tests.make.nsys_sqlite import GITHUB, PASSWORD, VALUES, with_environment
 
 GENERATIONS = ["2020.3", "2022.1", "2024.2", "2026.1"]
 BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.parsers.nsys.test_graph_nodes import LAUNCH, captured, replay
-from tests.parsers.nsys_builder import NsysBuilder
-from tests.parsers.served import served_traces as traces
+from tests.make import kineto as traces
+from tests.make.nsys_sqlite import LAUNCH, NsysBuilder, captured, replay
 
 Perfctl = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.analyse.known_network import blocks, mnist, step
-from tests.parsers.nsys_builder import NsysBuilder
+from tests.make.nsys_sqlite import NsysBuilder
 
 pytest.importorskip("torch", reason="torch is not installed")
 Perfctl = Callable[..., Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.parsers.nsys_builder import NsysBuilder
+from tests.make.nsys_sqlite import NsysBuilder
 
 Perfctl = Callable[..., Any]
 NAMES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.parsers.rocm.rocpd_builder import made
+from tests.make.rocpd import made
 
 VALUE = "correct-horse-battery"
 TRACE = (

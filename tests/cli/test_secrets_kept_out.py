@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.parsers import nsys_secrets
-from tests.parsers.nsys_builder import NsysBuilder
+from tests.make import nsys_sqlite as nsys_secrets
+from tests.make.nsys_sqlite import NsysBuilder
 
 Perfctl = Callable[..., Any]
 TOKEN = "hf_" + "abcdefghijklmnopqrstuvwx"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parsers.nsys_fake import END, MAGIC
+from tests.make.nsys_rep import END, MAGIC
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 ``pytest --accept tests/parsers/test_cases.py`` writes the values that perfctl reads now; look at
 the difference before you commit it. A new case is a folder with one or more reports, an empty
-expected.json and a note on where the reports come from. ``NAME.sql`` is the text of an SQLite
-report.
+expected.json and a note on where the reports come from and what each shows. ``NAME.sql`` is the
+text of an SQLite report, which may begin with ``.read OTHER.sql``; a folder inside a case holds
+files that are read together.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import fields
@@ -17,14 +19,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import ReportError, reports
-from perfctl.records.report import Report
+from perfctl.parsers import ReportError, captures, find, reports
+from perfctl.records.bulk import SqlKernels
+from perfctl.records.report import Diagnostic, Gap, Report
+from tests.make.nsys_sqlite import copied
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CASES = sorted(path.parent for path in DATA.rglob("expected.json"))
 NOTES = {"expected.json", "HOW.md", "SYNTHETIC.txt"}
-ROWS_MAX = 24
+ROWS_MAX = 100
 """Longer tables are held by their number of rows, their sums and their first and last row."""
+FACT = re.compile(r"(?<!\w)'[^']*'|(?<![\w.])\d+(?:\.\d+)?")
+"""What a sentence states: quoted texts and numbers."""
 
 
 def inputs(case: Path) -> list[Path]:
@@ -32,13 +38,31 @@ def inputs(case: Path) -> list[Path]:
     return sorted(path for path in case.iterdir() if path.name not in NOTES)
 
 
-def values_of_file(path: Path, folder: Path) -> Any:
-    """Return what each report in the file holds; "refused" where it is refused."""
+def values_of_input(path: Path, scratch: Path) -> Any:
+    """Return what a report holds, or each report in a folder by its name."""
     if path.suffix == ".sql":
-        database = folder / f"{path.stem}.sqlite"
+        database = scratch / f"{path.stem}.sqlite"
         with closing(sqlite3.connect(database)) as connection:
-            connection.executescript(path.read_text(encoding="utf-8"))
-        path = database
+            connection.executescript("PRAGMA synchronous = OFF;" + read_sql(path))
+        return values_of_file(database)
+    found = find(path) if path.is_dir() else [path]
+    if found == [path]:
+        return values_of_file(path)
+    not_measured = [one for folder in {one.parent for one in found} for one in captures(folder)]
+    return {one.name: values_of_file(one) for one in found if one not in not_measured}
+
+
+def read_sql(path: Path) -> str:
+    """Return the text with the files that it reads by ``.read``, as the shell of SQLite does."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    read = (
+        read_sql(path.parent / line.split()[1]) if line[:6] == ".read " else line for line in lines
+    )
+    return "".join(read)
+
+
+def values_of_file(path: Path) -> Any:
+    """Return what each report in the file holds; "refused" where it is refused."""
     try:
         found = [
             values_of_report(part.report) if part.report else "refused" for part in reports(path)
@@ -49,20 +73,39 @@ def values_of_file(path: Path, folder: Path) -> Any:
 
 
 def values_of_report(report: Report) -> dict[str, Any]:
-    """Return the fields that are not empty; of gaps and diagnostics what they are about, not their
-    sentences."""
+    """Return the fields that are not empty; of gaps and diagnostics what they are about and the
+    facts in their sentences, not the sentences."""
     values: dict[str, Any] = {}
     for field in fields(report):
         value = getattr(report, field.name)
         if field.name == "gaps":
-            value = sorted({f"{gap.quantity}: {gap.state}" for gap in value})
+            value = sorted(values_of_gap(gap) for gap in value)
         elif field.name == "diagnostics":
-            value = sorted({f"{item.severity} of {item.source}" for item in value})
+            value = sorted(values_of_message(message) for message in value)
+        elif isinstance(value, SqlKernels):
+            value = table([row_values(row) for row in copied(value)])
         elif field.name not in ("path", "environment") and hasattr(value, "__iter__"):
             value = value if isinstance(value, str) else table([row_values(row) for row in value])
         if field.name != "path" and value not in (None, [], {}, ()):
             values[field.name] = value
     return values
+
+
+def values_of_gap(gap: Gap) -> str:
+    where = f" in {gap.scope}" if gap.scope else ""
+    return f"{gap.quantity}: {gap.state}{where}{facts(gap.reason)}"
+
+
+def values_of_message(message: Diagnostic) -> str:
+    """Return who says it with the facts, or the complete text of a profiler's own message."""
+    is_ours = message.source.startswith("perfctl")
+    text = facts(message.text) if is_ours else f": {message.text}"
+    return f"{message.severity} of {message.source}{text}"
+
+
+def facts(sentence: str) -> str:
+    found = FACT.findall(sentence)
+    return f" ({', '.join(found)})" if found else ""
 
 
 def row_values(row: Any) -> dict[str, Any]:
@@ -82,15 +125,27 @@ def table(rows: list[dict[str, Any]]) -> Any:
     return {"rows": len(rows), "sums": sums, "first": rows[0], "last": rows[-1]}
 
 
+def lay_out(value: Any, indent: str = "") -> str:
+    """Return JSON with a line per row."""
+    if isinstance(value, list):
+        lines = [lay_out(one, indent + " ") for one in value]
+    elif isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values()):
+        lines = [f"{json.dumps(key)}: {lay_out(one, indent + ' ')}" for key, one in value.items()]
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return opening + ",".join(f"\n{indent} {line}" for line in lines) + f"\n{indent}{closing}"
+
+
 @pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
 def test_the_values_of_a_report_are_those_that_were_accepted(
     case: Path, accept: bool, tmp_path: Path
 ) -> None:
-    values = {path.name: values_of_file(path, tmp_path) for path in inputs(case)}
+    values = {path.name: values_of_input(path, tmp_path) for path in inputs(case)}
     read = json.loads(json.dumps(values))
     expected = case / "expected.json"
     if accept:
-        expected.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        expected.write_text(lay_out(values) + "\n")
     assert read and read == json.loads(expected.read_text(encoding="utf-8"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import sqlite3
 import tarfile
 import tracemalloc
@@ -15,10 +14,7 @@ import pytest
 
 from perfctl.orchestrator.ingest import archives
 from perfctl.parsers import ReportError, parse
-from tests.parsers.nsys_builder import NsysBuilder, training_step
-from tests.parsers.rocm.rocpd_builder import GUID, made
-
-ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id FROM t"
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
 def nsys(folder: Path, *statements: str) -> Path:
@@ -62,30 +58,6 @@ def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(
         gap.reason.partition(":")[0] for gap in report.gaps if gap.quantity == f"table:{table}"
     }
     assert reasons == {f"{table}.end", f"{table}.streamId"}
-
-
-def test_an_endless_view_in_the_place_of_the_kernels_names_ends_at_once(tmp_path: Path) -> None:
-    """rocprofv3's dispatches were joined with it: over 30 s inside SQLite."""
-    path = made(tmp_path / "r.db")
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(f"DROP TABLE rocpd_info_kernel_symbol{GUID}")
-        db.execute(f"CREATE VIEW rocpd_info_kernel_symbol{GUID} AS {ENDLESS}")
-    report = parse(path)
-    assert [kernel.registers for kernel in report.kernels] == [None, None, None]
-    assert {gap.quantity for gap in report.gaps} >= {
-        "kernel.name",
-        "table:rocpd_info_kernel_symbol",
-    }
-
-
-def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) -> None:
-    """The store refused the whole run: NOT NULL constraint failed."""
-    path = made(tmp_path / "r.db")
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(f"UPDATE rocpd_region{GUID} SET start = NULL WHERE id = 3")
-    report = parse(path)
-    assert list(report.ranges) == []
-    assert "1 ROCTx ranges have no start and were left out" in {gap.reason for gap in report.gaps}
 
 
 def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
@@ -145,52 +117,3 @@ def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
-
-
-BLOCKS = [
-    {"address": 0, "size": 512, "requested_size": 500, "state": "active_allocated"},
-    {"address": 512, "size": 512, "requested_size": 0, "state": "inactive"},
-]
-
-
-def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path) -> None:
-    path = tmp_path / "snapshot.json"
-    path.write_text(
-        json.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": [[]]}]]})
-    )
-    assert not list(parse(path).samples)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({}, None),
-        ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
-        ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
-        ({"total_size": 2048, "blocks": BLOCKS[::-1]}, None),
-    ],
-)
-def test_a_figure_that_one_segment_of_a_snapshot_lacks_is_a_gap(
-    change: dict[str, object], reason: str | None, tmp_path: Path
-) -> None:
-    segment = {
-        "device": 0,
-        "address": 0,
-        "total_size": 1024,
-        "allocated_size": 512,
-        "requested_size": 500,
-        "active_size": 512,
-        "blocks": BLOCKS,
-    }
-    path = tmp_path / "snapshot.json"
-    event = {"action": "alloc", "size": 512, "time_us": 1_700_000_000_000_000}
-    path.write_text(
-        json.dumps(
-            {
-                "segments": [segment, segment | change],
-                "device_traces": [[event]],
-            }
-        )
-    )
-    doubts = [gap.reason for gap in parse(path).gaps if gap.state in ("unreadable", "ambiguous")]
-    assert doubts[:1] == ([] if reason is None else [reason])

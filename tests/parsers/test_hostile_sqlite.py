@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
-from tests.parsers.nsys_builder import NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 ENDLESS = (
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value "

@@ -13,40 +13,13 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
+from perfctl.parsers.allocator import Reading, thinned
 from perfctl.parsers.common.plain_pickle import read_plain
 from perfctl.records.errors import ReportError
-from perfctl.records.report import MemoryFigure, Report
+from perfctl.records.report import Report
 
-MB = 1 << 20
-SEGMENT = {
-    "device": 0,
-    "total_size": 20 * MB,
-    "allocated_size": 3072,
-    "active_size": 3072,
-    "requested_size": 3000,
-    "blocks": [
-        {"size": 3072, "state": "active_allocated"},
-        {"size": 20 * MB - 3072, "state": "inactive"},
-    ],
-}
-
-
-def event(action: str, size: int, at: int) -> dict[str, Any]:
-    return {"action": action, "addr": 7, "size": size, "stream": 0, "time_us": at, "frames": []}
-
-
-EVENTS = [
-    event("segment_alloc", 20 * MB, 10),
-    event("alloc", 5000, 11),
-    event("alloc", 1000, 12),
-    event("free_requested", 5000, 13),
-    event("free_completed", 5000, 14),
-]
-SNAPSHOT = {
-    "segments": [SEGMENT],
-    "device_traces": [EVENTS],
-    "allocator_settings": {"max_split_size": -1, "x": 0.5},
-}
+JSON = Path(__file__).resolve().parents[1] / "data" / "memory_snapshot" / "snapshot.json"
+SNAPSHOT = json.loads(JSON.read_text())
 
 
 def parse(folder: Path, content: object, protocol: int = 4) -> Report:
@@ -56,41 +29,8 @@ def parse(folder: Path, content: object, protocol: int = 4) -> Report:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_the_curve_goes_backwards_from_what_the_segments_state(
-    tmp_path: Path, protocol: int
-) -> None:
-    """Requested at the end 3,000 bytes, so before the free 8,000, and 2,000 before anything that
-    was recorded."""
-    found = parse(tmp_path, SNAPSHOT, protocol)
-    assert [(one.at_ns, one.allocated_bytes, one.reserved_bytes) for one in found.samples] == [
-        (10_000, 2000, 20 * MB),
-        (11_000, 7000, 20 * MB),
-        (12_000, 8000, 20 * MB),
-        (14_000, 3000, 20 * MB),
-    ]
-    assert found.memory == (
-        MemoryFigure("after", "allocated", 3072),
-        MemoryFigure("after", "reserved", 20 * MB),
-        MemoryFigure("after", "requested", 3000),
-        MemoryFigure("peak", "requested", 8000),
-        MemoryFigure("peak", "reserved", 20 * MB),
-    )
-    figures = {one.name: one.value for one in found.summaries}
-    assert figures == {
-        "segments": 1,
-        "blocks active_allocated": 3072,
-        "blocks inactive": 20 * MB - 3072,
-        "events alloc": 2,
-        "events free_completed": 1,
-        "events free_requested": 1,
-        "events segment_alloc": 1,
-    }
-
-
-def test_the_same_as_json_gives_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "snapshot.json"
-    path.write_text(json.dumps(SNAPSHOT))
-    other, found = parse(tmp_path, SNAPSHOT), parsers.parse(path)
+def test_a_pickle_gives_what_the_same_as_json_gives(tmp_path: Path, protocol: int) -> None:
+    other, found = parse(tmp_path, SNAPSHOT, protocol), parsers.parse(JSON)
     assert (found.memory, list(found.samples), found.summaries) == (
         other.memory,
         list(other.samples),
@@ -98,19 +38,9 @@ def test_the_same_as_json_gives_the_same(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
-    """A size that is missing leaves what came before unknown; without events there is no curve;
-    several GPUs have no one figure."""
-    holed = parse(
-        tmp_path,
-        {**SNAPSHOT, "device_traces": [[*EVENTS[:2], {**EVENTS[2], "size": "many"}, *EVENTS[3:]]]},
-    )
-    assert [one.allocated_bytes for one in holed.samples] == [None, None, 8000, 3000]
-    without = parse(tmp_path, [SEGMENT])
-    assert not list(without.samples) and "sample" in {gap.quantity for gap in without.gaps}
-    both = parse(tmp_path, {**SNAPSHOT, "segments": [SEGMENT, {**SEGMENT, "device": 1}]})
-    assert both.memory == () and "memory" in {gap.quantity for gap in both.gaps}
-    assert [device.index for device in both.devices] == [0, 1]
+def test_a_pickle_may_be_a_list_of_segments_alone(tmp_path: Path) -> None:
+    alone = parsers.parse(JSON.with_name("without_events.json"))
+    assert parse(tmp_path, SNAPSHOT["segments"]).memory == alone.memory != ()
 
 
 class Harm:
@@ -197,7 +127,7 @@ def test_a_nonsensical_program_never_ends_in_a_traceback(tmp_path: Path, program
 
 
 def test_one_list_named_a_thousand_times_does_not_multiply(tmp_path: Path) -> None:
-    many = [event("alloc", 1, 1)] * 1000
+    many = SNAPSHOT["device_traces"][0][:1] * 1000
     with pytest.raises(ReportError, match="more events than it holds"):
         parse(tmp_path, {**SNAPSHOT, "device_traces": [many] * 1000})
 
@@ -226,3 +156,16 @@ def test_a_real_snapshot_has_its_segments_and_its_curve(reports: Path) -> None:
         most = max(most, held)
     assert figures["peak", "requested"] == most < figures["after", "reserved"]
     assert len(list(found.samples)) == 2 * 1721
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
+    readings = [Reading(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
+    readings[31_111] = Reading(31_111, 5000, 1)
+    kept = thinned(list(readings), 100)
+    assert len(kept) <= 100
+    assert kept == sorted(kept)
+    assert set(kept) <= set(readings)
+    assert max(size for _, size, _ in kept if size is not None) == 5000
+    assert max(size for _, _, size in kept if size is not None) == max(
+        size for _, _, size in readings if size is not None
+    )

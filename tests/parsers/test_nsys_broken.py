@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.nsys import sqlite
-from tests.parsers.nsys_builder import NsysBuilder, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, read, training_step
 
 
 def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:

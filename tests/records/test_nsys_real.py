@@ -13,7 +13,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.records.report import Device
-from tests.parsers.nsys_builder import gap
+from tests.make.nsys_sqlite import gap
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

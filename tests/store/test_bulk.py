@@ -17,7 +17,7 @@ from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, writ
 from perfctl.parsers import ReportError, parse
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Copy, Kernel, Report
-from tests.parsers.nsys_builder import NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 SWEEP = SweepFacts("an ingest", "ingest", "perfctl ingest r.sqlite", "host")
 SECRET = "TOKEN=not-a-kernel-name"

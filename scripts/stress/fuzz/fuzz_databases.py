@@ -99,11 +99,11 @@ def seeds(name: str, folder: Path) -> list[Path]:
     found = [path for path in found if 200 < path.stat().st_size <= LARGEST]
     sys.path.insert(0, str(ROOT))
     if name == "rocm":
-        from tests.parsers.rocm.rocpd_builder import made
+        from tests.make.rocpd import made
 
         found.append(made(folder / "made.db"))
     if name == "nsys":
-        from tests.parsers.nsys_builder import NsysBuilder, training_step
+        from tests.make.nsys_sqlite import NsysBuilder, training_step
 
         found.append(training_step(NsysBuilder()).write(folder / "made.sqlite"))
     if name == "snapshot":
@@ -125,7 +125,7 @@ def seeds(name: str, folder: Path) -> list[Path]:
         }
         found[-1].write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[event]]}))
     if name == "dldb" and not found:
-        from tests.parsers.dlprof.test_db import made as made_dldb
+        from tests.make.dlprof import made as made_dldb
 
         found.append(made_dldb(folder / "dlprof_dldb.sqlite"))
     return found

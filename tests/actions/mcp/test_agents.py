@@ -15,7 +15,7 @@ import pytest
 from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.mcp import tools
 from perfctl.orchestrator.errors import PerfctlError
-from tests.parsers.kineto_trace import annotation, event, kernel
+from tests.make.kineto import annotation, event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -15,7 +15,7 @@ from perfctl.orchestrator.analyse.verdicts.timeline.records import RunVerdict
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Copy, Kernel, OpCall
 from tests.analyse import synthetic
-from tests.parsers.kineto_trace import event, kernel, launch
+from tests.make.kineto import event, kernel, launch
 
 US = 1000
 TWO = [

@@ -19,7 +19,7 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
 from tests.analyse import synthetic
-from tests.parsers.kineto_trace import event, kernel
+from tests.make.kineto import event, kernel
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}

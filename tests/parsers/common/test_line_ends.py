@@ -12,7 +12,7 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.records.report import Report
-from tests.parsers.common.test_repeated import ONCE
+from tests.make.texts import ONCE
 
 SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(
     f"2024/03/05 10:00:0{n}.250, 0, {n} %\n" for n in range(5)

@@ -11,7 +11,7 @@ import pytest
 from perfctl.parsers import parse, reports
 from perfctl.parsers.common.doubts import Joined
 from perfctl.records.report import Report
-from tests.parsers.common.test_repeated import CONSOLE, NVPROF_CHILD
+from tests.make.texts import CONSOLE, NVPROF_CHILD
 
 SUMS = (
     " Time (%)  Total Time (ns)  {calls}  Avg (ns)  Name\n --------  ---------------  ---------  "

@@ -12,7 +12,7 @@ import pytest
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
 from perfctl.parsers.common.sqlite_checks import check
-from tests.parsers.nsys_builder import NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 SCHEMA = (
     "CREATE TABLE parent (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL)",

@@ -15,26 +15,11 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
 from perfctl.records.report import Report
-from tests.parsers.nsys_builder import GENERATIONS, NsysBuilder, read, training_step
+from tests.make.nsys_sqlite import GENERATIONS, NsysBuilder, read, training_step
+from tests.make.texts import LONG, SUMS, WIDE
 from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-LONG = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster '
-    'Size","Section Name","Metric Name","Metric Unit","Metric Value"\n'
-    '"0","1","app","host","gemm","1","7","(2, 1, 1)","Command line profiler '
-    'metrics","inst_executed.sum","inst","5"\n'
-)
-WIDE = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Cluster '
-    'Size","sm__inst.sum"\n'
-    '"","","","","","","","","inst"\n"0","1","app","host","gemm","1","7","(2, 1, 1)","5"\n'
-)
-SUMS = (
-    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Warp "
-    "Stalls,Name\n"
-    "100.0,300,2,150.0,150.0,100,200,70.7,4,gemm\n"
-)
 STRANGE_REPORT = (
     "Processing [a.sqlite] with [/x/reports/tensor_sum.py]... \nTensor,Heads,Blocks\nq,8,2\n\n"
     "Processing [a.sqlite] with [/x/reports/cuda_gpu_kern_sum.py]... \n"
@@ -206,9 +191,17 @@ WARNED = {
     "nsysai_mfu_2gpu_after.sqlite",
     "nsysai_mfu_2gpu_before.sqlite",
     "akshay_gpu_usage1.csv",
+    "counter_collection.csv",
+    "further_processes.txt",
+    "lost_counter.csv",
+    "lost_launch.csv",
+    "lost_op.csv",
+    "lost_samples.txt",
+    "odd.json",
+    "unknown_report.txt",
 }
-"""Real reports whose warning is right: NVTX payload schemas and tensor sizes are not read, and a
-log that pauses."""
+"""Reports whose warning is right: NVTX payload schemas and tensor sizes are not read, a log that
+pauses; and cases with something strange in them."""
 
 
 @pytest.mark.parametrize("folder", ["own", "real"])

@@ -1,5 +1,4 @@
-"""Rows of DLProf's reports as records: numbers, names of ops and layers, sums, and what they
-leave open."""
+"""DLProf's numbers, names of ops and layers, and what its reports leave open."""
 
 from __future__ import annotations
 
@@ -10,39 +9,11 @@ from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import (
     describe_tables,
     gaps_of,
-    kernel_records,
     layer_of,
-    operations,
-    table_summaries,
 )
 from perfctl.parsers.dlprof.tables import figure
 from perfctl.records.ranges import RangeName
-from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Summary
-
-LAUNCH = {
-    "op name": "conv1:forward",
-    "kernel name": "conv",
-    "long kernel name": "void conv<float>(float*)",
-    "iteration": "4",
-    "direction": "bprop",
-    "device id": "1",
-    "grid x": "8",
-    "grid y": "2",
-    "grid z": "3",
-    "block x": "128",
-    "block y": "4",
-    "block z": "5",
-    "gpu start time (ns)": "5000",
-    "gpu duration (ns)": "100.0",
-}
-OP = {
-    "op name": "features.0",
-    "op type": "linear",
-    "no calls": "3",
-    "total cpu time (ns)": "9000",
-    "total gpu time (ns)": "300.0",
-    "direction": "fwd",
-}
+from perfctl.records.report import Diagnostic, Gap, Kernel, Summary
 
 
 @pytest.mark.parametrize(
@@ -78,65 +49,6 @@ def test_a_figure_that_is_no_finite_number_stays_text() -> None:
     ]
 
 
-def test_a_launch_has_every_column_in_its_field() -> None:
-    first = Kernel(
-        launch=0,
-        name="void conv<float>(float*)",
-        short_name="conv",
-        layer="conv1",
-        direction="forward",
-        step=4,
-        layer_source="range",
-        device_index=1,
-        grid_x=8,
-        grid_y=2,
-        grid_z=3,
-        block_x=128,
-        block_y=4,
-        block_z=5,
-        start_ns=5000,
-        duration_ns=100,
-    )
-    bare = {"op name": "x", "kernel name": "k", "iteration": "", "gpu start time (ns)": "7"}
-    assert kernel_records([LAUNCH, bare, bare | {"kernel name": "", "direction": "fprop"}]) == [
-        first,
-        Kernel(1, "k", "k", start_ns=7),
-        Kernel(2, "", direction="forward", start_ns=7),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("printed", "direction"),
-    [
-        ("fprop", "forward"),
-        ("fwd", "forward"),
-        ("bprop", "backward"),
-        ("bwd", "backward"),
-        ("update", None),
-    ],
-)
-def test_directions_are_dlprof_s_words(printed: str, direction: str | None) -> None:
-    (op,) = operations([OP | {"direction": printed}])
-    assert op.direction == direction
-
-
-def test_an_operation_without_a_count_is_none() -> None:
-    found = operations([OP, OP | {"no calls": "many"}, OP | {"op type": "", "no calls": "0"}])
-    one = Operation(
-        name="features.0",
-        category="linear",
-        calls=3,
-        cpu_ns=9000,
-        self_cpu_ns=None,
-        device_ns=300,
-        memory_bytes=None,
-        flops=None,
-        layer="features.0",
-        direction="forward",
-    )
-    assert found == [one, one._replace(category=None, calls=0)]
-
-
 @pytest.mark.parametrize(
     ("name", "place", "source"),
     [
@@ -168,43 +80,6 @@ def test_an_op_s_name_gives_layer_direction_and_step(
     name: str, place: RangeName, source: str | None
 ) -> None:
     assert layer_of(name) == (place, source)
-
-
-def test_sums_are_kept_by_name_where_the_finer_report_is_absent() -> None:
-    sums = {"total cpu time (ns)": "5", "total gpu time (ns)": "6"}
-    tables = {
-        "tensor_core": [
-            {"op name": "a", "op id": "A_1", "tc utilization (%)": "50.0"},
-            {"op name": "b", "op id": "", "tc utilization (%)": "N/A"},
-        ],
-        "op_type": [{"op type": "conv2d", "# calls": "3", **sums}],
-        "group_op": [{"name": "all", "num calls aggregated": "4", "total gpu time (ns)": "6"}],
-        "kernel": [
-            {"kernel name": "k", "op name": "o", "op id": "O_1", "calls": "2", **sums},
-            {"kernel name": "k", "op name": "o", "total cpu time (ns)": "7"},
-        ],
-    }
-    cores = [
-        Summary("TC Utilization: A_1", 50.0, "%"),
-        Summary("TC Utilization: b", None, "%", "N/A"),
-    ]
-    types = [
-        Summary("op_type: conv2d: Calls", 3.0, None),
-        Summary("op_type: conv2d: CPU Time", 5.0, "ns"),
-        Summary("op_type: conv2d: GPU Time", 6.0, "ns"),
-        Summary("group_op: all: Calls", 4.0, None),
-        Summary("group_op: all: GPU Time", 6.0, "ns"),
-    ]
-    by_kernel = [
-        Summary("kernel: k in O_1: Calls", 2.0, None),
-        Summary("kernel: k in O_1: CPU Time", 5.0, "ns"),
-        Summary("kernel: k in O_1: GPU Time", 6.0, "ns"),
-        Summary("kernel: k in o: CPU Time", 7.0, "ns"),
-    ]
-    assert table_summaries(tables) == cores + types + by_kernel
-    assert table_summaries(tables | {"detail": []}) == cores + by_kernel
-    assert table_summaries(tables | {"iteration": []}) == cores + types
-    assert table_summaries({}) == []
 
 
 def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:

@@ -19,7 +19,7 @@ from perfctl.parsers.dlprof.tables import (
     read_table,
     summary_of,
 )
-from perfctl.records.report import Device, Gap, Summary
+from perfctl.records.report import Gap, Summary
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"
 SUMMARY = "System Config\nGPU Count,1\n\nSummary Report\nWall Clock Time (ns),5\n"
@@ -76,16 +76,6 @@ def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_d
     foreign.unlink()
     put(tmp_path, SUMMARY, "e.csv")
     assert members(tmp_path) == {}
-
-
-def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
-    path = put(tmp_path, OPS + '"conv\n2d",1,2,3,beyond\n\n,,,\nrelu,4,5,6\n')
-    assert read_table(path, "op_type") == [
-        {"op type": "conv\n2d", "# ops": "1", "# calls": "2", "total gpu time (ns)": "3"},
-        {"op type": "relu", "# ops": "4", "# calls": "5", "total gpu time (ns)": "6"},
-    ]
-    advice = put(tmp_path, "Expert Systems Feedback\nProblem,Recommendation\nslow,go\n")
-    assert read_table(advice, "expert_systems") == [{"problem": "slow", "recommendation": "go"}]
 
 
 @pytest.mark.parametrize(
@@ -178,68 +168,6 @@ def config(**values: str) -> Block:
     )
 
 
-def test_a_summary_has_versions_devices_and_figures_in_their_units() -> None:
-    found = summary_of(
-        Path("a.csv"),
-        [
-            config(
-                GPU_Count="2",
-                CPU_Model="C",
-                GPU_Driver_Version="515.43",
-                Framework="PyTorch 1.10",
-                CUDA_Version="11.6",
-                cuDNN_Version="8.3",
-                Nsys_Version="2021",
-                DLProf_Version="v1.8.0",
-                DLProf_Build="b",
-                Other="7",
-                **{"GPU Name(s)": "A, B"},
-            ),
-            Block(
-                "Iterations",
-                (),
-                [
-                    ("A (us)", ("2.5",)),
-                    ("B %", ("x",)),
-                    ("Count", ("inf",)),
-                    ("E (ms)", ("1",)),
-                    ("Iteration Time Standard Deviation", ("3",)),
-                    ("Wall Clock Time (ns)", ("1e6",)),
-                ],
-            ),
-            Block("Ops", ("GPU Time (ns)", "# Ops"), [("All", ("8", "9"))]),
-        ],
-    )
-    assert found.environment == {
-        "framework": "PyTorch 1.10",
-        "cuda": "11.6",
-        "cudnn": "8.3",
-        "nsys": "2021",
-        "dlprof": "v1.8.0",
-        "dlprof_build": "b",
-        "cpu_model": "C",
-        "driver_version": "515.43",
-        "torch": "1.10",
-    }
-    gpus = tuple(Device(name, "gpu", n, driver_version="515.43") for n, name in enumerate("AB"))
-    assert found.devices == (*gpus, Device("C", "cpu"))
-    assert (found.tool_version, found.duration_ns, found.gaps) == ("1.8.0", 1_000_000, ())
-    by_name = {figure.name: figure for figure in found.summaries}
-    assert by_name["GPU Count"] == Summary("GPU Count", 2.0, None)
-    assert by_name["CUDA Version"] == Summary("CUDA Version", None, None, "11.6")
-    assert by_name["GPU Driver Version"] == Summary("GPU Driver Version", None, None, "515.43")
-    assert found.summaries[-8:] == (
-        Summary("A", 2.5, "us"),
-        Summary("B", None, "%", "x"),
-        Summary("Count", None, None, "inf"),
-        Summary("E", 1.0, "ms"),
-        Summary("Iteration Time Standard Deviation", 3.0, "ns"),
-        Summary("Wall Clock Time", 1e6, "ns"),
-        Summary("Ops: All: GPU Time", 8.0, "ns"),
-        Summary("Ops: All: # Ops", 9.0, None),
-    )
-
-
 @pytest.mark.parametrize(
     ("count", "fits"), [("2", True), ("1", False), ("3", False), ("", True), ("some", True)]
 )
@@ -265,13 +193,3 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, 
 def test_a_wall_clock_beyond_62_bits_is_none(wall: str, ns: int | None) -> None:
     found = summary_of(Path("a.csv"), [Block("", (), [("Wall Clock Time (ns)", (wall,))])])
     assert (found.duration_ns, found.gaps, found.tool_version) == (ns, (), None)
-
-
-def test_a_version_that_is_none_is_shown_as_it_is_and_other_frameworks_are_no_torch() -> None:
-    found = summary_of(
-        Path("a.csv"),
-        [config(DLProf_Version="nightly", Framework="TensorFlow 1.15", cuDNN_Version="")],
-    )
-    assert found.tool_version == "nightly"
-    assert found.environment == {"framework": "TensorFlow 1.15", "dlprof": "nightly"}
-    assert "torch" not in summary_of(Path("a.csv"), [config(Framework="PyTorch")]).environment

@@ -15,7 +15,7 @@ from perfctl.parsers import parse
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.records.report import Operation
 from tests.forked import PERFCTL, Forks
-from tests.parsers.kineto_trace import collect
+from tests.make.kineto import collect
 
 Event = dict[str, Any]
 SCRIPTS = Path(__file__).resolve().parents[2] / "data/scripts"

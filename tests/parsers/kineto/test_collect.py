@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.parsers.kineto.events import DeviceArgs, DeviceEvent, Place, Span
-from tests.parsers.kineto_trace import (
+from tests.make.kineto import (
     Event,
     annotation,
     collect,

@@ -6,7 +6,6 @@ traces; the traces of the last test are real.
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.parsers.kineto.fused import elementwise_flops, read_facts, template_flops
-from perfctl.records.report import CompiledKernel
-from tests.parsers.kineto_trace import Event, kernel, launch, operation, read
+from tests.make.kineto import Event, operation, read
 
 B, M, N, K = 3, 48, 40, 24
 
@@ -38,13 +36,6 @@ def arguments(
 def call(name: str, ts: int, external: int, **args: Any) -> Event:
     found = operation(name, ts, 8, external)
     found["args"] |= args
-    return found
-
-
-def only(tmp_path: Path, name: str, args: dict[str, Any], **more: Any) -> CompiledKernel:
-    (found,) = read(
-        tmp_path, call(name, 0, 1, **args, **more), launch(1, 5), kernel(name, 50, 4, 1, 5)
-    ).compiled_kernels
     return found
 
 
@@ -99,47 +90,6 @@ def test_what_the_tensors_do_not_say_is_unknown(
 
 
 @pytest.mark.parametrize(
-    ("name", "shapes", "numbers", "blocks", "found"),
-    [
-        ("triton_poi_fused_mul_silu_0", [(M, 2 * N), (M, N)], (M * N,), "XBLOCK=64", (M * N, None)),
-        (
-            "triton_poi_fused_mul_silu_0",
-            [(M, 2 * N), (M, N)],
-            (M * N, 64),
-            "XBLOCK=64",
-            (M * N, None),
-        ),
-        ("triton_poi_fused_add_0", [(64,), (64,)], (64,), "XBLOCK=64", (64, None)),
-        # a stride before it
-        ("triton_poi_fused_add_0", [(M, N), (M, N)], (7, M * N), "XBLOCK=64", (M * N, None)),
-        ("triton_poi_fused_add_0", [(M, N), (N, M)], (M, N), "XBLOCK=16,YBLOCK=16", (M * N, None)),
-        ("triton_per_fused_mean_0", [(M, N), (M,)], (M, N), "XBLOCK=1", (M * N, N)),
-        (
-            "triton_red_fused_mean_0",
-            [(M, N), (N,), (M, N)],
-            (M, N, 1, N),
-            f"XBLOCK=1,R0_BLOCK={N}",
-            (M * N, N),
-        ),
-        ("triton_poi_fused_add_0", [(M, N)], (M * N + 1,), "", (None, None)),  # fits no tensor
-        ("triton_poi_fused_add_0", [(M, N)], (), "XBLOCK=64", (None, None)),
-        ("triton_for_fused_0", [(M, N)], (M * N,), "", (None, None)),  # several loops
-    ],
-)
-def test_a_call_says_how_many_elements_its_loops_run_over(
-    tmp_path: Path,
-    name: str,
-    shapes: list[tuple[int, ...]],
-    numbers: tuple[int, ...],
-    blocks: str,
-    found: tuple[int | None, int | None],
-) -> None:
-    one = only(tmp_path, name, arguments(*shapes, numbers=numbers, kernel_kwargs=blocks))
-    assert (one.elements, one.reduced) == found
-    assert one.argument_bytes == sum(map(prod, shapes)) * 2
-
-
-@pytest.mark.parametrize(
     ("origins", "expected"),
     [
         ("add", 1),
@@ -157,73 +107,6 @@ def test_operators_of_a_name_that_compute_are_listed_once_an_element(
 ) -> None:
     assert elementwise_flops(origins, 100) == (None if expected is None else expected * 100)
     assert elementwise_flops(origins, None) is None
-
-
-def test_inductor_s_own_figures_are_kept_beside_those_from_shapes(tmp_path: Path) -> None:
-    name, given = "triton_tem_fused_addmm_0", arguments((N,), (M, K), (N, K), (M, N))
-    one = only(
-        tmp_path,
-        name,
-        given,
-        kernel_flop=2 * M * N * K,
-        kernel_num_gb=(M * K + K * N + M * N) * 2 / 1e9,
-    )
-    assert (one.flops, one.stated_flops) == (2 * M * N * K, 2 * M * N * K)
-    assert one.stated_bytes == (M * K + K * N + M * N) * 2
-    assert one.elementwise is None
-
-
-WRITTEN = [
-    ("addmm_gelu", [(512,), (128, 256), (512, 256), (128, 512)], 33_554_432),
-    ("add_mm", [(128, 512), (512, 256), (128, 256)], 33_554_432),
-    ("bmm_mul", [(4, 64, 32), (4, 32, 96), (4, 64, 96)], 1_572_864),
-]
-"""Calls and ``kernel_flop`` as Inductor of torch 2.14 wrote them for bfloat16 and a described H100,
-without a GPU: tensors in this order, the weight of a linear layer as it lies in memory, behind them
-the grid. (The names of the operators were added.)"""
-
-
-@pytest.mark.parametrize(("name", "shapes", "stated"), WRITTEN)
-def test_flops_from_shapes_are_those_that_inductor_counted(
-    tmp_path: Path, name: str, shapes: list[tuple[int, ...]], stated: int
-) -> None:
-    given = arguments(*shapes, numbers=(64, 1, 1), kernel_flop=stated)
-    found = read(tmp_path, call(f"triton_tem_fused_{name}_0", 0, 1, **given))
-    (one,) = found.compiled_kernels
-    assert one.flops == one.stated_flops == stated
-    assert one.elements == prod(shapes[-1])
-    assert not [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
-
-
-def test_sizes_of_a_reduction_are_read_as_inductor_writes_them(tmp_path: Path) -> None:
-    """From the same code: the sum of two tensors and a layer norm, (in_out, in, weight, bias, out,
-    xnumel, r0_numel)."""
-    wide, narrow = (128, 256), (256,)
-    given = arguments(
-        wide,
-        wide,
-        narrow,
-        narrow,
-        wide,
-        numbers=(128, 256),
-        kernel_flop=0,
-        kernel_num_gb=0.000263168,
-    )
-    one = only(tmp_path, "triton_per_fused_add_native_layer_norm_2", given)
-    assert (one.elements, one.reduced, one.flops, one.stated_flops) == (128 * 256, 256, None, 0)
-    assert one.argument_bytes == (3 * 128 * 256 + 2 * 256) * 2
-    assert one.stated_bytes == one.argument_bytes + 128 * 256 * 2, (
-        "Inductor counts what is read and written in place twice"
-    )
-
-
-def test_a_figure_of_inductor_s_that_does_not_follow_from_the_shapes_is_a_gap(
-    tmp_path: Path,
-) -> None:
-    given = arguments((M, K), (K, N), (M, N))
-    found = read(tmp_path, call("triton_tem_fused_mm_0", 0, 1, **given, kernel_flop=M * N * K))
-    (gap,) = [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
-    assert (gap.state, "triton_tem_fused_mm_0" in gap.reason) == ("ambiguous", True)
 
 
 def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> None:
@@ -253,18 +136,6 @@ def test_strange_arguments_are_not_stated(strange: Any) -> None:
         },
     )
     assert given[1:9] == ("c0", None, None, None, None, None, None, None)
-
-
-def test_one_kernel_that_is_called_with_two_sizes_is_two_rows(tmp_path: Path) -> None:
-    name = "triton_poi_fused_add_0"
-    calls = [
-        call(name, 20 * at, at + 1, **arguments((size,), (size,), numbers=(size,)))
-        for at, size in enumerate([8, 8, 9])
-    ]
-    assert [(one.elements, one.calls) for one in read(tmp_path, *calls).compiled_kernels] == [
-        (8, 2),
-        (9, 1),
-    ]
 
 
 def test_loops_of_public_traces_run_over_the_tensors_of_the_model(reports: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.parsers.kineto.stream import nanoseconds, read_int64
-from tests.parsers.kineto_trace import collect, kernel, operation
+from tests.make.kineto import collect, kernel, operation
 
 LAST = 2**63 - 1
 

@@ -1,5 +1,5 @@
-"""Logs of monitors as files: one that was joined to itself is refused, and so is one that does not
-fit into memory."""
+"""Lines and timestamps of monitor logs; a log that was joined to itself, or that does not fit into
+memory, is refused."""
 
 from __future__ import annotations
 
@@ -44,18 +44,6 @@ def test_a_log_that_stands_in_a_file_twice_is_refused_with_the_line_where_it_beg
         ReportError, match=rf"twice \(again at line {text.count(chr(10)) + first}\b"
     ):
         parse(tmp_path / "twice.csv")
-
-
-def test_rounds_with_headers_of_their_own_are_one_log(tmp_path: Path) -> None:
-    rounds = "".join(HEADER + line for line in QUERY.splitlines(keepends=True))
-    (tmp_path / "smi.csv").write_text(rounds)
-    assert len(list(parse(tmp_path / "smi.csv").samples)) == 5
-
-
-def test_readings_of_one_second_that_are_alike_are_one_log(tmp_path: Path) -> None:
-    alike = " 20240305   10:00:00      0    70\n"
-    (tmp_path / "smi.txt").write_text((DMON + alike) * 4)
-    assert len(list(parse(tmp_path / "smi.txt").samples)) == 4
 
 
 def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(

@@ -1,20 +1,17 @@
-"""nvidia-smi in all its forms: tests/data/nvidia-smi-synthetic (made up)."""
+"""nvidia-smi's logs in other encodings, cut anywhere, without a row, and with hostile cells."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.monitors import nvidia_smi
+from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Report, Sample
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "nvidia-smi-synthetic"
-MIB = 2**20
-TEN = int(datetime(2024, 3, 5, 10, tzinfo=UTC).timestamp()) * 10**9
-SECOND = 10**9
 
 
 def read(path: Path) -> tuple[Report, list[Sample]]:
@@ -31,55 +28,6 @@ def written(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
-def gaps(report: Report) -> dict[str, str]:
-    return {gap.quantity: gap.state for gap in report.gaps}
-
-
-def figures(report: Report) -> dict[str, float | None]:
-    return {figure.name: figure.value for figure in report.summaries}
-
-
-def test_a_report_says_which_form_it_is_of() -> None:
-    forms = {
-        "query.csv": "CSV",
-        "noheader.txt": "CSV, no header",
-        "table.txt": "table",
-        "dmon.txt": "dmon",
-        "pmon.txt": "pmon",
-    }
-    for name, form in forms.items():
-        report, _ = read(DATA / name)
-        assert (report.tool, report.form) == ("nvidia-smi", f"nvidia-smi {form}")
-
-
-def test_query_rows_become_samples_in_base_units() -> None:
-    report, samples = read(DATA / "query.csv")
-    assert samples[0] == Sample(
-        TEN + SECOND // 2, 0.4, 100 * MIB, 1000 * MIB, 50.25, 41, 1_200_000_000, 0
-    )
-    assert [sample.device_index for sample in samples] == [0, 1, 0, 1]
-    assert [
-        (device.name, device.memory_bytes, device.driver_version) for device in report.devices
-    ] == [
-        ("Synthetic GPU A", 1000 * MIB, "555.10"),
-        ("Synthetic GPU B", 2000 * MIB, "555.10"),
-    ]
-    assert report.duration_ns == SECOND + 2_000_000
-
-
-def test_what_the_tool_could_not_say_is_unknown_with_one_gap_a_quantity() -> None:
-    report, samples = read(DATA / "query.csv")
-    assert [sample.power_w for sample in samples] == [50.25, None, 75.75, None]
-    assert [sample.gpu_utilisation for sample in samples] == [0.4, 0.0, 1.0, None]
-    assert [gap.quantity for gap in report.gaps] == ["sample.gpu_utilisation", "sample.power_w"]
-
-
-def test_a_time_without_a_zone_says_so_and_gives_no_start() -> None:
-    report, _ = read(DATA / "query.csv")
-    assert report.started_at is None
-    assert any("time zone" in entry.text for entry in report.diagnostics)
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, end: str) -> None:
@@ -87,61 +35,10 @@ def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, e
     assert read(path)[1] == read(DATA / "query.csv")[1]
 
 
-def test_rows_without_a_header_are_told_by_their_units() -> None:
-    report, samples = read(DATA / "noheader.txt")
-    nine = TEN - 3600 * SECOND  # 10 o'clock in CET
-    assert samples[0] == Sample(nine, 0.5, 700 * MIB, 9000 * MIB, 101.5, 61, None, 0)
-    assert [(sample.at_ns - nine, sample.device_index) for sample in samples] == [
-        (0, 0),
-        (0, 1),
-        (60 * SECOND, 0),
-        (60 * SECOND, 1),
-    ]
-    assert report.started_at == "2024-03-05T09:00:00Z"
-    assert any("power.draw [W]" in entry.text for entry in report.diagnostics)
-
-
 def test_rows_without_header_and_units_are_refused_with_the_remedy(tmp_path: Path) -> None:
     path = written(tmp_path, "2024/03/05 10:00:00.500, 40, 100, 1000\n")
     with pytest.raises(ReportError, match="header line above the rows"):
         parse(path)
-
-
-def test_month_and_day_are_told_by_what_keeps_the_rows_in_order(tmp_path: Path) -> None:
-    head = "timestamp, utilization.gpu [%]\n"
-    month_first, _ = read(
-        written(tmp_path, head + "03-11-2026 23:59:00, 1 %\n03-12-2026 00:01:00, 2 %\n")
-    )
-    assert month_first.duration_ns == 120 * SECOND
-    day_first, samples = read(
-        written(tmp_path, head + "11-03-2026 23:59:00, 1 %\n12-03-2026 00:01:00, 2 %\n")
-    )
-    assert day_first.duration_ns == 120 * SECOND
-    assert datetime.fromtimestamp(samples[0].at_ns / 1e9, UTC).month == 3
-    undecided, _ = read(written(tmp_path, head + "03-11-2026 10:00:00, 1 %\n"))
-    assert gaps(undecided)["sample.at_ns"] == "ambiguous"
-
-
-def test_readings_without_times_are_numbered_and_say_so(tmp_path: Path) -> None:
-    text = "index, utilization.gpu [%]\n0, 1 %\n1, 2 %\n0, 3 %\n1, 4 %\n"
-    report, samples = read(written(tmp_path, text))
-    assert [(sample.at_ns, sample.device_index) for sample in samples] == [
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-    ]
-    assert gaps(report)["sample.at_ns"] == "not_available"
-    assert report.duration_ns is None
-
-
-def test_a_stated_interval_is_the_clock_of_readings_without_times(tmp_path: Path) -> None:
-    text = (
-        "$ nvidia-smi --query-gpu=utilization.gpu --format=csv -lms 200\nutilization.gpu [%]\n1 %\n"
-        "2 %\n"
-    )
-    _, samples = read(written(tmp_path, text))
-    assert [sample.at_ns for sample in samples] == [0, 200_000_000]
 
 
 @pytest.mark.parametrize("name", ["query.csv", "dmon.txt", "table.txt", "noheader.txt"])
@@ -159,18 +56,6 @@ def test_a_cut_file_gives_no_reading_that_the_whole_one_does_not(tmp_path: Path,
             for field, value in zip(known, sample, strict=True):
                 assert value in (field, None), (size, known, sample)
         assert len(samples) <= len(good)
-
-
-def test_the_table_is_read_in_old_and_new_layouts() -> None:
-    report, samples = read(DATA / "table.txt")
-    assert samples == [
-        Sample(TEN, 0.87, 1000 * MIB, 12000 * MIB, 151, 61, None, 0),
-        Sample(TEN, None, None, None, None, 30, None, 1),
-        Sample(TEN + 5 * SECOND, 0.99, 2000 * MIB, 12000 * MIB, 200, 65, None, 0),
-    ]
-    assert (report.tool_version, report.environment["cuda_driver"]) == ("545.23.08", "12.3")
-    assert figures(report)["GPU 0: process python train.py: memory mean"] == 990 * MIB
-    assert ("device.name", "unreadable") in gaps(report).items()
 
 
 @pytest.mark.parametrize(
@@ -199,3 +84,29 @@ def test_hostile_cells_stay_data(tmp_path: Path) -> None:
     assert all(sample.at_ns < 2**63 for sample in samples)
     assert report.devices[-1].name == "<b>\"\u202ex\u202c'; DROP TABLE"
     assert any("longer than" in entry.text for entry in report.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("# gpu sm", True),
+        ("#Date Time gpu fb", True),
+        ("#Time, gpu, mclk", True),
+        ("  # GPU PWR", True),
+        ("# gpu", False),
+        ("# time sm", False),
+        ("gpu sm", False),
+        ("# gpu name", False),
+        ("# gpus sm", False),
+        ("# gpu sm".ljust(4096), True),
+        ("# gpu sm".ljust(4097), False),
+    ],
+)
+def test_a_header_names_the_gpu_and_a_known_column(line: str, is_one: bool) -> None:
+    assert recognise_lists(["0 1", line]) is is_one
+
+
+@pytest.mark.parametrize("text", ["# gpu sm fb\n0 1\n", "# Time sm gpu\n10:00:01 60 1"])
+def test_a_header_without_a_complete_row_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ReportError, match="header of dmon or pmon has no complete row below it"):
+        parse(written(tmp_path, text))

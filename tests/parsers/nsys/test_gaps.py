@@ -1,10 +1,9 @@
-"""What an nsys export does not say is counted and named; what it says is no gap. And kernels in
-great numbers."""
+"""What an nsys export does not state is a gap, secrets stay out, and files that are cut are
+refused."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,11 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Kernel, Report
-from tests.parsers.nsys_builder import NsysBuilder, copied, gap, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read, training_step
 
 
 def quantities(report: Report) -> list[str]:
     return [one.quantity for one in report.gaps if one.quantity != "device"]
-
-
-def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(
-    tmp_path: Path,
-) -> None:
-    """Of five kernels three are launched in a layer's range, those at 200 and 700 are not."""
-    report = read(training_step(NsysBuilder()), tmp_path)
-    assert quantities(report) == ["layer"]
-    assert (
-        gap(report, "layer")
-        == "not_available: 2 of 5 kernels were launched outside of every layer's range"
-    )
 
 
 def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
@@ -101,41 +88,6 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
         for one, said in zip(found, expected, strict=True)
     )
     assert all(one.state == "not_collected" for one in found)
-
-
-def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
-    path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'")
-    report = parse(path)
-    assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
-    assert (
-        gap(report, "profiler_version")
-        == "not_available: nsys exports up to 2021.3 do not state the version"
-    )
-
-
-@pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
-def test_only_what_is_missing_is_counted(strangers: int, others: int, tmp_path: Path) -> None:
-    """Beside one kernel in a layer: kernels without a call, and kernels that were launched after
-    the layer."""
-    builder = NsysBuilder()
-    builder.range("perfctl:step:0", 0, 100)
-    builder.range("fc:forward", 5, 50)
-    for at in (10, 70)[: 1 + others]:
-        builder.launch(at)
-    for number in range(strangers):
-        builder.kernel(100 + number)
-    count = 1 + strangers + others
-    expected = [
-        f"not_available: {strangers} of {count} kernels have no launch call in the report"
-    ] * bool(strangers)
-    expected += [
-        f"not_available: {others} of {count} kernels were launched outside of every layer's range"
-    ] * others
-    report = read(builder, tmp_path)
-    assert quantities(report) == ["layer"] * len(expected)
-    assert gap(report, "layer") == "; ".join(expected)
 
 
 def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -> None:
@@ -213,3 +165,93 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
     log.write_bytes(b"7")
     with pytest.raises(ReportError, match=f"r.sqlite{ending} beside it holds changes"):
         check_whole(path, "nsys", "Copy it again")
+
+
+SECRET = "token-that-must-not-leave"
+
+
+def test_only_named_facts_leave_the_tables_that_hold_the_environment(tmp_path: Path) -> None:
+    builder = training_step(NsysBuilder())
+    builder.string(f"HOME=/root\nAPI_KEY={SECRET}")
+    for name, value in (
+        ("NvDriverVersion", "5206105"),
+        ("CudaDriverVersion", "12020"),
+        ("EnvVars", SECRET),
+    ):
+        builder.row(
+            "TARGET_INFO_SYSTEM_ENV",
+            "globalVid devStateName name nameEnum value",
+            name=name,
+            value=value,
+        )
+    builder.row("META_DATA_CAPTURE", "name value", name="PROCESS_0:ENVIRONMENT", value=SECRET)
+    report = read(builder, tmp_path)
+    assert (report.environment["driver"], report.environment["cuda_driver"]) == (
+        "520.61.05",
+        "12.2",
+    )
+    everything = (report, *report.kernels, *report.copies, *report.ranges)
+    assert SECRET not in repr(everything)
+
+
+def said(builder: NsysBuilder, **facts: str) -> None:
+    for name, value in facts.items():
+        builder.row(
+            "TARGET_INFO_SYSTEM_ENV",
+            "globalVid devStateName name nameEnum value",
+            name=name,
+            value=value,
+        )
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "expected"),
+    [
+        ("NvDriverVersion", "5206105", {"driver": "520.61.05"}),
+        ("NvDriverVersion", "535.104.05", {"driver": "535.104.05"}),
+        ("NvDriverVersion", "520610", {"driver": "520610"}),
+        ("NvDriverVersion", "52061055", {"driver": "52061055"}),
+        ("CudaDriverVersion", "12020", {"cuda_driver": "12.2"}),
+        ("CudaDriverVersion", "11080", {"cuda_driver": "11.8"}),
+        ("CudaDriverVersion", "13010", {"cuda_driver": "13.1"}),
+        ("CudaDriverVersion", "new", {}),
+        ("CudaDriverVersion", "12090", {"cuda_driver": "12.9"}),
+        ("CudaDriverVersion", "9020", {"cuda_driver": "9.2"}),
+        ("NvDriverVersion", "535.1.5", {"driver": "535.1.5"}),
+        ("CpuFlags", "sse", {}),
+        ("CpuDescription", "EPYC", {"cpu": "EPYC"}),
+        ("CpuCores", "64", {"cpu_cores": "64"}),
+        ("CpuArchitecture", "x86_64", {"cpu_architecture": "x86_64"}),
+        ("OsDescription", "Linux", {"os": "Linux"}),
+        ("OsDescription", "", {}),
+    ],
+)
+def test_facts_of_the_host_have_names_of_perfctls_own(
+    fact: str, value: str, expected: dict[str, str], tmp_path: Path
+) -> None:
+    builder = NsysBuilder()
+    said(builder, **{fact: value})
+    own = {"nsys": "2024.2.3.38", "nsys_schema": "3.11.1"}
+    report = read(builder, tmp_path)
+    assert report.environment == own | expected
+    assert report.tool_version == own["nsys"]
+
+
+def test_a_table_that_is_not_read_is_a_gap_with_its_rows_and_bookkeeping_is_not(
+    tmp_path: Path,
+) -> None:
+    builder = NsysBuilder()
+    for number in range(1234):
+        builder.row("CUDA_GPU_MEMORY_USAGE_EVENTS", "start bytes", start=number, bytes=1)
+    builder.row("SCHED_EVENTS", "start", start=0)
+    builder.row("TARGET_INFO_CUDA_STREAM", "streamId", streamId=7)
+    builder.row("ENUM_SOMETHING", "id", id=7)
+    builder.table("COMPOSITE_EVENTS", "start")
+    report = read(builder, tmp_path)
+    assert [found.quantity for found in report.gaps if found.quantity.startswith("table:")] == [
+        "table:CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "table:SCHED_EVENTS",
+    ]
+    said = "not_available: CUDA_GPU_MEMORY_USAGE_EVENTS: 1,234 rows are not read"
+    assert gap(report, "table:CUDA_GPU_MEMORY_USAGE_EVENTS") == said
+    assert gap(report, "table:SCHED_EVENTS") == "not_available: SCHED_EVENTS: 1 row is not read"

@@ -13,8 +13,8 @@ from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.report import Kernel
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
-from tests.parsers.nsys_builder import copied as copied_rows
+from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.nsys_sqlite import copied as copied_rows
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -120,51 +120,6 @@ def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path
     assert [(kernel.launch, kernel.start_ns, kernel.layer) for kernel in kernels] == [
         (launch, starts[number], layers[number]) for launch, number in enumerate(left)
     ]
-
-
-def test_a_table_of_kernels_without_a_row_is_no_kernel(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.table(TABLE, builder.layout["kernel"])
-    builder.range("conv1:forward", 0, 100)
-    report = read(builder, tmp_path)
-    assert list(report.kernels) == []
-    assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
-
-
-def test_a_kernel_has_what_its_columns_say_and_nothing_for_those_that_are_not_there(
-    tmp_path: Path,
-) -> None:
-    builder = NsysBuilder()
-    columns = "start end demangledName shortName gridY blockZ streamId deviceId"
-    names = {"demangledName": builder.string("a<1>(int)"), "shortName": builder.string("a")}
-    builder.row(TABLE, columns, start=-5, end=9, gridY=2, blockZ=3, streamId=0, deviceId=1, **names)
-    builder.row(TABLE, columns, start=7, **names)
-    first, second = copied(builder.write(tmp_path / "r.sqlite"))
-    assert first == Kernel(
-        0,
-        "a<1>(int)",
-        "a",
-        device_index=1,
-        stream=0,
-        grid_y=2,
-        block_z=3,
-        start_ns=-5,
-        duration_ns=14,
-    )
-    assert second == Kernel(1, "a<1>(int)", "a", start_ns=7)
-
-
-def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.kernel(1, shortName=None)
-    builder.kernel(2, demangledName=None)
-    builder.kernel(3, demangledName=None, shortName=None)
-    nameless = "(name not available: NULL in the report)"
-    names = [
-        (kernel.name, kernel.short_name)
-        for kernel in parse(builder.write(tmp_path / "r.sqlite")).kernels
-    ]
-    assert names == [("gemm(int)", None), (nameless, "gemm"), (nameless, None)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

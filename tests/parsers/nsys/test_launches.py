@@ -15,7 +15,7 @@ from perfctl.parsers.common import sqlite
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys.kernels import Around
 from perfctl.records.bulk import SqlKernels
-from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read
+from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
 """(process, thread)"""
@@ -107,73 +107,6 @@ def test_kernels_without_a_call_are_counted_over_all_pieces(
         "conv1",
         *[None] * 5,
     ]
-
-
-CALL = "start end globalTid correlationId"
-CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
-
-
-@pytest.mark.parametrize("columns", [CALL, "start globalTid correlationId"])
-def test_a_call_without_an_end_is_a_moment(columns: str, tmp_path: Path) -> None:
-    """At 10, where the first range ends just then, the second one before it and the third begins
-    after it."""
-    builder = NsysBuilder()
-    builder.range("a:forward", 0, 10)
-    builder.range("b:forward", 5, 9)
-    builder.range("c:forward", 11, 20)
-    builder.row(CALLS, columns, start=10, globalTid=global_tid(7, 7), correlationId=1)
-    builder.kernel(1)
-    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == ["a"]
-
-
-@pytest.mark.parametrize(("end", "layer"), [(20, "a"), (21, None)])
-def test_a_call_is_inside_of_a_range_that_ends_no_earlier(
-    end: int, layer: str | None, tmp_path: Path
-) -> None:
-    builder = NsysBuilder()
-    builder.range("a:forward", 10, 20)
-    builder.call(1, 10, end)
-    builder.kernel(1)
-    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == [layer]
-
-
-@pytest.mark.parametrize("missing", ["globalTid", "correlationId"])
-def test_calls_that_do_not_say_who_or_which_launch_nothing(missing: str, tmp_path: Path) -> None:
-    """Neither where the one value is not there, nor where the column is not."""
-    whole = {"start": 10, "end": 12, "globalTid": global_tid(7, 7), "correlationId": 1}
-    for columns in (CALL, CALL.replace(missing, "nameId")):
-        builder = NsysBuilder()
-        builder.range("a:forward", 0, 100)
-        builder.row(
-            CALLS, columns, **{key: value for key, value in whole.items() if key != missing}
-        )
-        builder.kernel(1)
-        builder.kernel(1, correlationId=None)
-        report = read(builder, tmp_path)
-        assert [(kernel.layer, kernel.range_number) for kernel in report.kernels] == [
-            (None, None)
-        ] * 2
-        assert gap(report, "layer").startswith(
-            "not_available: 2 of 2 kernels have no launch call in the report"
-        )
-
-
-@pytest.mark.parametrize(
-    ("second", "layers"), [(7, ["a", "a", None]), (8, [None, "a", None]), (6, [None, "a", None])]
-)
-def test_a_kernel_of_an_unknown_process_is_matched_only_where_one_process_called_at_all(
-    second: int, layers: list[str | None], tmp_path: Path
-) -> None:
-    """The second process's call launched nothing, and still it might have been the one."""
-    builder = NsysBuilder()
-    for pid in (6, 7, 8):
-        builder.range("a:forward", 0, 100, pid=pid)
-    builder.call(1, 10, 12)
-    builder.call(3, 20, 22, pid=second)
-    builder.kernel(1, globalPid=None)
-    builder.kernel(1)
-    builder.kernel(2, globalPid=None)
-    assert [kernel.layer for kernel in read(builder, tmp_path).kernels] == layers
 
 
 def test_what_is_around_the_call_of_a_row_is_picked_by_the_number_of_the_call() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
-from tests.parsers.nsys_builder import NsysBuilder, gap, read
+from tests.make.nsys_sqlite import NsysBuilder, gap, read
 
 BATCH, WIDE, OUT = 64, 9216, 128
 

@@ -1,19 +1,16 @@
-"""Ranges of an nsys export: their ends, threads, domains and names, and what is said of those that
-lack one of them."""
+"""Ranges of an nsys export: kinds, threads and names, and slices of any size."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from perfctl.parsers.attribution import NEVER, NOBODY
+from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.ranges import RangeTable, load
 from perfctl.parsers.nsys.tables import opened
-from perfctl.records.report import Range
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, training_step
+from tests.make.nsys_sqlite import NsysBuilder, gap, global_tid, read, training_step
 
 PUSH_POP, START_END, MARK = 59, 60, 34
 """As ENUM_NSYS_EVENT_TYPE of real exports has them."""
@@ -48,43 +45,6 @@ def test_ranges_are_counted_by_kind_and_marks_have_no_end_that_could_be_missing(
     )
 
 
-def test_the_largest_time_there_is_is_an_end_and_not_never(tmp_path: Path) -> None:
-    assert np.iinfo(np.int64).max == NEVER
-    builder = NsysBuilder()
-    builder.range("long", 0, 2**63 - 2)
-    builder.range("open", 0, None)
-    ranges = list(read(builder, tmp_path).ranges)
-    assert [(r.name, r.duration_ns, r.depth) for r in ranges] == [
-        ("open", None, 0),
-        ("long", 2**63 - 2, 1),
-    ]
-
-
-def test_a_range_that_ends_before_it_begins_takes_no_time(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("backwards", 10, 4)
-    builder.range("moment", 20, 20)
-    builder.range("early", -30, -10)
-    ranges = list(read(builder, tmp_path).ranges)
-    times = [(r.name, r.start_ns, r.duration_ns) for r in ranges]
-    assert times == [("early", -30, 20), ("backwards", 10, 0), ("moment", 20, 0)]
-
-
-def test_a_range_of_an_unknown_thread_is_listed_but_stands_on_no_stack(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("perfctl:step:3", 0, 100)
-    builder.range("lost", 10, 90, globalTid=None)
-    builder.range("lost in lost", 20, 30, globalTid=None)
-    builder.range("fc:forward", 40, 50)
-    ranges = list(read(builder, tmp_path).ranges)
-    assert ranges == [
-        Range(0, "perfctl:step:3", None, 0, 100, 7, 0, None, step=3),
-        Range(1, "lost", None, 10, 80, None, None, None),
-        Range(2, "lost in lost", None, 20, 10, None, None, None),
-        Range(3, "fc:forward", None, 40, 10, 7, 1, 0, "push_pop", "fc", "forward", 3),
-    ]
-
-
 @pytest.mark.parametrize("thread", [0, 1, 2**24 - 1])
 def test_a_thread_is_the_low_24_bits_of_its_global_number(thread: int, tmp_path: Path) -> None:
     """And what is left is its process: ranges of two processes with equal threads do not enclose
@@ -115,38 +75,6 @@ def test_fields_of_names_follow_the_ranges_in_time_and_nobody_has_none(tmp_path:
         "phase": [*[None] * 4, "data", None],
     }
     assert {values[NOBODY] for values in said.values()} == {None}
-
-
-def test_a_domain_without_a_name_is_called_by_its_number_and_the_default_one_has_none(
-    tmp_path: Path,
-) -> None:
-    builder = NsysBuilder()
-    for domain, name in ((3, "cuDNN"), (4, ""), (5, None)):
-        builder.range(name, 0, None, eventType=75, domainId=domain)
-    for at, domain in enumerate((None, 0, 3, 4, 5, 6)):
-        builder.range("call", at, at + 1, domainId=domain)
-    builder.range("call", 9, 10, domainId=3, pid=8)
-    ranges = list(read(builder, tmp_path).ranges)
-    assert [r.domain for r in ranges] == [
-        None,
-        None,
-        "cuDNN",
-        "domain 4",
-        "domain 5",
-        "domain 6",
-        "domain 3",
-    ]
-
-
-def test_a_table_of_few_columns_leaves_the_rest_unknown(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    columns = "start end eventType text"
-    builder.row("NVTX_EVENTS", columns, start=1, end=5, eventType=PUSH_POP, text="fc:forward")
-    builder.row("NVTX_EVENTS", columns, start=2, eventType=MARK, text="here")
-    assert list(read(builder, tmp_path).ranges) == [
-        Range(0, "fc:forward", None, 1, 4, None, None, None, "push_pop", "fc", "forward"),
-        Range(1, "here", None, 2, None, None, None, None, "mark"),
-    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -17,8 +17,8 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.nsys import rep as nsys_rep
 from perfctl.parsers.nsys import sqlite
 from perfctl.records.bulk import Columns, SqlKernels
-from tests.parsers.nsys_builder import NsysBuilder, training_step
-from tests.parsers.nsys_fake import MAGIC, STREAM, STREAM_WORDS, install
+from tests.make.nsys_rep import MAGIC, STREAM, STREAM_WORDS, install
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
 def export_of(tmp_path: Path) -> Path:

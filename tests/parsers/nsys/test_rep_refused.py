@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.nsys import rep as nsys_rep
-from tests.parsers.nsys_fake import END, MAGIC, STREAM, install
+from tests.make.nsys_rep import END, MAGIC, STREAM, install
 
 
 @pytest.mark.parametrize(

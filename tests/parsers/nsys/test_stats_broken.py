@@ -1,9 +1,10 @@
-"""Damaged nsys stats output gives right rows or a ReportError; what is written in any dialect is
-read back."""
+"""Output of nsys stats that is damaged, large or generated: it gives right rows or a ReportError, in
+bounded memory, and what is written in any dialect is read back."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -13,9 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.nsys import stats
-from tests.parsers.cuts import cuts
-from tests.parsers.nsys_stats_writer import (
+from perfctl.parsers.nsys import stats, stats_tables
+from tests.make.nsys_stats import (
     box_table,
     column_table,
     csv_table,
@@ -23,6 +23,7 @@ from tests.parsers.nsys_stats_writer import (
     processing,
     titled,
 )
+from tests.parsers.cuts import cuts
 
 SUM = header("Instances", "Name")
 NAMES = [
@@ -78,45 +79,10 @@ def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
         stats.parse(path)
 
 
-def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_line_with_a_nul_byte_is_named(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
-    lines = (processing("gpukernsum") + csv_table(SUM, ROWS)).split("\n")
-    lines[3] = lines[3][:12]
-    lines.insert(5, "loss 0.42, 0.43")
-    path.write_text("\n".join(lines))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == [NAMES[0], *NAMES[2:]]
-    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["2 "]
-
-
-@pytest.mark.parametrize("form", ["csv", "column", "tabs"])
-def test_rows_whose_line_end_was_lost_are_left_out_and_counted(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "stats.csv"
-    rows = "".join("\t".join(row) + "\n" for row in (SUM, *ROWS))
-    table = f"{rows}\n" if form == "tabs" else TABLES[form](SUM, ROWS)
-    lines = (processing("gpukernsum") + table).split("\n")
-    first = next(at for at, line in enumerate(lines) if NAMES[0] in line)
-    lines[first : first + 3] = ["".join(lines[first : first + 3])]
-    path.write_text("\n".join(lines))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == NAMES[3:]
-    assert [gap.reason[:2] for gap in found.gaps if gap.state == "unreadable"] == ["3 "]
-
-
-def test_numbers_in_a_name_are_no_other_row(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    names = ["Conv<1, 2, 3, 4, 5, 6, 7, 8, 9>", "1,2,3,4,5,6,7,8,9", "step 1 2 3"]
-    rows = [[*ROWS[0][:-1], name] for name in names]
-    for table in TABLES.values():
-        path.write_text(processing("gpukernsum") + table(SUM, rows))
-        assert [one.name for one in stats.parse(path).operations] == names
-
-
-def test_a_figure_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    row = ["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]
-    path.write_text(processing("gpukernsum") + csv_table(SUM, [row]))
-    assert [(one.calls, one.device_ns) for one in stats.parse(path).operations] == [(2, None)]
+    path.write_text(processing("gpukernsum") + csv_table(SUM, ROWS).replace("relu", "re\0u"))
+    assert "1 line holds NUL bytes" in str(stats.parse(path).gaps)
 
 
 def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
@@ -134,18 +100,6 @@ def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
 
 
 TEXTS = [(processing("gpukernsum") + table(SUM, ROWS)).encode() for table in TABLES.values()]
-
-
-@pytest.mark.parametrize("cell", ["Instances", "Total Time (ns)"])
-def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, cell: str) -> None:
-    rows = [list(row) for row in ROWS]
-    rows[1][SUM.index(cell)] = "-4"
-    path = tmp_path / "stats.csv"
-    path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
-    found = stats.parse(path)
-    assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
-    said = "1 rows of the tables are cut off or broken"
-    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [said]
 
 
 @settings(max_examples=200)
@@ -285,3 +239,48 @@ def test_what_is_written_in_a_dialect_is_read_back(
         for name, _, _, average in rows:
             whole, rest = divmod(average, 10)
             assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)
+
+
+TRACE = Path(__file__).resolve().parents[2] / "data" / "nsys" / "stats_traces" / "old.txt"
+
+
+def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    _, header, launch = TRACE.read_text().splitlines(keepends=True)[:3]
+    path.write_text(header + launch * 8_000)
+    tracemalloc.start()
+    found = stats.parse(path)
+    assert [sum(1 for _ in found.kernels) for _ in range(2)] == [8_000] * 2
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * 2**20  # as records in a list they take twice as much
+
+
+def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
+    rows = stats_tables.JsonRows()
+    list(rows.take("[\n"))
+    for _ in range(40):
+        assert list(rows.take('{"a": "' + "x" * (1 << 16) + "\n")) == []
+        if rows.done:
+            break
+    assert rows.done
+    assert rows.broken == 1
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text(max_size=8), st.text() | st.integers() | st.none(), min_size=1),
+        max_size=5,
+    ),
+    st.sampled_from([None, 1, 2]),
+)
+def test_any_array_of_objects_comes_back_whole(
+    objects: list[dict[str, object]], indent: int | None
+) -> None:
+    rows = stats_tables.JsonRows()
+    text = json.dumps(objects, indent=indent) + "\n"
+    found = [row for line in text.splitlines(keepends=True) for row in rows.take(line)]
+    wanted = [
+        {key: "" if value is None else str(value) for key, value in one.items()} for one in objects
+    ]
+    assert (found, rows.broken, rows.done) == (wanted, 0, True)

@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.nsys import sqlite, stats
-from perfctl.records.report import Operation
-from tests.parsers.nsys_stats_read import operations, summaries
+from perfctl.records.report import Operation, Report
+
+
+def operations(report: Report) -> list[tuple[str, str | None, int, int | None, int | None]]:
+    return [
+        (one.name, one.category, one.calls, one.cpu_ns, one.device_ns) for one in report.operations
+    ]
+
+
+def summaries(report: Report) -> dict[str, tuple[float | None, str | None]]:
+    return {one.name: (one.value, one.unit) for one in report.summaries}
 
 
 def test_real_csv_of_many_reports(reports: Path) -> None:

@@ -12,7 +12,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.own import workload_record
 from perfctl.parsers.own.workload_record import parse, sniff
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape, read_op_shape
-from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
+from perfctl.records.report import Step
 
 OP = {"layer": "fc", "kind": "Linear", "op": "aten.addmm", "direction": "forward"}
 OP |= {
@@ -72,67 +72,7 @@ def without(*names: str, **changed: object) -> dict[str, object]:
     return {key: value for key, value in (RECORD | changed).items() if key not in names}
 
 
-def test_every_part_of_a_record_stands_in_the_report(tmp_path: Path) -> None:
-    report = parse(put(tmp_path, RECORD))
-    assert (report.tool, report.form) == ("workload", "perfctl workload record, version 1")
-    assert (report.workload, report.batch_size, report.mode, report.precision) == (
-        "mlp",
-        4,
-        "train",
-        "fp32",
-    )
-    assert (report.started_at, report.duration_ns, report.variant) == (
-        "2026-11-20T20:58:30Z",
-        7,
-        "wide",
-    )
-    assert report.devices == (Device("a CPU", "cpu"),)
-    assert report.steps == (Step(0, "step", 1, 2, 1),)
-    assert report.memory == (MemoryFigure("peak", "allocated", 9),)
-    assert report.summaries == (Summary("s", 1.5, None),)
-    assert report.layer_times == (LayerTime("fc", "Linear", "forward", 5, 4, 6, 3),)
-    assert report.gaps == (Gap("kernel", "not_collected", "no profiler"),)
-    shape = OpShape(
-        "fc",
-        "Linear",
-        "aten.addmm",
-        "forward",
-        ((10,), (4, 8), None),
-        ((4, 10),),
-        ("float32",),
-        {"bias": True},
-    )
-    assert report.ops == (shape,)
-    assert report.diagnostics == ()
-
-
-def test_options_by_which_perfctl_talks_to_the_workload_are_no_facts_and_null_is_none(
-    tmp_path: Path,
-) -> None:
-    facts = {
-        "torch": "2.9.0",
-        "threads": "2",
-        "option:steps": "3",
-        "seed": "0",
-        "clock": "monotonic",
-    }
-    assert parse(put(tmp_path, RECORD)).environment == facts
-    assert (
-        parse(put(tmp_path, without("seed", "clock", "options", "environment"))).environment == {}
-    )
-    assert parse(put(tmp_path, without("options", "environment", seed=None))).environment == {
-        "clock": "monotonic"
-    }
-
-
-def test_what_older_records_lack_is_empty(tmp_path: Path) -> None:
-    report = parse(put(tmp_path, without("summaries", "layer_times", "device", "variant")))
-    assert (report.summaries, report.layer_times, report.devices, report.variant) == (
-        (),
-        (),
-        (),
-        None,
-    )
+def test_a_row_without_types_and_attributes_has_none() -> None:
     row = {key: value for key, value in OP.items() if key not in ("dtypes", "attributes")}
     assert read_op_shape(row) == OpShape(
         "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),)

@@ -1,11 +1,10 @@
-"""CSV files of rocprofv3: synthetic ones written here, and real ones read a second time with
+"""CSV files of rocprofv3: files of one process, cut ones, and real ones read a second time with
 csv alone."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter as Tally
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,257 +12,29 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.parsers import ReportError
-from perfctl.records.report import Copy, Counter
 
-TRACE = (
-    "Kind",
-    "Agent_Id",
-    "Queue_Id",
-    "Stream_Id",
-    "Thread_Id",
-    "Dispatch_Id",
-    "Kernel_Id",
-    "Kernel_Name",
-    "Correlation_Id",
-    "Start_Timestamp",
-    "End_Timestamp",
-    "LDS_Block_Size",
-    "Scratch_Size",
-    "VGPR_Count",
-    "Accum_VGPR_Count",
-    "SGPR_Count",
-    "Workgroup_Size_X",
-    "Workgroup_Size_Y",
-    "Workgroup_Size_Z",
-    "Grid_Size_X",
-    "Grid_Size_Y",
-    "Grid_Size_Z",
-)
-COUNTS = (
-    "Correlation_Id",
-    "Dispatch_Id",
-    "Agent_Id",
-    "Queue_Id",
-    "Process_Id",
-    "Thread_Id",
-    "Grid_Size",
-    "Kernel_Id",
-    "Kernel_Name",
-    "Workgroup_Size",
-    "LDS_Block_Size",
-    "Scratch_Size",
-    "VGPR_Count",
-    "Accum_VGPR_Count",
-    "SGPR_Count",
-    "Counter_Name",
-    "Counter_Value",
-    "Start_Timestamp",
-    "End_Timestamp",
-)
-CALLS = (
-    "Domain",
-    "Function",
-    "Process_Id",
-    "Thread_Id",
-    "Correlation_Id",
-    "Start_Timestamp",
-    "End_Timestamp",
-)
-COPIES = (
-    "Kind",
-    "Direction",
-    "Source_Agent_Id",
-    "Destination_Agent_Id",
-    "Correlation_Id",
-    "Start_Timestamp",
-    "End_Timestamp",
-)
-AGENTS = (
-    "Node_Id",
-    "Logical_Node_Id",
-    "Agent_Type",
-    "Cu_Count",
-    "Max_Engine_Clk_Fcompute",
-    "Name",
-    "Product_Name",
-)
+PROCESS = Path(__file__).resolve().parents[2] / "data" / "rocm" / "csv" / "process"
+"""What one process leaves: two launches, counters, a copy, calls and two GPUs."""
+SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs"\n'
 
 
-def written(path: Path, header: Sequence[str], *rows: Sequence[object]) -> Path:
-    with path.open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([header, *rows])
-    return path
-
-
-def launch(number: int, agent: str = "Agent 3", call: int = 50) -> tuple[object, ...]:
-    """A launch of 300 x 4 work-items in groups of 64 x 2."""
-    return (
-        "KERNEL_DISPATCH",
-        agent,
-        1,
-        2,
-        9,
-        number,
-        7,
-        "mul(int, int)",
-        call,
-        1000 * number,
-        1000 * number + 10 * number,
-        512,
-        8,
-        24,
-        4,
-        16,
-        64,
-        2,
-        1,
-        300,
-        4,
-        1,
-    )
-
-
-def count(number: int, name: str, value: str, kernel: str = "mul(int, int)") -> tuple[object, ...]:
-    start = 1000 * number
-    return (
-        50,
-        number,
-        "Agent 3",
-        1,
-        77,
-        9,
-        1200,
-        7,
-        kernel,
-        128,
-        0,
-        0,
-        24,
-        4,
-        16,
-        name,
-        value,
-        start,
-        start + 10,
-    )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What one process leaves: two launches by one hipGraphLaunch, counters of the first, a copy,
-    two GPUs on nodes 2 and 3."""
-    written(tmp_path / "77_kernel_trace.csv", TRACE, launch(1), launch(2))
-    written(
-        tmp_path / "77_counter_collection.csv",
-        COUNTS,
-        count(1, "SQ_WAVES", "19.000000"),
-        count(1, "FETCH_SIZE", "1.5"),
-    )
-    written(
-        tmp_path / "77_memory_copy_trace.csv",
-        COPIES,
-        ("MEMORY_COPY", "MEMORY_COPY_DEVICE_TO_HOST", "Agent 3", "Agent 0", 51, 5000, 5040),
-    )
-    written(
-        tmp_path / "77_hip_api_trace.csv",
-        CALLS,
-        ("HIP_RUNTIME_API", "hipGraphLaunch", 77, 9, 50, 900, 930),
-        ("HIP_RUNTIME_API", "hipFree", 77, 9, 52, 6000, 6007),
-    )
-    written(
-        tmp_path / "77_agent_info.csv",
-        AGENTS,
-        (0, 0, "CPU", 0, 0, "a CPU", "a CPU"),
-        (2, 1, "GPU", 104, 1700, "gfx90a", "AMD Instinct MI210"),
-        (3, 2, "GPU", 104, 1700, "gfx90a", "AMD Instinct MI210"),
-    )
-    return tmp_path
-
-
-def test_the_files_of_one_process_are_one_report_named_by_its_trace(folder: Path) -> None:
-    assert parsers.find(folder) == [folder / "77_kernel_trace.csv"]
-    report = parsers.parse(folder / "77_kernel_trace.csv")
-    kernels = list(report.kernels)
-    assert [(k.grid_x, k.grid_y, k.grid_z) for k in kernels] == [(-(-300 // 64), 4 // 2, 1)] * 2
-    assert [(k.start_ns, k.duration_ns, k.registers, k.static_shared_bytes) for k in kernels] == [
-        (1000 * n, 10 * n, 24 + 4, 512) for n in (1, 2)
-    ]
-    assert {kernel.device_index for kernel in kernels} == {1}, "node 3 is the second GPU"
-    assert list(report.counters) == [
-        Counter(0, "Scratch_Size", 8, "byte"),
-        Counter(1, "Scratch_Size", 8, "byte"),
-        Counter(0, "SQ_WAVES", 19, None),
-        Counter(0, "FETCH_SIZE", 1536, "byte"),
-    ]
-    assert list(report.copies) == [Copy("DtoH", None, 5000, 40, None, 1, None)]
-    assert [(one.name, one.calls, one.cpu_ns) for one in report.operations] == [
-        ("hipGraphLaunch", 1, 30),
-        ("hipFree", 1, 7),
-    ]
-    assert [
-        (d.index, d.name, d.compute_capability, d.sm_count, d.clock_hz) for d in report.devices
-    ] == [(n, "AMD Instinct MI210", "gfx90a", 104, 1_700_000_000) for n in (1, 0)]
-
-
-def test_files_given_one_by_one_are_still_one_run_and_one_alone_is_read_alone(
-    folder: Path, tmp_path: Path
-) -> None:
-    files = sorted(folder.glob("77_*.csv"))
-    done = ingest(files, tmp_path / "store.db")
+def test_files_given_one_by_one_are_still_one_run(tmp_path: Path) -> None:
+    done = ingest(sorted(PROCESS.glob("77_*.csv")), tmp_path / "store.db")
     assert [path.name for path, _ in done.taken] == ["77_kernel_trace.csv"]
-    alone = parsers.parse(folder / "77_hip_api_trace.csv")
-    assert [one.name for one in alone.operations] == ["hipGraphLaunch", "hipFree"]
-    assert list(alone.kernels) == []
 
 
-def test_a_folder_of_two_processes_holds_two_reports(folder: Path) -> None:
-    written(folder / "78_counter_collection.csv", COUNTS, count(1, "SQ_WAVES", "19"))
-    assert [path.name for path in parsers.find(folder)] == [
-        "77_kernel_trace.csv",
-        "78_counter_collection.csv",
-    ]
-
-
-def test_counters_alone_give_each_launch_once_and_the_product_of_its_grid(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "counter_collection.csv",
-        COUNTS,
-        count(1, "A", "1"),
-        count(1, "B", "x"),
-        count(2, "A", "2.5"),
-    )
-    report = parsers.parse(path)
-    assert [(k.start_ns, k.grid_x, k.grid_y, k.block_x) for k in report.kernels] == [
-        (1000 * n, -(-1200 // 128), None, 128) for n in (1, 2)
-    ]
-    assert list(report.counters) == [
-        Counter(0, "A", 1, None),
-        Counter(0, "B", None, None, text="x"),
-        Counter(1, "A", 2.5, None),
-    ]
-    assert "product of a grid's three sizes" in " ".join(gap.reason for gap in report.gaps)
-
-
-def test_counters_of_launches_that_the_trace_does_not_have_are_named(folder: Path) -> None:
-    written(
-        folder / "77_counter_collection.csv",
-        COUNTS,
-        count(1, "A", "1"),
-        count(9, "A", "1"),
-        count(2, "A", "1", "other()"),
-    )
-    report = parsers.parse(folder / "77_kernel_trace.csv")
-    assert [one.launch for one in report.counters if one.name == "A"] == [0]
-    assert "2 rows of counters are of launches that the trace does not have" in [
-        gap.reason for gap in report.gaps
-    ]
+def test_a_header_that_appears_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "1_kernel_stats.csv"
+    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
+    with pytest.raises(ReportError, match="the header appears twice"):
+        parsers.parse(path)
 
 
 @pytest.mark.parametrize("end", [40, 500, -8])
 def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(
     end: int, tmp_path: Path
 ) -> None:
-    whole = written(tmp_path / "w.csv", TRACE, launch(1), launch(2)).read_bytes()
+    whole = (PROCESS / "77_kernel_trace.csv").read_bytes()
     path = tmp_path / "77_kernel_trace.csv"
     path.write_bytes(whole[:end])
     with pytest.raises(ReportError):
@@ -336,39 +107,3 @@ def test_the_real_folder_holds_six_reports(shared: Path) -> None:
     assert [path.stem for path in parsers.find(folder)] == [
         f"{phase}_{kind}" for phase in ("decode", "prefill") for kind in kinds
     ]
-
-
-def test_sums_alone_are_operations_with_their_smallest_and_largest_figure(tmp_path: Path) -> None:
-    header = (
-        "Name",
-        "Calls",
-        "TotalDurationNs",
-        "AverageNs",
-        "Percentage",
-        "MinNs",
-        "MaxNs",
-        "StdDev",
-    )
-    path = written(
-        tmp_path / "77_kernel_stats.csv", header, ("mul(int)", 3, 60, 20.0, 100.0, 10, 30, 8.16)
-    )
-    report = parsers.parse(path)
-    assert report.tool == "rocprofv3"
-    assert [(one.name, one.category, one.calls, one.device_ns) for one in report.operations] == [
-        ("mul(int)", "kernel", 3, 60)
-    ]
-    assert {one.name: (one.value, one.unit) for one in report.summaries} == {
-        "kernel:mul(int):Min": (10, "ns"),
-        "kernel:mul(int):Max": (30, "ns"),
-        "kernel:mul(int):StdDev": (8.16, "ns"),
-    }
-
-
-def test_ranges_of_roctx_are_kept_with_what_the_program_called_them(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "77_marker_api_trace.csv",
-        CALLS,
-        ("MARKER_CORE_API", "step 1", 77, 9, 1, 100, 180),
-    )
-    (found,) = parsers.parse(path).ranges
-    assert (found.name, found.start_ns, found.duration_ns, found.thread) == ("step 1", 100, 80, 9)

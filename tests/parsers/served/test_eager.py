@@ -18,8 +18,8 @@ from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_by_eager, find_replays
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
-from tests.parsers.served import served_traces as traces
-from tests.parsers.served.served_traces import MADE, WHERE
+from tests.make import kineto as traces
+from tests.make.kineto import MADE, WHERE
 
 
 def guessed(

@@ -17,7 +17,7 @@ if not hasattr(profiler, "_add_inductor_provenance"):
 
 from perfctl.parsers.kineto import trace as kineto_trace  # noqa: E402
 from perfctl.workloads.run.clock import _add_origins  # noqa: E402
-from tests.parsers.kineto_trace import kernel, launch, operation  # noqa: E402
+from tests.make.kineto import kernel, launch, operation  # noqa: E402
 from tests.parsers.served.test_origins import STACKS  # noqa: E402
 
 REGION, NAME = "Torch-Compiled Region: 0/0", "triton_poi_fused_add_gelu_0"

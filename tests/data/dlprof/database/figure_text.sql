@@ -1,0 +1,2 @@
+.read complete.sql
+UPDATE model_summary SET gpu_utilization = 'N/A', wall_time = NULL;

@@ -1,0 +1,2 @@
+.read complete.sql
+DELETE FROM gpu_memories;

@@ -1,0 +1,2 @@
+.read complete.sql
+UPDATE gpu_memories SET total = 'much';

@@ -1,0 +1,2 @@
+.read complete.sql
+INSERT INTO gpu_memories VALUES (8, 9);

@@ -1,0 +1,2 @@
+.read bare.sql
+DROP TABLE kernel_iteration_node;

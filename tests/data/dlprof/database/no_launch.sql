@@ -1,0 +1,2 @@
+.read complete.sql
+DELETE FROM read_only_kernels;

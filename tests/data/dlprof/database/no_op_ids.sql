@@ -1,0 +1,2 @@
+.read bare.sql
+ALTER TABLE read_only_ops RENAME COLUMN op_id TO other;

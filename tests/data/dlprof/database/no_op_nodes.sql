@@ -1,0 +1,2 @@
+.read complete.sql
+DROP TABLE op_nodes;

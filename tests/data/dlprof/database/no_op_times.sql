@@ -1,0 +1,2 @@
+.read complete.sql
+DROP TABLE node_time_metrics;

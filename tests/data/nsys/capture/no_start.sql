@@ -1,0 +1,1 @@
+.read ../empty-2024.2.sql

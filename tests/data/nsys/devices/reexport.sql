@@ -1,0 +1,4 @@
+.read ../empty-2024.2.sql
+CREATE TABLE TARGET_INFO_GPU (vmId, id, name, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, computeMajor, computeMinor);
+INSERT INTO TARGET_INFO_GPU (id, name, totalMemory) VALUES
+    (0, 'Tesla T4', 0);

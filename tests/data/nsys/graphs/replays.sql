@@ -1,0 +1,44 @@
+.read ../empty-2024.2.sql
+INSERT INTO StringIds (id, value) VALUES
+    (1, 'Graph Node Creation'),
+    (2, 'cudaLaunchKernel'),
+    (3, 'gemm(int)'),
+    (4, 'gemm');
+CREATE TABLE NVTX_EVENTS (start, end, eventType, rangeId, category, color, text, globalTid, endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, int32Value, floatValue, jsonTextId, jsonText);
+INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES
+    (100, 200, 59, 'conv1:forward', 281475094151175, 0),
+    (300, 400, 59, 'fc:forward', 281475094151175, 0),
+    (500, 600, 59, 'fc:backward', 281475094151176, 0),
+    (900, 990, 59, 'perfctl:step:0', 281475094151175, 0),
+    (1000, 1090, 59, 'perfctl:step:1', 281475094151175, 0);
+CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start, end, nameId, eventClass, globalTid, graphNodeId, originalGraphNodeId);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId) VALUES
+    (110, 111, 1, 281475094151175, 1);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId, originalGraphNodeId) VALUES
+    (701, 702, 1, 281475094151175, 101, 1);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId) VALUES
+    (250, 251, 1, 281475094151175, 2);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId, originalGraphNodeId) VALUES
+    (702, 703, 1, 281475094151175, 102, 2);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId) VALUES
+    (310, 311, 1, 281475094151175, 3);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId, originalGraphNodeId) VALUES
+    (703, 704, 1, 281475094151175, 103, 3);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId) VALUES
+    (510, 511, 1, 281475094151176, 4);
+INSERT INTO CUDA_GRAPH_NODE_EVENTS (start, end, nameId, globalTid, graphNodeId, originalGraphNodeId) VALUES
+    (704, 705, 1, 281475094151175, 104, 4);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue, callchainId);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId) VALUES
+    (900, 902, 281475094151175, 1900, 2),
+    (1000, 1002, 281475094151175, 2000, 2);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, demangledName, shortName, mangledName, launchType, cacheConfig, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, localMemoryTotal, gridId, sharedMemoryExecuted, graphNodeId, sharedMemoryLimitConfig);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, graphNodeId) VALUES
+    (910, 920, 0, 1, 7, 1900, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 101),
+    (920, 930, 0, 1, 7, 1900, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 102),
+    (930, 940, 0, 1, 7, 1900, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 103),
+    (940, 950, 0, 1, 7, 1900, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 104),
+    (1010, 1020, 0, 1, 7, 2000, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 101),
+    (1020, 1030, 0, 1, 7, 2000, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 102),
+    (1030, 1040, 0, 1, 7, 2000, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 103),
+    (1040, 1050, 0, 1, 7, 2000, 281475094151168, 3, 4, 40, 2, 3, 4, 32, 2, 1, 16, 0, 104);

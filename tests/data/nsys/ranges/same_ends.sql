@@ -1,0 +1,16 @@
+.read ../empty-2024.2.sql
+INSERT INTO StringIds (id, value) VALUES
+    (1, 'cudaLaunchKernel'),
+    (2, 'gemm(int)'),
+    (3, 'gemm');
+CREATE TABLE NVTX_EVENTS (start, end, eventType, rangeId, category, color, text, globalTid, endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, int32Value, floatValue, jsonTextId, jsonText);
+INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES
+    (0, 10, 59, 'outer', 281475094151175, 0),
+    (0, 10, 59, 'middle', 281475094151175, 0),
+    (0, 10, 59, 'inner', 281475094151175, 0);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, demangledName, shortName, mangledName, launchType, cacheConfig, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, localMemoryTotal, gridId, sharedMemoryExecuted, graphNodeId, sharedMemoryLimitConfig);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory) VALUES
+    (104, 114, 0, 1, 7, 1, 281475094151168, 2, 3, 40, 2, 3, 4, 32, 2, 1, 16, 0);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, returnValue, callchainId);
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId) VALUES
+    (4, 6, 281475094151175, 1, 1);
