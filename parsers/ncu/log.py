@@ -10,12 +10,11 @@ from perfctl.records.report import Diagnostic, Gap
 CONNECTED = "==PROF== Connected to process"
 """Begins the first line that ncu prints of a process it profiles; its tables come after the last
 process has ended."""
-_HEADER_STARTS = (
-    '"ID","Process ID"',
-    '"Process ID","Process Name"',
-    "ID,Process ID",
-    "Process ID,Process Name",
+HEADER = re.compile(
+    r'"ID","Process ID"|"Process ID","Process Name"|^(?:ID,Process ID|Process ID,Process Name)',
+    re.MULTILINE,
 )
+"""Where a table of ncu begins: also behind a program's last output, if its cells are quoted."""
 _FAILED = re.compile(r'Failed to profile (?:"(.*)"|(?:kernel )?(\S+))')
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
@@ -81,21 +80,6 @@ _CAUSES = (
 """What ncu prints -> why there is no CSV, and what to do."""
 
 
-def header_at(line: str) -> int:
-    """Return where ncu's CSV header begins in the line (a program's last output may stand before
-    it); -1 if it has none."""
-    for start in _HEADER_STARTS:
-        at = line.find(start)
-        if at == 0 or (at > 0 and start.startswith('"')):
-            return at
-    return -1
-
-
-def has_header(text: str) -> bool:
-    """Return whether a table of ncu begins somewhere in the text."""
-    return _HEADER_STARTS[0] in text or any(header_at(line) == 0 for line in text.splitlines())
-
-
 def why_no_csv(log: Log) -> tuple[str, str]:
     """Return (reason, remedy) for a file in which no CSV was found."""
     for pattern, reason, remedy in _CAUSES:
@@ -131,7 +115,7 @@ def diagnostics(log: Log) -> list[Diagnostic]:
     ]
 
 
-def gaps(log: Log, form: str = "CSV") -> list[Gap]:
+def gaps(log: Log) -> list[Gap]:
     """Return kernels that ncu failed to profile, and rows that are cut off."""
     missing = []
     for (kind, text), count in log.tool_lines.items():
@@ -142,7 +126,7 @@ def gaps(log: Log, form: str = "CSV") -> list[Gap]:
         reason = "a table has no row of units below its header"
         missing.append(Gap("counter.unit", "not_available", reason))
     if log.cut_rows:
-        reason = f"{log.cut_rows} rows of the {form} are cut off or broken"
+        reason = f"{log.cut_rows} rows are cut off or broken"
         missing.append(Gap("counter", "unreadable", reason))
     if holes := log.holes():
         missing.append(Gap("counter", "unreadable", holes))
