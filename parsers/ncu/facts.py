@@ -47,20 +47,21 @@ CYCLES = tuple(
 """Cycles of a launch and how many passed in a second. ncu divides by the launch's own time: where a
 report has all three, the first by the second is gpu__time_duration.sum to six digits (H100, RTX
 5090, 2025.1 and older)."""
-_ATTRIBUTES = {
-    name: f"device__attribute_{name}"
-    for name in (
-        "display_name",
-        "multiprocessor_count",
-        "total_memory",
-        "clock_rate",
-        "memory_clock_rate",
-        "global_memory_bus_width",
-        "compute_capability_major",
-        "compute_capability_minor",
-    )
+_ATTRIBUTE = "device__attribute_"
+_ATTRIBUTES = (
+    "display_name",
+    "multiprocessor_count",
+    "total_memory",
+    "clock_rate",
+    "memory_clock_rate",
+    "global_memory_bus_width",
+    "compute_capability_major",
+    "compute_capability_minor",
+)
+FACT_NAMES = {
+    *chain(*KERNEL_FACTS.values(), *CYCLES),
+    *(_ATTRIBUTE + name for name in _ATTRIBUTES),
 }
-FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), *CYCLES, _ATTRIBUTES.values()))
 _FACT_UNITS = {
     **dict.fromkeys(KERNEL_FACTS["duration_ns"], "ns"),
     **{rate: "Hz" for _, rate in CYCLES},
@@ -144,21 +145,24 @@ def device_of(index: int, facts: Facts, driver_version: str | None) -> Device:
     """Return the device of a launch, from the CC column and device attributes where they were
     collected. Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock
     x bus width, which for an A100 gives the 1,555,200,000,000 bytes/s that nsys states for it."""
-    values = {name: facts.get(key) for name, key in _ATTRIBUTES.items()}
-    sizes = {name: value for name, value in values.items() if isinstance(value, int)}
-    name, capability = values["display_name"], facts.get("capability")
-    major, minor = (sizes.get(f"compute_capability_{part}") for part in ("major", "minor"))
-    if not capability and major is not None and minor is not None:
-        capability = f"{major}.{minor}"
-    clock, memory_clock = sizes.get("clock_rate"), sizes.get("memory_clock_rate")
-    bus = sizes.get("global_memory_bus_width")
+
+    def size(name: str) -> int | None:
+        value = facts.get(_ATTRIBUTE + name)
+        return value if isinstance(value, int) else None
+
+    name, capability = facts.get(f"{_ATTRIBUTE}display_name"), facts.get("capability")
+    version = size("compute_capability_major"), size("compute_capability_minor")
+    if not capability and None not in version:
+        capability = ".".join(map(str, version))
+    clock, memory_clock = size("clock_rate"), size("memory_clock_rate")
+    bus = size("global_memory_bus_width")
     return Device(
-        name=name if isinstance(name, str) and name else None,
+        name=str(name) if name else None,
         kind="gpu",
         index=index,
         compute_capability=str(capability) if capability else None,
-        sm_count=sizes.get("multiprocessor_count"),
-        memory_bytes=sizes.get("total_memory"),
+        sm_count=size("multiprocessor_count"),
+        memory_bytes=size("total_memory"),
         memory_bandwidth_bps=2 * memory_clock * 1000 * bus // 8 if memory_clock and bus else None,
         clock_hz=clock * 1000 if clock else None,
         driver_version=driver_version,

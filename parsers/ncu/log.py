@@ -72,33 +72,39 @@ _CAUSES = (
         ),
     ),
     (
-        r"^Report: (\S.*)",
+        r"^==\w+== Report: (\S.*)",
         "this is the log of an ncu run that wrote its report to {0}",
         "Read that report instead",
     ),
+    (
+        r'^"?Metric Name"?,',
+        (
+            "this is a table that another program made from ncu's CSV (one column a metric): "
+            "kernel names and units are not in it"
+        ),
+        "Use the CSV that ncu itself printed",
+    ),
+    (
+        r"^==ERROR== (.*)",
+        "ncu stopped with an error: {0}",
+        "Fix that and profile again",
+    ),
+    (
+        r"^==",
+        "ncu ran but printed no CSV (only ==PROF== lines)",
+        "Profile again with --csv and a list of metrics",
+    ),
 )
-"""What ncu prints -> why there is no CSV, and what to do."""
+"""What ncu prints, or the file begins with -> why there is no CSV, and what to do."""
 
 
 def why_no_csv(log: Log) -> tuple[str, str]:
     """Return (reason, remedy) for a file in which no CSV was found."""
+    lines = [f"=={kind}== {text}" for kind, text in log.tool_lines]
+    text = "\n".join([*lines, log.first_line])
     for pattern, reason, remedy in _CAUSES:
-        for _, text in log.tool_lines:
-            if match := re.search(pattern, text):
-                return reason.format(*match.groups()), remedy
-    if log.first_line.startswith(("Metric Name,", '"Metric Name",')):
-        reason = "this is a table that another program made from ncu's CSV (one column a metric)"
-        return (
-            f"{reason}: kernel names and units are not in it",
-            "Use the CSV that ncu itself printed",
-        )
-    if errors := [text for kind, text in log.tool_lines if kind == "ERROR"]:
-        return f"ncu stopped with an error: {errors[0]}", "Fix that and profile again"
-    if log.tool_lines:
-        return (
-            "ncu ran but printed no CSV (only ==PROF== lines)",
-            "Profile again with --csv and a list of metrics",
-        )
+        if match := re.search(pattern, text, re.MULTILINE):
+            return reason.format(*match.groups()), remedy
     return "it holds no ncu CSV", EXPORT
 
 
