@@ -33,7 +33,7 @@ from perfctl.parsers.ncu.facts import (
     device_of,
     is_fact,
     kernel_fields,
-    read_place,
+    place_of,
 )
 from perfctl.parsers.ncu.log import diagnostics as log_diagnostics
 from perfctl.parsers.ncu.log import gaps as log_gaps
@@ -78,8 +78,9 @@ class Launch(NamedTuple):
 
     name: str
     identity: Facts
-    ranges: tuple[str, ...] = ()
-    """Names of the NVTX push/pop ranges around it, outermost first."""
+    push_pop: tuple[str, ...] = ()
+    """Names of the NVTX ranges around it, outermost first."""
+    start_end: tuple[str, ...] = ()
     short_name: str | None = None
 
 
@@ -264,7 +265,7 @@ class ReportBuilder:
 
     def _kernel(self, number: int, facts: Facts) -> Kernel:
         launch = self.launches[number]
-        place = read_place(launch.ranges)
+        place = place_of(launch.push_pop, launch.start_end)
         is_counted = any(
             counts_flops(name) and isinstance(value, int | float) for name, value in facts.items()
         )

@@ -43,7 +43,9 @@ _VARYING = ("Section Name", "Body Item Label", *_METRIC)
 _RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type")
 _SUMMARY = frozenset(("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES))
 """Columns that every per-kernel summary has; Grid Size and Block Size may come with them."""
-_SKIPPED = ("Process Name", "Host Name", "Kernel Time", "Device Id", "Start/Stop_Range")
+_SKIPPED = ("Process Name", "Host Name", "Kernel Time", "Device Id")
+_KINDS_OF_RANGES = ("Push/Pop_Range", "Start/Stop_Range")
+"""Parts of the names of the columns with NVTX ranges, which stand for the names here."""
 _KNOWN = {
     *_NEEDED,
     *_LAUNCH,
@@ -52,10 +54,8 @@ _KNOWN = {
     "Estimated Speedup",
     *_SUMMARY,
     *_SKIPPED,
-    "Push/Pop_Range",
+    *_KINDS_OF_RANGES,
 }
-_RANGES = re.compile(r"(Push/Pop_Range|Start/Stop_Range)")
-"""In the names of the columns with NVTX ranges."""
 _NEVER = "\n"
 """A text that no row begins with."""
 
@@ -128,7 +128,8 @@ class Columns(dict[str, int]):
     """Positions of the columns of one header by their names; -1 for a missing column."""
 
     def __init__(self, cells: list[str]) -> None:
-        self.header = [match[1] if (match := _RANGES.search(cell)) else cell for cell in cells]
+        kinds = {cell: kind for cell in cells for kind in _KINDS_OF_RANGES if kind in cell}
+        self.header = [kinds.get(cell, cell) for cell in cells]
         super().__init__({name: at for at, name in reversed(list(enumerate(self.header)))})
         self.ids: set[int] = set()
         """IDs of the launches so far."""
@@ -165,8 +166,9 @@ class Columns(dict[str, int]):
         if self.form == "long" and not cells[self["Metric Name"]]:
             identity |= {"stream": "", "context": ""}
         self.ids.add(int(cells[self["ID"]]))
-        ranges = range_names(cells[self["Push/Pop_Range"]])
-        return Launch(cells[self["Kernel Name"]], read_identity(identity), ranges)
+        push_pop, start_end = (range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES)
+        facts, name = read_identity(identity), cells[self["Kernel Name"]]
+        return Launch(name, facts, push_pop, start_end)
 
 
 def skip_to_header(lines: Iterator[str], log: Log) -> str | None:

@@ -194,7 +194,6 @@ def range_names(cell: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-@lru_cache(maxsize=4096)
 def read_place(names: tuple[str, ...]) -> Place:
     """Return layer and step of the innermost perfctl ranges among ``names`` (outermost first). In
     the optimizer phase there is no layer, only the direction."""
@@ -209,6 +208,16 @@ def read_place(names: tuple[str, ...]) -> Place:
     if place.layer is None and phase == "optimizer":
         place = place._replace(direction=phase)
     return place
+
+
+@lru_cache(maxsize=4096)
+def place_of(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> Place:
+    """Return layer, direction and step of a launch within these ranges. Start/end ranges do not
+    nest, so they count only if no push/pop range names a layer, and all of them name the same."""
+    place = read_place(push_pop)
+    unnested = {read_place((name,))[:2] for name in start_end}
+    layers = [layer for layer in unnested if layer[0] is not None]
+    return Place(*layers[0], place.step) if place.layer is None and len(layers) == 1 else place
 
 
 def add_steps(kernels: list[Kernel]) -> None:

@@ -240,7 +240,7 @@ class _Results:
             return
         builder, name = self.builder, record["name"]
         ranges, short = tuple(record["ranges"]), record["short"] or None
-        launch = builder.add_launch(Launch(name, self._identity, ranges, short))
+        launch = builder.add_launch(Launch(name, self._identity, ranges, short_name=short))
         names, units, values, sections = zip(*record["metrics"], strict=True)
         builder.add_values(launch, list(map(builder.number_metric, names, units, sections)), values)
         for rule in record["rules"]:

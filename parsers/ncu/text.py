@@ -37,7 +37,7 @@ _PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _SECTION = re.compile(r" {0,8}Section: (\S.*)")
 _RULE = re.compile(r" {2,8}([A-Z]{3}) {1,3}(\S.*)")
 _RULE_MORE = re.compile(r" {8,14}\S")
-_STACK = re.compile(r" {2,8}NVTX Push/Pop Stack for Thread \d+:\s*")
+_STACK = re.compile(r" {2,8}NVTX (?:(Push/Pop) Stack for Thread \d+|Start/End Ranges):\s*")
 _RANGE = re.compile(r" {6,12}<\d+, ?(.*)>\s*")
 _OF_STACK = re.compile(r" {5,14}\S")
 """A domain, or an attribute of the range above (RGB, payload, registered name)."""
@@ -136,9 +136,8 @@ class _Reader:
                 self.unknown.append(f"a table of {len(spans)} columns in section {self._section}")
         elif match := _SECTION.fullmatch(text):
             self._section = match[1].strip()
-        elif _STACK.fullmatch(text) and is_below:
-            launch = builder.launches[self._launch]
-            builder.launches[self._launch] = launch._replace(ranges=self._read_ranges())
+        elif (match := _STACK.fullmatch(text)) and is_below:
+            self._read_ranges(is_nested=bool(match[1]))
         elif (match := _RULE.fullmatch(text)) and is_below:
             self._read_rule(*match.groups())
         elif is_whole and ", Context " in text and (match := _LAUNCH.fullmatch(text)):
@@ -172,13 +171,17 @@ class _Reader:
         words = split_speedup(" ".join(texts))
         self._builder.add_rule(Advice(self._launch, self._section or "", kind, *words))
 
-    def _read_ranges(self) -> tuple[str, ...]:
-        """Return the names of the NVTX ranges around a launch."""
+    def _read_ranges(self, *, is_nested: bool) -> None:
+        """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
         names = []
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):
             if match := _RANGE.fullmatch(self._take_line()):
                 names.append(match[1])
-        return tuple(names)
+        launches, found = self._builder.launches, tuple(names)
+        launch = launches[self._launch]
+        launches[self._launch] = (
+            launch._replace(push_pop=found) if is_nested else launch._replace(start_end=found)
+        )
 
     def _read_table(self, spans: Spans, ruler: str, *, ends_blank: bool) -> None:
         """Read the rows below a ruler until the table ends. ``ends_blank``: its header is above its
