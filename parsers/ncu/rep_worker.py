@@ -13,7 +13,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TextIO
 
 _EXACT = 2.0**53
@@ -59,10 +59,15 @@ def _actions(path: str) -> Iterator[Any]:
 
 
 def _record(action: Any, *, with_source: bool) -> dict[str, object]:
-    names = action.metric_names()
-    by_address = {name: _read_instances(action, name) for name in _OF_ADDRESS if name in names}
+    # the package itself gives names with lone surrogates in damaged files, and refuses them
+    found = {
+        name: action.metric_by_name(name) if name.isascii() else None
+        for name in action.metric_names()
+    }
+    by_address = {name: _read_instances(found[name]) for name in _OF_ADDRESS if name in found}
     addresses = sorted(set().union(*by_address.values()))
-    metrics, series = _read_metrics(action, names, by_address.get(_EXECUTED, {}))
+    sections = _read_sections(action)
+    metrics, series = _read_metrics(found, sections, by_address.get(_EXECUTED, {}))
     state = action.nvtx_state()
     return {
         "name": action.name(action.NameBase_DEMANGLED),
@@ -77,7 +82,7 @@ def _record(action: Any, *, with_source: bool) -> dict[str, object]:
         "rules": list(_read_rules(action)),
         "series": series,
         "addresses": len(addresses),
-        "source": list(_read_source(action, names, by_address, addresses)) if with_source else [],
+        "source": list(_read_source(action, found, by_address, addresses)) if with_source else [],
     }
 
 
@@ -107,21 +112,19 @@ def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, Value, str 
 
 
 def _read_metrics(
-    action: Any, names: Iterable[str], of_code: Collection[Any]
+    found: Mapping[str, Any], sections: Mapping[str, str], of_code: Collection[Any]
 ) -> tuple[list[Metric], list[str]]:
     """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
     own, and the names of metrics of which there are more (curves, series of samples). ``of_code``:
     addresses of instructions."""
-    sections = _read_sections(action)
     metrics: list[Metric] = []
     few: list[Metric] = []
     series = []
-    for name in names:
-        metric, section = _find_metric(action, name), sections.get(name)
+    for name, metric in found.items():
+        section, unit = sections.get(name), metric.unit() if metric is not None else ""
         value = metric.value() if metric is not None and metric.has_value() else None
-        unit = metric.unit() if metric is not None else ""
         metrics.append((name, unit, _plain(value), section))
-        values = _read_instances(action, name)
+        values = _read_instances(metric)
         first = next(iter(values), None)
         is_named = isinstance(first, str)
         if first is None or first in of_code or (len(values) == 1 and not is_named):
@@ -133,15 +136,8 @@ def _read_metrics(
     return metrics + few, series
 
 
-def _find_metric(action: Any, name: str) -> Any:
-    """Return the metric; None for a name with lone surrogates, which the package itself gives in
-    damaged files and refuses."""
-    return action.metric_by_name(name) if name.isascii() else None
-
-
-def _read_instances(action: Any, name: str) -> dict[Any, Any]:
+def _read_instances(metric: Any) -> dict[Any, Any]:
     """Return instance -> value."""
-    metric = _find_metric(action, name)
     if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
         return {}
     ids = metric.correlation_ids()
@@ -149,7 +145,10 @@ def _read_instances(action: Any, name: str) -> dict[Any, Any]:
 
 
 def _read_source(
-    action: Any, names: Iterable[str], by_address: dict[str, dict[Any, Any]], addresses: list[int]
+    action: Any,
+    found: Mapping[str, Any],
+    by_address: dict[str, dict[Any, Any]],
+    addresses: list[int],
 ) -> Iterator[tuple[object, ...]]:
     """Yield of each instruction: bytes from the first one, opcode, file, line, executed by warps
     and by threads, samples, and the most frequent reason why a sampled warp stalled. Of the code no
@@ -157,8 +156,8 @@ def _read_source(
     values of all add up to the metric's own."""
     counts = [by_address.get(name) for name in _OF_ADDRESS]
     reasons = {
-        name.removeprefix(_STALLED): _read_instances(action, name)
-        for name in names
+        name.removeprefix(_STALLED): _read_instances(metric)
+        for name, metric in found.items()
         if name.startswith(_STALLED) and not name.endswith(("_not_issued", "_selected"))
     }
     for at in addresses:
@@ -184,14 +183,8 @@ def _plain(value: Any) -> Value:
     return None if value == "" else value
 
 
-def _own_stdout() -> TextIO:
-    """Keep stdout for the records: anything the package prints goes to stderr."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return out
-
-
 if __name__ == "__main__":
-    with _own_stdout() as stdout:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout:
+        os.dup2(2, 1)  # anything the package prints goes to stderr
         code = main(sys.argv[1:], stdout)
     sys.exit(code)
