@@ -354,9 +354,9 @@ class ReportBuilder:
             reason = "no launch has a Grid Size (older versions of ncu give none)"
             yield Gap("kernel.grid_x", "not_available", reason)
         names = {name for name, *_ in self._metrics}
-        pair = next((pair for pair in CYCLES if names.issuperset(pair)), None)
         is_timed = any(kernel.duration_ns is not None for kernel in kernels)
-        if pair and is_timed and names.isdisjoint(KERNEL_FACTS["duration_ns"]):
+        if is_timed and names.isdisjoint(KERNEL_FACTS["duration_ns"]):
+            pair = next(pair for pair in CYCLES if names.issuperset(pair))
             reason = (
                 f"gpu__time_duration.sum is not among the metrics; times are {WORKED_OUT}: "
                 f"{pair[0]} / {pair[1]}"

@@ -103,11 +103,11 @@ def parse(path: Path) -> Report:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
-    missing, notes = list[Gap](), not_understood({"columns": columns.unknown})
+    missing = []
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: left out when it was exported"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.report(form, log, missing, notes)
+    return builder.report(form, log, missing, not_understood({"columns": columns.unknown}))
 
 
 def _find_starts(path: Path) -> list[int]:

@@ -62,11 +62,6 @@ FACT_NAMES = {
     *chain(*KERNEL_FACTS.values(), *CYCLES),
     *(_ATTRIBUTE + name for name in _ATTRIBUTES),
 }
-_FACT_UNITS = {
-    **dict.fromkeys(KERNEL_FACTS["duration_ns"], "ns"),
-    **{rate: "Hz" for _, rate in CYCLES},
-}
-"""Metrics that are no facts in another unit."""
 ID_DIGITS = 18
 """Digits that a whole number in an identity cell may have."""
 
@@ -96,8 +91,9 @@ def counts_flops(metric: str) -> bool:
 def is_fact(metric: str, unit: str | None) -> bool:
     """Return whether a metric in this base unit is a fact or counts FLOPs. ncu prints no unit for
     metrics of a report that a different version wrote (values stay in base units there)."""
-    has_unit = unit in (None, _FACT_UNITS.get(metric, unit))
-    return (metric in FACT_NAMES and has_unit) or counts_flops(metric)
+    if metric in KERNEL_FACTS["duration_ns"]:
+        return unit in (None, "ns")
+    return metric in FACT_NAMES or counts_flops(metric)
 
 
 def is_whole(text: str) -> bool:

@@ -224,9 +224,8 @@ class _Results:
         self.diagnostics: list[Diagnostic] = []
         self.source: list[SourceCounter] = []
         self._shape = shape
-        self._identity: Facts = {}
-        if len(shape.processes) == 1:
-            self._identity["process"] = min(shape.processes)
+        is_one = len(shape.processes) == 1
+        self._identity: Facts = {"process": min(shape.processes)} if is_one else {}
         self._results = 0
         self._addresses = 0
         """Instructions that have values."""
