@@ -283,22 +283,20 @@ class ReportBuilder:
         """Yield values without a number where one was expected, and what the launches lack."""
         _, metrics, values = self._cells
         names = [name for name, *_ in self._metrics]
-        missing: Tally[tuple[str, str]] = Tally()
-        examples: dict[tuple[str, str], Value] = {}
+        missing: defaultdict[tuple[str, str], list[Value]] = defaultdict(list)
         for metric, value in zip(metrics, values, strict=True) if self._states else ():
             if state := self._states.get(value):
-                missing[names[metric], state] += 1
-                examples.setdefault((names[metric], state), self._values[value])
+                missing[names[metric], state].append(self._values[value])
         if self.is_summary:
             reason = "a per-kernel summary has {}; export without --print-summary"
             yield Gap("kernel", "not_available", reason.format("no launches"))
             yield Gap("counter", "not_available", reason.format("averages instead"))
-        for (name, state), number in missing.items():
-            reason = f"the report has no value for it in {number} launches"
+        for (name, state), texts in missing.items():
+            reason = f"the report has no value for it in {len(texts)} launches"
             if self._is_printed:
-                reason = _REASONS[state].format(text=examples[name, state], count=number)
+                reason = _REASONS[state].format(text=texts[0], count=len(texts))
             yield Gap(f"{'summary' if self.is_summary else 'counter'}:{name}", state, reason)
-        lost = sum(number for (_, state), number in missing.items() if state == "not_available")
+        lost = sum(len(texts) for (_, state), texts in missing.items() if state == "not_available")
         if lost and lost == len(values):
             reason = (
                 f"none of the {lost:,} metric values is a number: check the metrics' names with "
@@ -316,11 +314,10 @@ class ReportBuilder:
         if holders and (without := len(self.launches) - holders):
             reason = f"{without} of {len(self.launches)} launches have no metric values"
             yield Gap("counter", "not_collected", reason)
-        numbered = list(self._metrics)
+        cells = Tally(metrics)
         by_section: Tally[tuple[str, str | None]] = Tally()
-        for metric, number in Tally(metrics).items():  # "Kbyte" in one launch, "Mbyte" in another
-            name, _, section = numbered[metric]
-            by_section[name, section] += number
+        for at, (name, _, section) in enumerate(self._metrics):
+            by_section[name, section] += cells[at]  # "Kbyte" in one launch, "Mbyte" in another
         lacking = [name for (name, _), number in by_section.items() if number == holders - 1]
         if lacking and holders >= LAUNCHES_MIN:
             reason = f"1 of {holders} launches lacks {len(lacking)} metrics that all others have"

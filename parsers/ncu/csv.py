@@ -90,9 +90,9 @@ def parse(path: Path) -> Report:
             raise ReportError(path, "ncu", reason, EXPORT)
         rows = Rows(path, lines, log, columns, quoted=first.startswith('"'))
         if columns.form == "long":
-            _LongPage(columns, builder, rows).read()
+            _LongPage(builder, rows).read()
         elif columns.form == "wide":
-            _read_wide(columns, builder, rows)
+            _read_wide(builder, rows)
         else:
             for row in rows:
                 if cells := rows.split(row):
@@ -192,11 +192,11 @@ class Rows:
     ) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
-        self.lines, self.log = lines, log
+        self.lines, self.log, self.columns = lines, log, columns
         self.pending: list[str] = []
         """The lines so far of a row whose last cell goes on in the next line."""
         self._pending_size = 0
-        self._path, self._columns, self._quoted = path, columns, quoted
+        self._path, self._quoted = path, quoted
 
     def __iter__(self) -> Iterator[str]:
         for line in self.lines:
@@ -237,10 +237,10 @@ class Rows:
         cells = split_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
             raise several(self._path, "ncu", _find_starts(self._path))
-        if len(cells) <= self._columns.last:
+        if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
-        return cells + [""] * (len(self._columns.header) + 1 - len(cells))
+        return cells + [""] * (len(self.columns.header) + 1 - len(cells))
 
 
 def split_row(row: str) -> list[str]:
@@ -265,8 +265,8 @@ class _LongPage:
     whose metric has been seen before are not split into cells. Metric rows of a header with rule
     columns end after the value and one comma; rows of rules have no metric."""
 
-    def __init__(self, columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
-        self._columns, self._builder, self._rows = columns, builder, rows
+    def __init__(self, builder: ReportBuilder, rows: Rows) -> None:
+        self._builder, self._rows, columns = builder, rows, rows.columns
         self._identity = min(columns[name] for name in _VARYING if name in columns)
         """Columns before those of the metric: at least ID and process, with which a header
         begins."""
@@ -301,7 +301,7 @@ class _LongPage:
         return True
 
     def _take_row(self, row: str) -> None:
-        columns, builder, log = self._columns, self._builder, self._rows.log
+        columns, builder, log = self._rows.columns, self._builder, self._rows.log
         cells = self._rows.split(row)
         if not cells:
             return
@@ -334,10 +334,10 @@ class _LongPage:
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
 
-def _read_wide(columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
+def _read_wide(builder: ReportBuilder, rows: Rows) -> None:
     """Read one wide table to its end. A file that another program stripped of its units row is read
     with unknown units (as ncu prints a report of a version it does not know)."""
-    metrics: list[int] = []
+    columns, metrics = rows.columns, list[int]()
     for row in rows:
         cells = rows.split(row)
         if not cells:
