@@ -241,13 +241,18 @@ class ReportBuilder:
 
     def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the columns of NumberedCounters, in the order of the file."""
+        is_scaled = set(self._scales) != {1}
         for first in range(0, len(self._cells[0]), CHUNK):
             launches, metrics, values = (cells[first : first + CHUNK] for cells in self._cells)
-            numbers = list(map(self._scale, metrics, values))
-            texts = [
-                self._values[value] or None if number is None else None
-                for number, value in zip(numbers, values, strict=True)
-            ]
+            numbers = list(map(self._numbers.__getitem__, values))
+            if is_scaled:
+                numbers = list(map(self._scale, metrics, values))
+            texts: list[Value] = [None] * len(numbers)
+            if None in numbers:
+                texts = [
+                    self._values[value] or None if number is None else None
+                    for number, value in zip(numbers, values, strict=True)
+                ]
             yield launches, metrics, numbers, texts
 
     def _find_facts(self, names: Sequence[Metric]) -> list[Facts]:

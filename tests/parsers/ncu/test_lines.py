@@ -46,10 +46,10 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
     assert skip_to_header(iter(["\n"]), log) is None
 
 
-def rows(*source: str, quoted: bool = True) -> tuple[list[str], Log]:
+def rows(*source: str) -> tuple[list[str], Log]:
     log = Log()
     lines = Lines(io.StringIO("".join(source)), log)
-    return list(Rows(Path("x"), lines, log, Columns([]), quoted=quoted)), log
+    return list(Rows(Path("x"), lines, log, Columns([]), quoted=True)), log
 
 
 @pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])
