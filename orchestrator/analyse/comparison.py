@@ -160,7 +160,7 @@ def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
             output = next((shape for shape in op.outputs if shape is not None), None)
             held, depth = op.parameters, op.layer.count(".") + 1
             found[op.layer] = ModuleSeen(
-                op.layer, op.kind, depth, output, held, held, PARAMETER_BYTES * held, 0, called=True
+                op.layer, op.kind, depth, output, held, held, PARAMETER_BYTES * held, called=True
             )
     return tuple(found.values())
 

@@ -29,7 +29,6 @@ TAIL_BYTES = 16384
 """Bytes of a file's end to check where its beginning is program output."""
 
 _TOOL_LINE = re.compile(r"==(PROF|ERROR|WARNING)== ?(.*)")
-_CONSOLE_LINE = re.compile(r"\s+Section: \S|\s+-{20,} -{3,}")
 _KEPT_LINES = 1000
 LINES = 1_000_000
 """Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in
@@ -46,7 +45,6 @@ class Log:
 
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
-    console_lines: int = 0
     cut_rows: int = 0
     null_lines: int = 0
     """Lines with NUL bytes, which text has none of."""
@@ -70,8 +68,6 @@ class Log:
                 key = (match[1], match[2].strip()[:2000])
                 if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
                     self.tool_lines[key] += 1
-            else:
-                self.console_lines += _CONSOLE_LINE.match(part) is not None
 
 
 def encoding_of(head: bytes) -> str:

@@ -1,79 +1,78 @@
 """Parser of Nsight Compute's CSV: long (``--csv``), wide (``--page raw --csv``) and summary.
 Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX columns,
-so columns are found by name. Console text goes to :mod:`perfctl.parsers.ncu.text`; a file with
-neither raises ReportError with what ncu's own messages say about it."""
+so columns are found by name. A file without a table raises ReportError with what ncu's own
+messages say about it."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from perfctl.parsers.common.doubts import not_understood, others, several
 from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.parsers.common.tables import split_csv
-from perfctl.parsers.ncu import summary
-from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.advice import percent
-from perfctl.parsers.ncu.builder import Launch, ReportBuilder, is_whole
-from perfctl.parsers.ncu.facts import range_names
+from perfctl.parsers.ncu.builder import FIGURES, Launch, ReportBuilder
+from perfctl.parsers.ncu.facts import is_whole, range_names, read_identity
 from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
-    gaps,
-    has_header,
-    header_at,
+    HEADER,
     why_no_csv,
 )
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap, Report
+from perfctl.records.report import Advice, Gap, Report
 
 ROW_LIMIT = 8 * 2**20
 """Characters of a row, whose cells may span lines, after which it is given up."""
-NOT_USED = frozenset(("Process Name", "Host Name", "Kernel Time", "Device Id", "Invocations"))
-"""Known columns that are skipped."""
 _NEEDED = ("ID", "Process ID", "Kernel Name")
-_RANGES = ("Push/Pop_Range", "Start/Stop_Range")
-"""Parts of the names of the columns with NVTX ranges."""
 _LAUNCH = {
-    "Kernel Name": "name",
     "Stream": "stream",
     "Block Size": "block",
     "Grid Size": "grid",
-    "Device": "device",
+    "Device": "device_index",
     "CC": "capability",
     "Process ID": "process",
     "Context": "context",
 }
-"""Column -> field of Launch."""
+"""Column -> fact of a launch's identity."""
 _METRIC = ("Metric Name", "Metric Unit", "Metric Value")
 _VARYING = ("Section Name", "Body Item Label", *_METRIC)
-_RULE = (
-    "Rule Name",
-    "Rule Type",
-    "Rule Description",
+_RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type")
+_SUMMARY = frozenset(("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES))
+"""Columns that every per-kernel summary has; Grid Size and Block Size may come with them."""
+_SKIPPED = ("Process Name", "Host Name", "Kernel Time", "Device Id")
+_KINDS_OF_RANGES = ("Push/Pop_Range", "Start/Stop_Range")
+"""Parts of the names of the columns with NVTX ranges, which stand for the names here."""
+_KNOWN = {
+    *_NEEDED,
+    *_LAUNCH,
+    *_VARYING,
+    *_RULE,
     "Estimated Speedup",
-    "Estimated Speedup Type",
-)
-USED = frozenset((*_NEEDED, *_LAUNCH, *_VARYING, *_RULE, *summary.FIGURES))
+    *_SUMMARY,
+    *_SKIPPED,
+    *_KINDS_OF_RANGES,
+}
 _NEVER = "\n"
 """A text that no row begins with."""
 
-_TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
-_PIVOTED = re.compile(r'\ufeff*"?Metric Name"?,"?[a-z0-9]+__')
-_CONSOLE = re.compile(r"^ +Section: .+\n +-{20,}", re.MULTILINE)
+_ROW_ENDS = frozenset(('"', '",', '"\r', '",\r'))
+"""What ends the row of a metric behind the value."""
 _ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
-_ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')
+_ROW_INSIDE = re.compile(HEADER.pattern + r'|"[0-9]+","[0-9]+","[^"]*","[^"]*","')
+_SIGNS = re.compile(
+    HEADER.pattern + r'|^==(?:PROF|ERROR|WARNING)== |\A\ufeff*"?Metric Name"?,"?[a-z0-9]+__',
+    re.MULTILINE,
+)
+"""A table of ncu, one of its messages, or a table that another program made from ncu's."""
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is ncu's CSV, a log of ncu, or ncu's console text (which ``parse`` passes
-    to the parser of that)."""
-    return any(
-        _TOOL_LINE.search(text) or _PIVOTED.match(text) or _CONSOLE.search(text) or has_header(text)
-        for text in ends_of(path, head)
-    )
+    """Return whether it is ncu's CSV or a log of ncu."""
+    return any(map(_SIGNS.search, ends_of(path, head)))
 
 
 def parse(path: Path) -> Report:
@@ -82,34 +81,33 @@ def parse(path: Path) -> Report:
     with readable(path, "ncu"), open_text(path) as file:
         lines = Lines(file, log)
         first = skip_to_header(lines, log)
-        if first is None and log.console_lines:
-            return ncu_text.parse(path)
         if first is None:
             raise ReportError(path, "ncu", *why_no_csv(log))
-        columns = _read_header(path, first)
-        rows = Rows(path, lines, log, quoted=first.startswith('"'))
-        if columns.form == "summary":
-            last = len(columns.header) - 1
-            split_rows = (rows.split(row, last) for row in rows)
-            builder.summary_rows = [
-                dict(zip(columns.header, cells, strict=False)) for cells in split_rows if cells
-            ]
-        elif columns.form == "long":
-            _LongPage(columns, builder, rows).read()
+        columns = Columns(split_csv(first))
+        if columns.missing:
+            lacking = f"the CSV has no column {columns.missing}"
+            reason = f"{lacking} (it is cut off, or from another page of ncu)"
+            raise ReportError(path, "ncu", reason, EXPORT)
+        rows = Rows(path, lines, log, columns, quoted=first.startswith('"'))
+        if columns.form == "long":
+            _LongPage(builder, rows).read()
+        elif columns.form == "wide":
+            _read_wide(builder, rows)
         else:
-            _read_wide(columns, builder, rows)
-    if not builder.launches and not builder.summary_rows:
+            for row in rows:
+                if cells := rows.split(row):
+                    builder.add_summary(dict(zip(columns.header, cells, strict=False)))
+    if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.tool_lines:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
-    missing, notes = gaps(log), not_understood({"columns": columns.unknown()})
-    ids = {launch.order for launch in builder.launches}
-    if ids and (count := max(ids) + 1 - len(ids)):
+    missing = []
+    if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: left out when it was exported"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.report(form, missing, notes, log)
+    return builder.report(form, log, missing, not_understood({"columns": columns.unknown}))
 
 
 def _find_starts(path: Path) -> list[int]:
@@ -118,7 +116,7 @@ def _find_starts(path: Path) -> list[int]:
     log, starts, connected, is_below = Log(), list[int](), 0, False
     with open_text(path) as file:
         for number, line in enumerate(Lines(file, log), 1):
-            if header_at(line) >= 0:
+            if HEADER.search(line):
                 starts += [connected or number + log.cut_rows] if is_below else []
                 connected, is_below = 0, True
             elif is_below and not connected and line.startswith(CONNECTED):
@@ -126,85 +124,61 @@ def _find_starts(path: Path) -> list[int]:
     return [*starts, connected] if connected else starts
 
 
-def _read_header(path: Path, line: str) -> Columns:
-    """Return the columns. Raises ReportError when the line is cut or is the header of a page
-    without metrics."""
-    columns = Columns(split_csv(line))
-    missing = ", ".join(columns.missing())
-    if missing or not ("Metric Name" in columns or columns.metrics):
-        lacking = f"column {missing}" if missing else "metric columns"
-        reason = f"the CSV has no {lacking} (it is cut off, or from another page of ncu)"
-        raise ReportError(path, "ncu", reason, EXPORT)
-    return columns
-
-
 class Columns(dict[str, int]):
     """Positions of the columns of one header by their names; -1 for a missing column."""
 
-    def __init__(self, header: list[str]) -> None:
-        super().__init__({name: index for index, name in reversed(list(enumerate(header)))})
-        self.header = header
-        self.form = "long" if "Metric Value" in self else "wide"
-        if summary.FIGURE_COLUMNS.issubset(header):
-            self.form = "summary"
-        for kind in _RANGES:
-            self[kind] = next((index for index, name in enumerate(header) if kind in name), -1)
-        self.metrics = [
-            index
-            for index, name in enumerate(header)
-            if " " not in name
-            and ("_" in name or "." in name)
-            and not any(kind in name for kind in _RANGES)
-        ]
+    def __init__(self, cells: list[str]) -> None:
+        kinds = {cell: kind for cell in cells for kind in _KINDS_OF_RANGES if kind in cell}
+        self.header = [kinds.get(cell, cell) for cell in cells]
+        super().__init__({name: at for at, name in reversed(list(enumerate(self.header)))})
+        self.ids: set[int] = set()
+        """IDs of the launches so far."""
+        self.unknown = others(self.header, _KNOWN)
+        self.metrics: list[int] = []
         """Columns of the wide page that are metrics: names without spaces, with an underscore or a
         point."""
-        self.last = max(self[name] for name in ("ID", "Process ID", *_VARYING))
-        """The last column that a metric's row must have; the value, unless somebody put the columns
-        in another order."""
+        self.form = "long"
+        needed: Collection[str] = (*_NEEDED, *_METRIC)
+        whole: Collection[str] = (*_NEEDED, *_VARYING)
+        if _SUMMARY.issubset(self):
+            self.form, needed, whole = "summary", (), self
+        elif self.keys().isdisjoint(("Metric Name", "Metric Value")):
+            self.form, needed, whole = "wide", _NEEDED, self
+            metrics = [
+                name for name in self.unknown if " " not in name and ("_" in name or "." in name)
+            ]
+            self.unknown = others(self.unknown, metrics)
+            self.metrics = [at for at, name in enumerate(self.header) if name in metrics]
+        self.missing = ", ".join(name for name in needed if name not in self)
+        """Columns, in words, without which no row can be read; "" when there are all."""
+        if self.form == "wide" and not self.missing and not self.metrics:
+            self.missing = "with metrics"
+        self.last = max((self[name] for name in whole), default=-1)
+        """The last column that a whole row has."""
 
     def __missing__(self, name: str) -> int:
         return -1
 
-    def missing(self) -> list[str]:
-        """Return required columns that the header lacks."""
-        if self.form == "summary":
-            return []
-        of_metric = _METRIC if "Metric Name" in self or "Metric Value" in self else ()
-        return [name for name in (*_NEEDED, *of_metric) if name not in self]
-
-    def unknown(self) -> list[str]:
-        """Return unknown names; NVTX columns and the metrics of the wide page are not among
-        them."""
-        metrics = () if "Metric Name" in self else [self.header[at] for at in self.metrics]
-        names = others(self.header, USED, NOT_USED, metrics)
-        return [name for name in names if not any(kind in name for kind in _RANGES)]
-
-    def first_of_metric(self) -> int:
-        """Return the first column that is not the same for all rows of a launch, when all such
-        columns come last; else 0."""
-        first = min(self[name] for name in _VARYING if name in self)
-        identity = (*_NEEDED, *_LAUNCH, *_RANGES)
-        return first if max(self[name] for name in identity) < first else 0
-
     def launch(self, cells: list[str]) -> Launch:
-        """Return the launch that a row's cells identify."""
-        identity = {field: self.cell(cells, name) for name, field in _LAUNCH.items()}
-        ranges = [range_names(self.cell(cells, kind)) for kind in _RANGES]
-        return Launch(int(cells[self["ID"]]), push_pop=ranges[0], start_end=ranges[1], **identity)
-
-    def cell(self, cells: list[str], name: str) -> str:
-        """Return "" where the header or the row has no such column."""
-        return cells[index] if 0 <= (index := self[name]) < len(cells) else ""
+        """Return the launch of a row, and keep its ID. A row of a rule has the stream of the rule
+        engine ("1") instead of the launch's (seen in 2022.3)."""
+        identity = {fact: cells[self[name]] for name, fact in _LAUNCH.items()}
+        if self.form == "long" and not cells[self["Metric Name"]]:
+            identity |= {"stream": "", "context": ""}
+        self.ids.add(int(cells[self["ID"]]))
+        push_pop, start_end = (range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES)
+        facts, name = read_identity(identity), cells[self["Kernel Name"]]
+        return Launch(name, facts, push_pop, start_end)
 
 
 def skip_to_header(lines: Iterator[str], log: Log) -> str | None:
     """Return the header line, or None when the file ends without one; what comes before goes to
     the log."""
     for line in lines:
-        at = header_at(line)
-        log.add(line if at < 0 else line[:at])
-        if at >= 0:
-            return line[at:]
+        match = HEADER.search(line)
+        log.add(line[: match.start()] if match else line)
+        if match:
+            return line[match.start() :]
     return None
 
 
@@ -213,10 +187,12 @@ class Rows:
     log. A reader that knows a line for a whole row may take it from ``lines`` itself, and give the
     others to ``feed``."""
 
-    def __init__(self, path: Path, lines: Lines, log: Log, *, quoted: bool = True) -> None:
+    def __init__(
+        self, path: Path, lines: Lines, log: Log, columns: Columns, *, quoted: bool
+    ) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again
         by another program may have bare cells, and then every line with a comma counts as a row."""
-        self.lines, self.log = lines, log
+        self.lines, self.log, self.columns = lines, log, columns
         self.pending: list[str] = []
         """The lines so far of a row whose last cell goes on in the next line."""
         self._pending_size = 0
@@ -226,21 +202,18 @@ class Rows:
         for line in self.lines:
             if row := self.feed(line):
                 yield row
-        self.end()
+        self._give_up()
 
     def feed(self, line: str) -> str:
         """Return the row that this line completes, "" when it completes none."""
         if self.pending and (_ROW_START.match(line) or self._pending_size > ROW_LIMIT):
-            self.end()
+            self._give_up()
         is_row = self.pending or line.startswith('"')
         if not is_row and (self._quoted or "," not in line or line.startswith("==")):
             line = self._row_inside(line)
-        is_open = line.count('"') % 2 != bool(self.pending)
-        if not self.pending and not is_open:
-            return line
         self.pending.append(line)
         self._pending_size += len(line)
-        if is_open:
+        if line.count('"') % 2 != (len(self.pending) > 1):
             return ""
         row = "".join(self.pending)
         self.pending, self._pending_size = [], 0
@@ -248,28 +221,26 @@ class Rows:
 
     def _row_inside(self, line: str) -> str:
         """Return the CSV row that begins within a line of program output, or "" ."""
-        at = header_at(line)
-        if at < 0 and (match := _ROW_INSIDE.search(line)):
-            at = match.start()
-        self.log.add(line[:at] if at > 0 else line)
-        return line[at:] if at > 0 else ""
+        match = _ROW_INSIDE.search(line)
+        self.log.add(line[: match.start()] if match else line)
+        return line[match.start() :] if match else ""
 
-    def end(self) -> None:
-        """Give up a row that is not whole; to be called when the lines have ended."""
+    def _give_up(self) -> None:
         self.log.cut_rows += bool(self.pending)
         self.pending, self._pending_size = [], 0
 
-    def split(self, row: str, last: int) -> list[str]:
-        """Return the cells of a whole row; none, and count it, where it ends before the column
-        ``last``. Raises Joined where the row is the header of a further table, as in a file to
-        which several runs were appended."""
+    def split(self, row: str) -> list[str]:
+        """Return the cells of a row, and further empty ones up to one more than the header has:
+        that is the cell of a missing column. Return none, and count it, for a row that is cut off.
+        Raises Joined if the row is the header of a further table, as in a file to which several
+        runs were appended."""
         cells = split_row(row)
-        if is_header(cells):
+        if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
             raise several(self._path, "ncu", _find_starts(self._path))
-        if len(cells) <= last:
+        if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
-        return cells
+        return cells + [""] * (len(self.columns.header) + 1 - len(cells))
 
 
 def split_row(row: str) -> list[str]:
@@ -288,21 +259,17 @@ def split_row(row: str) -> list[str]:
         return []
 
 
-def is_header(cells: list[str]) -> bool:
-    """Return whether these are the first columns of a table of ncu."""
-    return cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"])
-
-
 class _LongPage:
     """Reads a long page. Files of a million rows are common: the rows of a launch begin with the
     same identity cells, so what follows these comes many rows at a time (``Lines.run``), and rows
     whose metric has been seen before are not split into cells. Metric rows of a header with rule
-    columns end after the value and one comma; rows of rules have no metric, and the stream of the
-    rule engine ("1") instead of the launch's (seen in 2022.3)."""
+    columns end after the value and one comma; rows of rules have no metric."""
 
-    def __init__(self, columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
-        self._columns, self._builder, self._rows = columns, builder, rows
-        self._metric_at = columns.first_of_metric()
+    def __init__(self, builder: ReportBuilder, rows: Rows) -> None:
+        self._builder, self._rows, columns = builder, rows, rows.columns
+        self._identity = min(columns[name] for name in _VARYING if name in columns)
+        """Columns before those of the metric: at least ID and process, with which a header
+        begins."""
         self._start = _NEVER
         """What all rows of the launch begin with."""
         self._launch = -1
@@ -314,96 +281,75 @@ class _LongPage:
     def read(self) -> None:
         """Read the page to its end."""
         rows = self._rows
-        for line in rows.lines:
-            if row := rows.feed(line):
-                self._take_row(row)
+        for row in rows:
+            self._take_row(row)
             while not rows.pending and (rests := rows.lines.run(self._start)):
                 if not self._take_known(rests):
                     for rest in rests:
-                        if row := rows.feed(f"{self._start}{rest}\n"):
-                            self._take_row(row)
-        rows.end()
+                        if whole := rows.feed(f"{self._start}{rest}\n"):
+                            self._take_row(whole)
 
     def _take_known(self, rests: list[str]) -> bool:
-        """Take in rows of the launch, without ``_start``; False where not all of them are of
-        metrics seen before, or end otherwise than the first with a value without quotes."""
+        """Take in rows of the launch, without ``_start``; False if one is not of a metric seen
+        before, or does not end with a value in quotes."""
         pieces = [rest.rpartition('","') for rest in rests]
-        endings = "\n".join([ending for _, _, ending in pieces])
-        close = '"' + pieces[0][2].partition('"')[2]
-        *values, after = f"{endings}\n".split(f"{close}\n")
-        is_plain = not after and len(values) == endings.count('"') == len(rests)
-        if not is_plain or close.strip(",\r") != '"':
+        metrics = [self._known.get(before, -1) for before, _, _ in pieces]
+        ends = [end.partition('"') for _, _, end in pieces]
+        if -1 in metrics or not _ROW_ENDS.issuperset([quote + after for _, quote, after in ends]):
             return False
-        try:
-            metrics = [self._known[before] for before, _, _ in pieces]
-        except KeyError:
-            return False
-        self._builder.add_values(self._launch, metrics, values)
+        self._builder.add_values(self._launch, metrics, [value for value, _, _ in ends])
         return True
 
     def _take_row(self, row: str) -> None:
-        columns, builder = self._columns, self._builder
-        cells = self._rows.split(row, columns.last)
+        columns, builder, log = self._rows.columns, self._builder, self._rows.log
+        cells = self._rows.split(row)
         if not cells:
             return
         if not is_whole(cells[columns["ID"]]):
-            self._rows.log.cut_rows += 1
+            log.cut_rows += 1
             return
         name, unit, value = (cells[columns[column]] for column in _METRIC)
         if not row.startswith(self._start):
-            self._find_launch(cells, is_rule=not name)
+            launch = columns.launch(cells)
+            identity = (cells[columns["Process ID"]], cells[columns["ID"]])
+            if identity not in self._launches:
+                self._launches[identity] = builder.add_launch(launch)
+            self._launch = self._launches[identity]
+            if name:
+                builder.launches[self._launch] = launch
+            self._start = '"' + '","'.join(cells[: self._identity]) + '",'
         if not name:
-            rule, kind, text, speedup, scope = (columns.cell(cells, column) for column in _RULE)
+            rule, kind, text, scope = (cells[columns[column]] or None for column in _RULE)
             if rule:
-                builder.rules.add(self._launch, rule, kind, text, percent(speedup), scope)
+                speedup = percent(cells[columns["Estimated Speedup"]])
+                builder.add_rule(Advice(self._launch, rule, kind, text, speedup, scope))
             return
-        section = columns.cell(cells, "Section Name") if "Section Name" in columns else None
-        if label := columns.cell(cells, "Body Item Label"):
+        section = cells[columns["Section Name"]] if "Section Name" in columns else None
+        if label := cells[columns["Body Item Label"]]:
             section = f"{section}: {label}"
         metric = builder.number_metric(name, unit, section)
         builder.add_values(self._launch, [metric], [value])
-        is_plain = row.count('"') == 2 * len(cells) and len(cells) == columns["Metric Value"] + 1
+        is_plain = row.count('"') == 2 * (columns["Metric Value"] + 1)
         if is_plain and row.startswith(self._start):
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
 
-    def _find_launch(self, cells: list[str], *, is_rule: bool) -> None:
-        """Go on with the launch of these cells; one first seen in the row of a rule gets its stream
-        from its first metric row."""
-        columns, builder = self._columns, self._builder
-        identity = (cells[columns["Process ID"]], cells[columns["ID"]])
-        launch = columns.launch(cells)
-        if is_rule:
-            launch = launch._replace(stream="", context="")
-        if identity not in self._launches:
-            self._launches[identity] = builder.add_launch(launch)
-        self._launch = self._launches[identity]
-        if launch.stream and not builder.launches[self._launch].stream:
-            builder.launches[self._launch] = launch
-        if self._metric_at:
-            self._start = '"' + '","'.join(cells[: self._metric_at]) + '",'
 
-
-def _read_wide(columns: Columns, builder: ReportBuilder, rows: Rows) -> None:
+def _read_wide(builder: ReportBuilder, rows: Rows) -> None:
     """Read one wide table to its end. A file that another program stripped of its units row is read
     with unknown units (as ncu prints a report of a version it does not know)."""
-    header, log = columns.header, rows.log
-    metrics: list[int] | None = None
+    columns, metrics = rows.columns, list[int]()
     for row in rows:
-        cells = rows.split(row, columns["Kernel Name"])
+        cells = rows.split(row)
         if not cells:
             continue
-        has_id = cells[columns["ID"]] != ""
-        if metrics is None:
-            units = [""] * len(header) if has_id else cells + [""] * len(header)
-            log.has_no_units = has_id
-            metrics = [builder.number_metric(header[at], units[at], None) for at in columns.metrics]
-            if not has_id:
-                continue
-        if not is_whole(cells[columns["ID"]]):
-            log.cut_rows += 1
-            continue
-        log.cut_rows += len(cells) < len(header)
-        launch = builder.add_launch(columns.launch(cells))
-        # a row that was cut off gives the cells it has
-        values = [cells[at] for at in columns.metrics if at < len(cells)]
-        builder.add_values(launch, metrics[: len(values)], values)
+        is_launch = is_whole(cells[columns["ID"]])
+        if not metrics:
+            rows.log.has_no_units = is_launch
+            units = [""] * len(cells) if is_launch else cells
+            for at in columns.metrics:
+                metrics.append(builder.number_metric(columns.header[at], units[at], None))
+        elif not is_launch:
+            rows.log.cut_rows += 1
+        if is_launch:
+            launch = builder.add_launch(columns.launch(cells))
+            builder.add_values(launch, metrics, [cells[at] for at in columns.metrics])

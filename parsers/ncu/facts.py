@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from perfctl.records.ranges import RANGE_PREFIX, read_range_name
+from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Device, Kernel
 
 Value = int | float | str | None
-Facts = dict[str, tuple[Value, str | None]]
-"""Metric name -> (value, unit), both in base units."""
-NO_FACT: tuple[Value, str | None] = (None, None)
+Facts = dict[str, Value]
+"""Metric, or field of a launch's identity -> value in base units."""
 
 KERNEL_FACTS: dict[str, tuple[str, ...]] = {
     "duration_ns": ("gpu__time_duration.sum", "gpu__time_duration", "Duration"),
@@ -35,10 +34,11 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
     "device_index": ("launch__device_id",),
     "stream": ("launch__stream_id",),
     "context": ("launch__context_id",),
+    "process": (),
     "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
 }
 """Field of Kernel -> metric names, the most exact first; display names are those of the
-details page."""
+details page. What the identity of a launch says goes before them, under the field's own name."""
 
 CYCLES = tuple(
     (f"{unit}__cycles_elapsed.avg", f"{unit}__cycles_elapsed.avg.per_second")
@@ -47,41 +47,36 @@ CYCLES = tuple(
 """Cycles of a launch and how many passed in a second. ncu divides by the launch's own time: where a
 report has all three, the first by the second is gpu__time_duration.sum to six digits (H100, RTX
 5090, 2025.1 and older)."""
-_CAPABILITY = {"compute_capability_major", "compute_capability_minor"}
-_DEVICE_FACTS = (
+_ATTRIBUTE = "device__attribute_"
+_ATTRIBUTES = (
     "display_name",
     "multiprocessor_count",
     "total_memory",
     "clock_rate",
     "memory_clock_rate",
     "global_memory_bus_width",
-    *_CAPABILITY,
+    "compute_capability_major",
+    "compute_capability_minor",
 )
-_ATTRIBUTE = "device__attribute_"
-FACT_NAMES = frozenset(
-    chain(*KERNEL_FACTS.values(), *CYCLES, (_ATTRIBUTE + name for name in _DEVICE_FACTS))
-)
-
-_AXES = ("grid_", "block_")
-_UNITS = {
-    "duration_ns": "ns",
-    "static_shared_bytes": "byte/block",
-    "dynamic_shared_bytes": "byte/block",
-    "occupancy": "%",
+FACT_NAMES = {
+    *chain(*KERNEL_FACTS.values(), *CYCLES),
+    *(_ATTRIBUTE + name for name in _ATTRIBUTES),
 }
+ID_DIGITS = 18
+"""Digits that a whole number in an identity cell may have."""
+
+_AXES = ("grid_", "block_", "cluster_")
+"""Begin the fields whose 0 means none: a launch that failed, or one without clusters."""
 _FRACTIONS = ("duration_ns", "occupancy")
 """Fields that need not be whole numbers."""
-_CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
 _MAKES_FLOPS = re.compile(
     r"(?:sm|smsp)__(?:sass_thread_inst_executed_op_[dfh]fma2?_pred_on|inst_executed_pipe_tensor\w*"
     r"|ops_path_tensor_\w+)\.sum"
 )
 
-_DEFAULT_DOMAIN = "<default domain>:"
 _QUOTED = re.compile(r'"(.*?)"(?=\s*(?:"|$))', re.DOTALL)
-_REPEATED_MESSAGE = re.compile(r"(?P<name>.+):[^:]*:[^:]*:[^:]*:[^:]*:[^:]*:(?P=name)", re.DOTALL)
 _FIELDS = 6
-_NAME_MAX = 2000
+"""Fields behind the name of a range in the CSV: types and values of payload, color and message."""
 _OF_BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward", "recompute")
 """Directions of work on autograd's own thread."""
 
@@ -93,60 +88,77 @@ def counts_flops(metric: str) -> bool:
     return _MAKES_FLOPS.fullmatch(metric) is not None
 
 
+def is_fact(metric: str, unit: str | None) -> bool:
+    """Return whether a metric in this base unit is a fact or counts FLOPs. ncu prints no unit for
+    metrics of a report that a different version wrote (values stay in base units there)."""
+    if metric in KERNEL_FACTS["duration_ns"]:
+        return unit in (None, "ns")
+    return metric in FACT_NAMES or counts_flops(metric)
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a cell is a whole number of a size that fits the store."""
+    return text.isascii() and text.isdigit() and len(text) <= ID_DIGITS
+
+
+def read_identity(cells: Mapping[str, str]) -> Facts:
+    """Return facts from printed cells that identify a launch: "grid" and "block", such as
+    "(16, 8, 1)", "capability", and fields of Kernel."""
+    facts: Facts = {}
+    for name, text in cells.items():
+        sizes = [size.strip() for size in text.strip().strip("()").split(",")]
+        if name == "capability":
+            facts[name] = text
+        elif len(sizes) == 3 and all(map(is_whole, sizes)):
+            facts |= {f"{name}_{axis}": int(sizes[at]) for at, axis in enumerate("xyz")}
+        elif is_whole(text):
+            facts[name] = int(text)
+    return facts
+
+
 def kernel_fields(facts: Facts) -> dict[str, int | float]:
-    """Return fields of Kernel from a launch's facts. A missing unit means the base unit: ncu prints
-    none for metrics of a report that a different version wrote (values stay in base units there). A
-    value in another unit than the field's is left out. Occupancy is 0..1; clusters are left out
-    where the launch had none."""
+    """Return fields of Kernel from a launch's facts. Occupancy is 0..1."""
     fields: dict[str, int | float] = {}
     for field, names in KERNEL_FACTS.items():
-        for name in names:
-            value, unit = facts.get(name, NO_FACT)
-            if value == 0 and field.startswith(_AXES):  # a launch that failed
-                continue
-            if isinstance(value, int | float if field in _FRACTIONS else int) and (
-                field not in _UNITS or unit in (None, "byte", _UNITS[field])
-            ):
-                fields[field] = value
+        for name in (field, *names):
+            value = facts.get(name)
+            is_number = isinstance(value, int | float if field in _FRACTIONS else int)
+            if is_number and (value or not field.startswith(_AXES)):
+                fields[field] = value  # type: ignore[assignment]
                 break
     if facts.keys().isdisjoint(KERNEL_FACTS["duration_ns"]):
         for names in CYCLES:
-            (cycles, _), (rate, unit) = (facts.get(name, NO_FACT) for name in names)
-            if (
-                isinstance(cycles, int | float)
-                and isinstance(rate, int | float)
-                and rate > 0
-                and unit in (None, "Hz")
-            ):
+            cycles, rate = map(facts.get, names)
+            if isinstance(cycles, int | float) and isinstance(rate, int | float) and rate > 0:
                 fields["duration_ns"] = cycles / rate * 1e9
                 break
-    if not any(map(fields.get, _CLUSTER)):  # sizes of 0: launched without clusters
-        fields = {name: value for name, value in fields.items() if name not in _CLUSTER}
     if "occupancy" in fields and 0 <= (share := fields.pop("occupancy") / 100) <= 1:
         fields["occupancy"] = share
     return fields
 
 
-def device_of(
-    index: int, capability: str | None, facts: Facts, driver_version: str | None = None
-) -> Device:
+def device_of(index: int, facts: Facts, driver_version: str | None) -> Device:
     """Return the device of a launch, from the CC column and device attributes where they were
     collected. Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock
     x bus width, which for an A100 gives the 1,555,200,000,000 bytes/s that nsys states for it."""
 
-    attributes = {name: facts.get(_ATTRIBUTE + name, NO_FACT)[0] for name in _DEVICE_FACTS}
-    sizes = {name: value for name, value in attributes.items() if isinstance(value, int)}
-    name, clock = attributes["display_name"], sizes.get("clock_rate")
-    memory_clock, bus = sizes.get("memory_clock_rate"), sizes.get("global_memory_bus_width")
-    if capability is None and sizes.keys() >= _CAPABILITY:
-        capability = ".".join(str(sizes[part]) for part in sorted(_CAPABILITY))
+    def size(name: str) -> int | None:
+        value = facts.get(_ATTRIBUTE + name)
+        return value if isinstance(value, int) else None
+
+    name, capability = facts.get(f"{_ATTRIBUTE}display_name"), facts.get("capability")
+    version = size("compute_capability_major"), size("compute_capability_minor")
+    if not capability and None not in version:
+        capability = ".".join(map(str, version))
+    clock, memory_clock = size("clock_rate"), size("memory_clock_rate")
+    bus = size("global_memory_bus_width")
     return Device(
-        name=name if isinstance(name, str) and name else None,
+        name=str(name) if name else None,
         kind="gpu",
         index=index,
-        compute_capability=capability,
-        sm_count=sizes.get("multiprocessor_count"),
-        memory_bytes=sizes.get("total_memory"),
+        compute_capability=str(capability) if capability else None,
+        sm_count=size("multiprocessor_count"),
+        memory_bytes=size("total_memory"),
         memory_bandwidth_bps=2 * memory_clock * 1000 * bus // 8 if memory_clock and bus else None,
         clock_hz=clock * 1000 if clock else None,
         driver_version=driver_version,
@@ -167,66 +179,41 @@ def range_names(cell: str) -> tuple[str, ...]:
     """Return names of the ranges in one cell of the CSV, outermost first, without domains:
     "<default domain>:conv2:forward:none:none:none:none:none:none" -> "conv2:forward"."""
     names = []
-    for part in _QUOTED.findall(cell):
-        text = part.removeprefix(_DEFAULT_DOMAIN)
-        if text == part:
-            text = part.partition(":")[2]
-        repeated = _REPEATED_MESSAGE.fullmatch(text) if len(text) < _NAME_MAX else None
-        if repeated:  # ranges with attributes carry their name again as message, colons included
-            names.append(repeated["name"])
+    for text in _QUOTED.findall(cell):
+        parts = text.split(":")[1:]
+        size = (len(parts) - _FIELDS + 1) // 2
+        if size > 0 and parts[:size] == parts[size + _FIELDS - 1 :]:
+            # ranges with attributes carry their name again as message, colons included
+            names.append(":".join(parts[:size]))
         else:
-            fields = text.rsplit(":", _FIELDS)
-            names.append(fields[0] if len(fields) > _FIELDS else text)
+            names.append(":".join(parts[:-_FIELDS] or parts))
     return tuple(names)
 
 
-def read_place(names: Iterable[str]) -> Place:
+def read_place(names: tuple[str, ...]) -> Place:
     """Return layer and step of the innermost perfctl ranges among ``names`` (outermost first). In
     the optimizer phase there is no layer, only the direction."""
     place, phase = Place(), None
     for name in names:
-        range_name = read_range_name(name)
-        if range_name.layer is not None:
-            place = place._replace(layer=range_name.layer, direction=range_name.direction)
-        if range_name.step is not None:
-            place = place._replace(step=range_name.step)
-        if range_name.phase is not None:
-            phase = range_name.phase
+        found = read_range_name(name)
+        if found.layer is not None:
+            place = place._replace(layer=found.layer, direction=found.direction)
+        if found.step is not None:
+            place = place._replace(step=found.step)
+        phase = found.phase or phase
     if place.layer is None and phase == "optimizer":
         place = place._replace(direction=phase)
     return place
 
 
 @lru_cache(maxsize=4096)
-def place_of(push_pop: tuple[str, ...], start_end: tuple[str, ...] = (), name: str = "") -> Place:
-    """Return layer, direction and step of a launch within these ranges; else from a range's name in
-    place of the kernel's. Start/end ranges do not nest, so they count only where no push/pop range
-    says a layer and all of them that name a layer name the same."""
-    place, named = read_place(push_pop), place_in_name(name)
-    if place.layer is None:
-        unnested = [read_place([name]) for name in start_end]
-        layers = {(other.layer, other.direction) for other in unnested if other.layer is not None}
-        if len(layers) == 1:
-            place = Place(*layers.pop(), place.step)
-    if named is not None and place.layer is None and place.direction is None:
-        place = Place(*named[:2], place.step)
-    return place._replace(step=named.step) if named is not None and place.step is None else place
-
-
-@lru_cache(maxsize=4096)
-def place_in_name(name: str) -> Place | None:
-    """Return layer, direction and step of a launch that ncu printed under its range's name; None
-    for a kernel's name. With ``--print-nvtx-rename kernel`` the innermost push/pop range replaces
-    the kernel's name. Only perfctl's ranges are told from kernels; should ncu print outer ranges
-    too, they stand before a slash."""
-    if "(" in name or "<" in name:
-        return None
-    parts = name.split("/")
-    if any(
-        part.startswith(RANGE_PREFIX) or read_range_name(part).layer is not None for part in parts
-    ):
-        return read_place(parts)
-    return None
+def place_of(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> Place:
+    """Return layer, direction and step of a launch within these ranges. Start/end ranges do not
+    nest, so they count only if no push/pop range names a layer, and all of them name the same."""
+    place = read_place(push_pop)
+    unnested = {read_place((name,))[:2] for name in start_end}
+    layers = [layer for layer in unnested if layer[0] is not None]
+    return Place(*layers[0], place.step) if place.layer is None and len(layers) == 1 else place
 
 
 def add_steps(kernels: list[Kernel]) -> None:

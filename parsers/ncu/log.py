@@ -10,12 +10,11 @@ from perfctl.records.report import Diagnostic, Gap
 CONNECTED = "==PROF== Connected to process"
 """Begins the first line that ncu prints of a process it profiles; its tables come after the last
 process has ended."""
-_HEADER_STARTS = (
-    '"ID","Process ID"',
-    '"Process ID","Process Name"',
-    "ID,Process ID",
-    "Process ID,Process Name",
+HEADER = re.compile(
+    r'"ID","Process ID"|"Process ID","Process Name"|^(?:ID,Process ID|Process ID,Process Name)',
+    re.MULTILINE,
 )
+"""Where a table of ncu begins: also behind a program's last output, if its cells are quoted."""
 _FAILED = re.compile(r'Failed to profile (?:"(.*)"|(?:kernel )?(\S+))')
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
@@ -73,48 +72,39 @@ _CAUSES = (
         ),
     ),
     (
-        r"^Report: (\S.*)",
+        r"^==\w+== Report: (\S.*)",
         "this is the log of an ncu run that wrote its report to {0}",
         "Read that report instead",
     ),
+    (
+        r'^"?Metric Name"?,',
+        (
+            "this is a table that another program made from ncu's CSV (one column a metric): "
+            "kernel names and units are not in it"
+        ),
+        "Use the CSV that ncu itself printed",
+    ),
+    (
+        r"^==ERROR== (.*)",
+        "ncu stopped with an error: {0}",
+        "Fix that and profile again",
+    ),
+    (
+        r"^==",
+        "ncu ran but printed no CSV (only ==PROF== lines)",
+        "Profile again with --csv and a list of metrics",
+    ),
 )
-"""What ncu prints -> why there is no CSV, and what to do."""
-
-
-def header_at(line: str) -> int:
-    """Return where ncu's CSV header begins in the line (a program's last output may stand before
-    it); -1 if it has none."""
-    for start in _HEADER_STARTS:
-        at = line.find(start)
-        if at == 0 or (at > 0 and start.startswith('"')):
-            return at
-    return -1
-
-
-def has_header(text: str) -> bool:
-    """Return whether a table of ncu begins somewhere in the text."""
-    return _HEADER_STARTS[0] in text or any(header_at(line) == 0 for line in text.splitlines())
+"""What ncu prints, or the file begins with -> why there is no CSV, and what to do."""
 
 
 def why_no_csv(log: Log) -> tuple[str, str]:
     """Return (reason, remedy) for a file in which no CSV was found."""
+    lines = [f"=={kind}== {text}" for kind, text in log.tool_lines]
+    text = "\n".join([*lines, log.first_line])
     for pattern, reason, remedy in _CAUSES:
-        for _, text in log.tool_lines:
-            if match := re.search(pattern, text):
-                return reason.format(*match.groups()), remedy
-    if log.first_line.startswith(("Metric Name,", '"Metric Name",')):
-        reason = "this is a table that another program made from ncu's CSV (one column a metric)"
-        return (
-            f"{reason}: kernel names and units are not in it",
-            "Use the CSV that ncu itself printed",
-        )
-    if errors := [text for kind, text in log.tool_lines if kind == "ERROR"]:
-        return f"ncu stopped with an error: {errors[0]}", "Fix that and profile again"
-    if log.tool_lines:
-        return (
-            "ncu ran but printed no CSV (only ==PROF== lines)",
-            "Profile again with --csv and a list of metrics",
-        )
+        if match := re.search(pattern, text, re.MULTILINE):
+            return reason.format(*match.groups()), remedy
     return "it holds no ncu CSV", EXPORT
 
 
@@ -131,7 +121,7 @@ def diagnostics(log: Log) -> list[Diagnostic]:
     ]
 
 
-def gaps(log: Log, form: str = "CSV") -> list[Gap]:
+def gaps(log: Log) -> list[Gap]:
     """Return kernels that ncu failed to profile, and rows that are cut off."""
     missing = []
     for (kind, text), count in log.tool_lines.items():
@@ -142,7 +132,7 @@ def gaps(log: Log, form: str = "CSV") -> list[Gap]:
         reason = "a table has no row of units below its header"
         missing.append(Gap("counter.unit", "not_available", reason))
     if log.cut_rows:
-        reason = f"{log.cut_rows} rows of the {form} are cut off or broken"
+        reason = f"{log.cut_rows} rows are cut off or broken"
         missing.append(Gap("counter", "unreadable", reason))
     if holes := log.holes():
         missing.append(Gap("counter", "unreadable", holes))

@@ -6,6 +6,7 @@ results is compared with what came."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,13 +17,14 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple
 
-from perfctl.parsers.common.doubts import newer, not_understood
-from perfctl.parsers.common.lines import readable
+from perfctl.parsers.common.doubts import newer
+from perfctl.parsers.common.lines import Log, readable
 from perfctl.parsers.ncu.builder import Launch, ReportBuilder
+from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Gap, Report, SourceCounter
+from perfctl.records.report import Advice, Diagnostic, Gap, Report, SourceCounter
 
 MAGIC = b"NVR\0"
 _KNOWN_LAYOUT = 7
@@ -37,11 +39,18 @@ NEWEST = "2025.1"
 _EXPORT = (
     "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 )
-_FIXED_BYTES = {1: 8, 5: 4}
-"""Wire type of protobuf -> its bytes."""
-_Fields = defaultdict[int, list[int | bytes]]
-"""Number of a field of a protobuf message -> its values."""
-V = TypeVar("V", int, bytes)
+
+
+class _Message(NamedTuple):
+    """A protobuf message: number of a field -> its value."""
+
+    numbers: dict[int, int]
+    texts: defaultdict[int, list[bytes]]
+    """Also of messages inside this one. One that comes in parts is their sum, as in protobuf."""
+
+    def text(self, field: int) -> bytes:
+        """Return the value of a field; nothing if there is none."""
+        return b"".join(self.texts[field])
 
 
 @dataclass(slots=True)
@@ -69,24 +78,21 @@ def outline(path: Path) -> Outline:
     with path.open("rb") as file:
         file.seek(len(MAGIC))
         try:
-            layout = _last(_read_message(file, size), 1, -1)
+            layout = _read_message(file, size).numbers.get(1)
         except ValueError:
             return Outline(known=size < 16, cut_at=file.tell())
         shape = Outline(known=layout == _KNOWN_LAYOUT)
-        while shape.known and file.tell() < size:
-            start = file.tell()
+        while shape.known and shape.cut_at is None and (start := file.tell()) < size:
             try:
                 payload_bytes = _add_block(_read_message(file, size), shape)
             except ValueError:
                 payload_bytes = size
-            if file.tell() + payload_bytes > size:
+            if file.seek(payload_bytes, os.SEEK_CUR) > size:
                 shape.cut_at = start
-                break
-            file.seek(payload_bytes, 1)
     return shape
 
 
-def _read_message(file: BinaryIO, size: int) -> _Fields:
+def _read_message(file: BinaryIO, size: int) -> _Message:
     """Return the next u32-sized message; ValueError when the file ends before it does."""
     start = file.read(4)
     length = int.from_bytes(start, "little")
@@ -95,47 +101,39 @@ def _read_message(file: BinaryIO, size: int) -> _Fields:
     return _read_fields(file.read(length))
 
 
-def _add_block(header: _Fields, shape: Outline) -> int:
+def _add_block(header: _Message, shape: Outline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
-    session = _read_fields(_last(header, 3, b""))
-    if 0 < (seconds := _last(session, 2, 0)) < _CREATED_MAX:
+    session = _read_fields(header.text(3))
+    if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
         shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
-    for piece in session[8]:
-        if isinstance(piece, bytes):
-            provider = _read_fields(piece)
-            name, version = (_last(provider, at, b"").decode("utf-8", "replace") for at in (1, 2))
-            shape.versions[name] = version
-            if name.startswith("Nsight Compute") and shape.tool_version is None:
-                shape.tool_version = version.split(" ", 1)[0]
-    if results := _last(header, 2, 0):
+    for provider in map(_read_fields, session.texts[8]):
+        name, version = (provider.text(at).decode("utf-8", "replace") for at in (1, 2))
+        shape.versions[name] = version
+        if name.startswith("Nsight Compute") and shape.tool_version is None:
+            shape.tool_version = version.split(" ", 1)[0]
+    if results := header.numbers.get(2, 0):
         shape.results += results
-        if (process := _last(_read_fields(_last(header, 6, b"")), 1, -1)) >= 0:
+        process = _read_fields(header.text(6)).numbers.get(1)
+        if process is not None:
             shape.processes.add(process)
-    return _last(header, 5, 0)
+    return header.numbers.get(5, 0)
 
 
-def _last(fields: _Fields, number: int, default: V) -> V:
-    """Return the last value of a field that has the type of ``default``, which stands for none."""
-    values = (value for value in reversed(fields[number]) if isinstance(value, type(default)))
-    return next(values, default)
-
-
-def _read_fields(message: bytes) -> _Fields:
-    """Return the fields of a protobuf message. Raises ValueError where it is none."""
-    fields: _Fields = defaultdict(list)
+def _read_fields(message: bytes) -> _Message:
+    """Return the fields of a message. Raises ValueError where it is none."""
+    fields = _Message({}, defaultdict(list))
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)
-        kind = tag & 7
+        field, kind = tag >> 3, tag & 7
         if kind == 0:
-            value, at = _read_varint(message, at)
-            fields[tag >> 3].append(value)
-            continue
-        if kind not in _FIXED_BYTES and kind != 2:
-            raise ValueError("no such wire type")
-        length, at = _read_varint(message, at) if kind == 2 else (_FIXED_BYTES[kind], at)
-        fields[tag >> 3].append(message[at : at + length])
-        at += length
+            fields.numbers[field], at = _read_varint(message, at)
+        elif kind == 2:
+            length, at = _read_varint(message, at)
+            fields.texts[field].append(message[at : at + length])
+            at += length
+        else:
+            at += {1: 8, 5: 4}.get(kind, len(message))  # there is no other wire type
     if at > len(message):
         raise ValueError("field is longer than its message")
     return fields
@@ -161,28 +159,31 @@ def parse(path: Path, *, source: bool = False) -> Report:
     damaged, holds nothing, or ``ncu_report`` is not installed."""
     with readable(path, "ncu"):
         shape = outline(path)
+    export = _EXPORT.format(path=path)
     if shape.known and shape.cut_at is not None:
         reason = f"the report is cut off: its structure breaks at byte {shape.cut_at}"
         raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
     if find_spec("ncu_report") is None:
-        remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {_EXPORT.format(path=path)}"
+        remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {export}"
         reason = "reading .ncu-rep files needs NVIDIA's ncu_report package"
         raise ReportError(path, "ncu", reason, remedy)
     results = _Results(path, shape)
     for record in _read(path, source=source):
         results.add(record)
-    builder = results.builder
-    if not builder.launches:
-        raise ReportError(path, "ncu", *_why_empty(path, shape))
+    if not results.builder.launches:
+        reason = f"the report ({shape.results} results) is damaged and could not be read"
+        if not shape.known:
+            reason = "it begins like an ncu report, but has an unknown structure"
+        elif shape.results == 0:
+            reason = "the report holds no kernels"
+            export = "Check ncu's filters and --target-processes, and profile again"
+        raise ReportError(path, "ncu", reason, export)
     cuda = shape.versions.get("CUDA Version")
-    return builder.report(
+    return results.builder.report(
         "ncu report",
+        Log(),
         results.gaps(source=source),
-        (
-            *results.diagnostics,
-            *not_understood({"metrics with a new type of value": results.unknown_metrics}),
-            *newer("ncu", shape.tool_version, NEWEST),
-        ),
+        (*results.diagnostics, *newer("ncu", shape.tool_version, NEWEST)),
         driver_version=shape.versions.get("Display Driver Version"),  # of the profiled machine
         tool_version=shape.tool_version,
         environment={} if cuda is None else {"cuda": cuda},
@@ -215,28 +216,16 @@ def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
         raise ReportError(path, "ncu", reason, _EXPORT.format(path=path))
 
 
-def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
-    """Return (reason, remedy) for a report of which no result could be read."""
-    export = _EXPORT.format(path=path)
-    if not shape.known:
-        return "it begins like an ncu report, but has an unknown structure", export
-    if shape.results == 0:
-        remedy = "Check ncu's filters and --target-processes, and profile again"
-        return "the report holds no kernels", remedy
-    return f"the report ({shape.results} results) is damaged and could not be read", export
-
-
 class _Results:
     """Takes the results of one report, one by one."""
 
     def __init__(self, path: Path, shape: Outline) -> None:
         self.builder = ReportBuilder(path, is_printed=False)
         self.diagnostics: list[Diagnostic] = []
-        self.unknown_metrics: list[str] = []
-        """Metrics whose value has an unknown type."""
         self.source: list[SourceCounter] = []
         self._shape = shape
-        self._process = str(*shape.processes) if len(shape.processes) == 1 else ""
+        is_one = len(shape.processes) == 1
+        self._identity: Facts = {"process": min(shape.processes)} if is_one else {}
         self._results = 0
         self._addresses = 0
         """Instructions that have values."""
@@ -248,28 +237,16 @@ class _Results:
         self._results += 1
         if not record["metrics"]:  # so the package returns a damaged one
             return
-        builder, name, sections = self.builder, record["name"], record["sections"]
-        launch = builder.add_launch(
-            Launch(
-                len(builder.launches),
-                name,
-                process=self._process,
-                push_pop=tuple(record["ranges"]),
-                short_name=record["short"] or None,
-            )
-        )
-        rows = [*record["metrics"], *record["instances"]]
-        metrics = [
-            builder.number_metric(metric, unit, sections.get(metric.partition("[")[0]))
-            for metric, unit, _ in rows
-        ]
-        builder.add_values(launch, metrics, [value for _, _, value in rows])
+        builder, name = self.builder, record["name"]
+        ranges, short = tuple(record["ranges"]), record["short"] or None
+        launch = builder.add_launch(Launch(name, self._identity, ranges, short_name=short))
+        names, units, values, sections = zip(*record["metrics"], strict=True)
+        builder.add_values(launch, list(map(builder.number_metric, names, units, sections)), values)
         for rule in record["rules"]:
-            builder.rules.add(launch, *rule)
+            builder.add_rule(Advice(launch, *rule))
         for offset, opcode, file, *counts in record["source"]:
             opcode, file = opcode and sys.intern(opcode), file and sys.intern(file)
             self.source.append(SourceCounter(launch, offset, opcode, file, *counts))
-        self.unknown_metrics += record["strange"]
         self._addresses += record["addresses"]
         self._series |= dict.fromkeys(record["series"])
         if not record["single"]:

@@ -1,10 +1,10 @@
 """``python -m perfctl.parsers.ncu.rep_worker REPORT [source]`` writes a line of JSON for each
 result: ``name``, ``short``, ``single`` (one kernel), ``ranges`` (push/pop, outermost first),
-``metrics`` ([name, unit, value or null]), ``sections`` (metric -> title), ``rules`` ([name, kind,
-text, speed-up in %, scope]), ``instances`` (["metric[instance]", unit, value]), ``series`` (metrics
-with more values than that), ``source`` (SourceCounter's fields without the launch; only on request)
-and ``addresses`` (how many instructions have values). NVIDIA's package can abort the interpreter on
-a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
+``metrics`` ([name, unit, value or null, section or null]; also "metric[instance]"), ``rules``
+([name, kind, text, speed-up in %, scope]), ``series`` (metrics with too many instances for that),
+``source`` (SourceCounter's fields without the launch; only on request) and ``addresses`` (how many
+instructions have values). NVIDIA's package can abort the interpreter on a damaged file (seen with
+ncu_report 2026.x: "Check failed: count >= 0")."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import math
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TextIO
 
 _EXACT = 2.0**53
 Value = int | float | str | None
+Metric = tuple[str, str, Value, str | None]
+"""Name, unit, value, title of the section."""
 FEW, OPCODES = 32, 512
 """Values of one metric that are given by instance; opcodes are an instruction mix, which is of use
 only as a whole."""
@@ -37,8 +39,10 @@ _SCOPES = {1: "local", 2: "global"}
 def main(arguments: list[str], out: TextIO) -> int:
     """Write the results of the report to ``out``; 0 also when there are none."""
     for action in _actions(arguments[0]):
-        json.dump(_record(action, with_source="source" in arguments[1:]), out)
-        out.write("\n")
+        record = _record(action, with_source="source" in arguments[1:])
+        line = json.dumps(record, ensure_ascii=False) + "\n"
+        # the package makes lone surrogates of bytes that are no UTF-8
+        out.write(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
     return 0
 
 
@@ -55,29 +59,30 @@ def _actions(path: str) -> Iterator[Any]:
 
 
 def _record(action: Any, *, with_source: bool) -> dict[str, object]:
-    names = action.metric_names()
-    metrics = [_read_metric(action, name) for name in names]
-    by_address = {name: _read_instances(action, name) for name in _OF_ADDRESS if name in names}
+    # the package itself gives names with lone surrogates in damaged files, and refuses them
+    found = {
+        name: action.metric_by_name(name) if name.isascii() else None
+        for name in action.metric_names()
+    }
+    by_address = {name: _read_instances(found[name]) for name in _OF_ADDRESS if name in found}
     addresses = sorted(set().union(*by_address.values()))
-    instances, series = _few_instances(action, names, by_address.get(_EXECUTED, {}))
+    sections = _read_sections(action)
+    metrics, series = _read_metrics(found, sections, by_address.get(_EXECUTED, {}))
     state = action.nvtx_state()
     return {
-        "name": _text(action.name(action.NameBase_DEMANGLED)),
-        "short": _text(action.name(action.NameBase_FUNCTION)),
+        "name": action.name(action.NameBase_DEMANGLED),
+        "short": action.name(action.NameBase_FUNCTION),
         "single": action.workload_type() == action.WorkloadType_KERNEL,
         "ranges": [
-            _text(name)
+            name
             for number in (state.domains() if state is not None else ())
             for name in state.domain_by_id(number).push_pop_ranges()
         ],
-        "metrics": [metric for metric, _ in metrics],
-        "strange": [metric[0] for metric, is_strange in metrics if is_strange],
-        "sections": _read_sections(action),
+        "metrics": metrics,
         "rules": list(_read_rules(action)),
-        "instances": instances,
         "series": series,
         "addresses": len(addresses),
-        "source": list(_read_source(action, names, by_address, addresses)) if with_source else [],
+        "source": list(_read_source(action, found, by_address, addresses)) if with_source else [],
     }
 
 
@@ -92,31 +97,34 @@ def _read_sections(action: Any) -> dict[str, str]:
     for metrics_of in ("header_metrics", "body_metrics"):
         for section in sections:
             for metric in getattr(section, metrics_of)():
-                titles.setdefault(_text(metric.name()), _text(section.name()))
+                titles.setdefault(metric.name(), section.name())
     return titles
 
 
-def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, float | None, str | None]]:
-    """Yield results of rules that say something. None with a package that does not know rules."""
-    for result in action.rule_results() if hasattr(action, "rule_results") else ():
-        message = (result.rule_message() if result.has_rule_message() else None) or {}
-        speedup = (result.speedup_estimation() if result.has_speedup_estimation() else None) or {}
+def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, Value, str | None]]:
+    """Yield results of rules. None with a package that does not know rules."""
+    known = hasattr(action, "rule_results_as_dicts")
+    for result in action.rule_results_as_dicts() if known else ():
+        message, speedup = (result.get(key) or {} for key in ("rule_message", "speedup_estimation"))
         kind, scope = _KINDS.get(message.get("type", 0)), _SCOPES.get(speedup.get("type", 0))
-        share = speedup.get("speedup")
-        if share is not None and not math.isfinite(share):
-            share = None
-        yield _text(result.rule_identifier()), kind, _text(message.get("message")), share, scope
+        share = _plain(speedup.get("speedup"))
+        yield result["rule_identifier"], kind, message.get("message", ""), share, scope
 
 
-def _few_instances(
-    action: Any, names: Any, of_code: Collection[Any]
-) -> tuple[list[tuple[str, str, Value]], list[str]]:
-    """Return values by opcode, slice or pass, as metrics of their own, and the names of metrics of
-    which there are more (curves, series of samples). ``of_code``: addresses of instructions."""
-    few: list[tuple[str, str, Value]] = []
+def _read_metrics(
+    found: Mapping[str, Any], sections: Mapping[str, str], of_code: Collection[Any]
+) -> tuple[list[Metric], list[str]]:
+    """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
+    own, and the names of metrics of which there are more (curves, series of samples). ``of_code``:
+    addresses of instructions."""
+    metrics: list[Metric] = []
+    few: list[Metric] = []
     series = []
-    for name in names:
-        values = _read_instances(action, name)
+    for name, metric in found.items():
+        section, unit = sections.get(name), metric.unit() if metric is not None else ""
+        value = metric.value() if metric is not None and metric.has_value() else None
+        metrics.append((name, unit, _plain(value), section))
+        values = _read_instances(metric)
         first = next(iter(values), None)
         is_named = isinstance(first, str)
         if first is None or first in of_code or (len(values) == 1 and not is_named):
@@ -124,15 +132,12 @@ def _few_instances(
         if len(values) > (OPCODES if is_named else FEW) or (not is_named and first >= _ADDRESS):
             series.append(name)
         else:
-            unit = _text(action.metric_by_name(name).unit())
-            few += ((f"{name}[{_text(str(at))}]", unit, _plain(values[at])) for at in values)
-    return few, series
+            few += ((f"{name}[{at}]", unit, _plain(values[at]), section) for at in values)
+    return metrics + few, series
 
 
-def _read_instances(action: Any, name: str) -> dict[Any, Any]:
-    """Return instance -> value. The package refuses names with lone surrogates, which it gives
-    itself in damaged files."""
-    metric = action.metric_by_name(name) if name == _text(name) else None
+def _read_instances(metric: Any) -> dict[Any, Any]:
+    """Return instance -> value."""
     if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
         return {}
     ids = metric.correlation_ids()
@@ -140,7 +145,10 @@ def _read_instances(action: Any, name: str) -> dict[Any, Any]:
 
 
 def _read_source(
-    action: Any, names: Any, by_address: dict[str, dict[Any, Any]], addresses: list[int]
+    action: Any,
+    found: Mapping[str, Any],
+    by_address: dict[str, dict[Any, Any]],
+    addresses: list[int],
 ) -> Iterator[tuple[object, ...]]:
     """Yield of each instruction: bytes from the first one, opcode, file, line, executed by warps
     and by threads, samples, and the most frequent reason why a sampled warp stalled. Of the code no
@@ -148,59 +156,35 @@ def _read_source(
     values of all add up to the metric's own."""
     counts = [by_address.get(name) for name in _OF_ADDRESS]
     reasons = {
-        name.removeprefix(_STALLED): _read_instances(action, name)
-        for name in names
+        name.removeprefix(_STALLED): _read_instances(metric)
+        for name, metric in found.items()
         if name.startswith(_STALLED) and not name.endswith(("_not_issued", "_selected"))
     }
     for at in addresses:
         source = action.source_info(at)
-        opcode = _PREDICATE.match(_text(action.sass_by_pc(at)))
+        opcode = _PREDICATE.match(action.sass_by_pc(at))
         stalled = {reason: samples[at] for reason, samples in reasons.items() if samples.get(at)}
         yield (
             at - addresses[0],
             opcode and opcode[1],
-            source and (_text(source.file_name()) or None),
+            (source and source.file_name()) or None,
             (source and source.line()) or None,
             *(_plain(values.get(at, 0)) if values else None for values in counts),
             max(stalled, key=lambda reason: stalled[reason]) if stalled else None,
         )
 
 
-def _read_metric(action: Any, name: str) -> tuple[tuple[str, str, Value], bool]:
-    """Return (name, unit, value over all instances) and whether the value has an unknown type."""
-    metric = action.metric_by_name(name) if name == _text(name) else None
-    if metric is None:
-        return (_text(name), "", None), False
-    value = metric.value() if metric.has_value() else None
-    is_strange = value is None and metric.has_value() and metric.kind() != metric.ValueKind_ANY
-    return (name, _text(metric.unit()), _plain(value)), is_strange
-
-
 def _plain(value: Any) -> Value:
-    """Return whole numbers as int, and None for what JSON does not have."""
-    if isinstance(value, str):
-        return _text(value) or None
+    """Return whole numbers as int; None for an empty text, and for what JSON does not have."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
-    return value if isinstance(value, int) else None
-
-
-def _text(text: str | None) -> str:
-    """Return text without the lone surrogates that the package makes of bytes that are no UTF-8; ""
-    where it has none."""
-    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _own_stdout() -> TextIO:
-    """Keep stdout for the records: anything the package prints goes to stderr."""
-    out = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)
-    return out
+    return None if value == "" else value
 
 
 if __name__ == "__main__":
-    with _own_stdout() as stdout:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout:
+        os.dup2(2, 1)  # anything the package prints goes to stderr
         code = main(sys.argv[1:], stdout)
     sys.exit(code)

@@ -281,7 +281,6 @@ class ModuleSeen:
     first owner."""
     trainable: int
     parameter_bytes: int
-    buffer_bytes: int
     called: bool
 
 

@@ -14,7 +14,7 @@ from tests.cli.predict_calls import NET, ask
 SIZES = ("1", "2", "8", "64", "512")
 SPEC = (
     "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,"
-    "clock_mhz=1590,l2_mb=4"
+    "clock_mhz=1590"
 )
 
 pytestmark = [

@@ -11,7 +11,7 @@ import pytest
 NET = "vgg:depth=6,stages=3,width=16,image=32,hidden=64"
 SPEC = (
     "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,"
-    "clock_mhz=1590,l2_mb=4"
+    "clock_mhz=1590"
 )
 
 

@@ -155,14 +155,6 @@ def test_runs_appended_to_one_file_are_runs_of_their_own(tmp_path: Path) -> None
     assert [kernel.device_index for kernel in (*first.kernels, *second.kernels)] == [0, 0, None]
 
 
-def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:
-    path = tmp_path / "report.csv"
-    path.write_text(HEADER + row(12, "2", name="b") + row(3, "1", name="a"))
-    report = ncu_csv.parse(path)
-    assert [(kernel.launch, kernel.name) for kernel in report.kernels] == [(0, "a"), (1, "b")]
-    assert {counter.launch: counter.value for counter in report.counters} == {0: 1, 1: 2}
-
-
 def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(
     tmp_path: Path,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.records.report import Counter, Device, Gap, Kernel, Report
+from perfctl.records.report import Counter, Device, Gap, Report
 
 LONG = [
     "ID",
@@ -24,8 +24,6 @@ LONG = [
     "Metric Unit",
     "Metric Value",
 ]
-PUSH_POP = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
-NONE = ":none" * 6
 
 
 def line(*cells: object) -> str:
@@ -179,54 +177,18 @@ def test_without_a_column_of_devices_their_number_is_a_metric_or_none(tmp_path: 
     assert [kernel.device_index for kernel in report.kernels] == [2, None]
 
 
-def test_launches_of_one_id_keep_the_order_of_the_file(tmp_path: Path) -> None:
+def test_launches_keep_the_order_of_the_file_and_two_processes_may_have_one_id(
+    tmp_path: Path,
+) -> None:
     def of(process: int, number: int, name: str) -> str:
         return line(
             number, process, name, "7", "", "", "", "", "S", "a__b.sum", "inst", str(number)
         )
 
     report = read(tmp_path, line(*LONG), of(42, 3, "late"), of(42, 1, "b"), of(41, 1, "a"))
-    assert [kernel.name for kernel in report.kernels] == ["b", "a", "late"]
+    assert [kernel.name for kernel in report.kernels] == ["late", "b", "a"]
     assert [(counter.launch, counter.value) for counter in report.counters] == [
-        (2, 3),
-        (0, 1),
+        (0, 3),
         (1, 1),
+        (2, 1),
     ]
-    assert [kernel.launch for kernel in report.kernels] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "ranges", "place"),
-    [
-        ("fc1:forward", ("perfctl:step:3",), ("fc1", "forward", 3)),
-        ("fc1:forward", ("fc2:backward",), ("fc2", "backward", None)),
-        ("perfctl:step:5/fc1:forward", ("fc2:backward",), ("fc2", "backward", 5)),
-        ("perfctl:step:5/fc1:forward", ("perfctl:step:3", "fc2:backward"), ("fc2", "backward", 3)),
-        ("fc1:forward", ("perfctl:phase:optimizer",), (None, "optimizer", None)),
-        ("gemm(int)", ("perfctl:step:3", "fc2:backward"), ("fc2", "backward", 3)),
-        ("gemm(int)", (), (None, None, None)),
-    ],
-)
-def test_ranges_around_a_launch_go_before_one_that_stands_in_its_name(
-    name: str,
-    ranges: tuple[str, ...],
-    place: tuple[str | None, str | None, int | None],
-    tmp_path: Path,
-) -> None:
-    cell = "7  " + "  ".join(f'"<default domain>:{one}{NONE}"' for one in ranges)
-    header = [
-        "ID",
-        "Process ID",
-        PUSH_POP,
-        "Kernel Name",
-        "Metric Name",
-        "Metric Unit",
-        "Metric Value",
-    ]
-    report = read(tmp_path, line(*header), line(0, 42, cell, name, "a__b.sum", "inst", "5"))
-    source = "range" if place[0] else None
-    layer, direction, step = place
-    expected = Kernel(
-        0, name, layer=layer, direction=direction, step=step, layer_source=source, process=42
-    )
-    assert list(report.kernels) == [expected]

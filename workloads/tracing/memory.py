@@ -28,7 +28,7 @@ def storage_of(tensor: torch.Tensor) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One storage; its fields are those of an Allocation."""
+    """One storage; its fields are those of an Allocation, and its watcher."""
 
     size: int
     category: str
@@ -38,6 +38,7 @@ class Slot:
     op: str = ""
     died: int | None = None
     watcher: Any = None
+    """Weak reference that ends the slot with its storage; it does so only while it is kept."""
 
 
 class Live:

@@ -514,9 +514,6 @@ def modules_seen(
             parameters=sum(tensor.numel() for tensor in own),
             trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
             parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),
-            buffer_bytes=sum(
-                tensor.numel() * tensor.element_size() for tensor in module.buffers(recurse=False)
-            ),
             called=path in outputs,
         )
         found.append(row)

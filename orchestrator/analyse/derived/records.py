@@ -18,6 +18,8 @@ class Launch:
     grid: Grid | None = None
     """Thread blocks in x, y, z; None where the report has none."""
     block: Grid | None = None
+    cluster: tuple[int, int] | None = None
+    """Thread blocks of a cluster in x and y; None where it was launched without, or not known."""
     scale: float | None = None
     """FMUL counted, which tells how often a sum is split where there is no grid; None where nothing
     was counted."""

@@ -43,7 +43,7 @@ from perfctl.orchestrator.analyse.flops.formulas import (
     left_factor,
     shape_of,
 )
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
@@ -86,11 +86,21 @@ Key = tuple[str, str]
 NO_RULE = "no rule for this kernel"
 
 _Own = tuple[Any, ...]
-"""Name, grid and block of a launch: what a network repeats."""
+"""Name, grid, block and cluster of a launch: what a network repeats."""
 _Facts = tuple[_Own, bool, _Own | None]
 """With whether the next launch adds up the parts of its sum; and of such a one, the launch
 before it."""
-_own = attrgetter("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_own = attrgetter(
+    "name",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "cluster_x",
+    "cluster_y",
+)
 
 MACHINE_CODE = "machine code"
 _OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
@@ -386,16 +396,16 @@ def _in_order(
 
 def _launch(facts: _Facts) -> Launch:
     own, is_reduced, before = facts
-    return Launch(
-        *_bare(own), reduced=is_reduced, before=None if before is None else Launch(*_bare(before))
-    )
+    earlier = None if before is None else _bare(before)
+    return replace(_bare(own), reduced=is_reduced, before=earlier)
 
 
-def _bare(own: _Own) -> tuple[str, Grid | None, Grid | None]:
-    name, grid_x, grid_y, grid_z, block_x, block_y, block_z = own
+def _bare(own: _Own) -> Launch:
+    name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = own
     grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
     block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
-    return name, grid, block
+    cluster = None if cluster_x is None else (cluster_x, cluster_y or 1)
+    return Launch(name, grid, block, cluster)
 
 
 def _side(key: Key | None) -> Key | None:

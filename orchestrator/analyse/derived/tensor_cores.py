@@ -154,7 +154,7 @@ def _depths(algorithm: Algorithm, k: int, split: int) -> list[int]:
 class _Said(NamedTuple):
     """What a kernel's name says about its grid."""
 
-    cluster: tuple[int, int]
+    cluster: tuple[int, int] | None
     is_persistent: bool
     is_split: bool
     may_round: bool
@@ -164,9 +164,9 @@ class _Said(NamedTuple):
 def _said(name: str) -> _Said:
     lowered = name.lower()
     found = _CLUSTER.search(lowered)
-    rows, columns = (int(side) for side in found.groups() if side) if found else (1, 1)
+    sides = [int(side) for side in found.groups() if side] if found else []
     return _Said(
-        (rows, columns),
+        (sides[0], sides[1]) if sides else None,
         _PERSISTENT.search(lowered) is not None,
         _SPLIT.search(lowered) is not None,
         "nvjet" in lowered,
@@ -174,11 +174,16 @@ def _said(name: str) -> _Said:
 
 
 def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
-    """(tiles, parts of the sum) that name and grid allow. cuBLAS works column by column, so the
-    tile's first side lies along the outputs in most kernels."""
+    """(tiles, parts of the sum) that name, grid and cluster allow. cuBLAS works column by column,
+    so the tile's first side lies along the outputs in most kernels. A cluster is computed whole.
+    The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
     said = _said(launch.name)
     m, n = (algorithm.tile or (0, 0, None))[:2]
-    for sides, along in (((n, m), said.cluster[::-1]), ((m, n), said.cluster)):
+    cluster = said.cluster or launch.cluster or (1, 1)
+    lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
+    if said.cluster is None and launch.cluster is not None:
+        lies += [((n, m), cluster), ((m, n), cluster[::-1])]
+    for sides, along in lies:
         whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
         rounded = up(whole[0], along[0]), up(whole[1], along[1])
         for rows, columns in dict.fromkeys((rounded, whole)) if said.may_round else (rounded,):

@@ -42,7 +42,6 @@ PROCESS_NM = {
 }
 """Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers;
 TSMC 4N is 4 nm)."""
-MIB = 2**20
 
 _MAKERS = {
     "nvidia",
@@ -298,8 +297,6 @@ class Machine:
     sms: int | None = None
     """Streaming multiprocessors; of a CPU its cores. None: not known."""
     clock_hz: float | None = None
-    l2_bytes: float | None = None
-    """Last-level cache. None: not known."""
     launch_seconds: float | None = None
     """Host time to start one operation. None: not known."""
     power_w: float | None = None
@@ -341,7 +338,6 @@ CPU = Machine(
     94e9,
     sms=14,
     clock_hz=3.3e9,
-    l2_bytes=19.25 * MIB,
     power_w=165.0,
     process_nm=14,
 )
@@ -389,7 +385,6 @@ def of_board(board: Board) -> Machine:
         memory_bytes=board.memory_gb * 1e9,
         sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6,
-        l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
         power_w=gpu.power_w,
         process_nm=PROCESS_NM.get(gpu.capability),
     )
@@ -402,9 +397,7 @@ def by_hand(text: str) -> Device:
     tensor_bf16_tflops defaults to tensor_fp16_tflops, kind to gpu. Raises DeviceError.
     """
     known, given = (
-        dict.fromkeys(
-            (*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")
-        ),
+        dict.fromkeys((*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "power_w", "process_nm")),
         dict[str, str](),
     )
     for piece in text.split(","):
@@ -435,7 +428,6 @@ def by_hand(text: str) -> Device:
         memory_bytes=figure["memory_gb"] * 1e9,
         sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
-        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
         power_w=figure.get("power_w"),
         process_nm=int(figure["process_nm"]) if "process_nm" in figure else None,
     )

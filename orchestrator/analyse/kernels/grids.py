@@ -163,8 +163,6 @@ def covers(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
 class ExpectedGrid:
     """What a kernel's name and its layer's shape say that one launch does."""
 
-    ctas: int
-    """Thread blocks that the shape asks for (without split-K)."""
     matches: bool
     multiplies: int
     """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
@@ -216,7 +214,7 @@ def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGri
         f"{n}) = {ctas:,} blocks"
     )
     rule = f"{blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    return _made(ctas, matches, multiplies, shape.macs, rule, "implicit gemm")
+    return _made(matches, multiplies, shape.macs, rule, "implicit gemm")
 
 
 def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -241,7 +239,7 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Expec
         "channels"
     )
     rule = f"{blocks} x 16 multiplies x {shape.in_channels} channels = {multiplies:,} multiplies"
-    return _made(ctas, wanted == grid, multiplies, shape.macs, rule, "winograd fused")
+    return _made(wanted == grid, multiplies, shape.macs, rule, "winograd fused")
 
 
 def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -267,7 +265,7 @@ def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Ex
         f"{ctas:,} blocks"
     )
     rule = f"36 products x {blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
-    return _made(ctas, grid[:2] == wanted, multiplies, shape.macs, rule, "winograd not fused")
+    return _made(grid[:2] == wanted, multiplies, shape.macs, rule, "winograd not fused")
 
 
 def _pointwise(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
@@ -300,7 +298,7 @@ def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | 
     shared = f", the sum split over {split} blocks" if split > 1 else ""
     rule = f"{tiles} x {depth:,} = {multiplies:,} multiplies{shared}"
     matches = grid[0] * grid[1] == prod(wanted) and grid[2] % shape.batch == 0
-    return _made(ctas, matches, multiplies, shape.macs, rule, "gemm")
+    return _made(matches, multiplies, shape.macs, rule, "gemm")
 
 
 def _blocks(
@@ -320,9 +318,5 @@ def _blocks(
     )
 
 
-def _made(
-    ctas: int, matches: bool, multiplies: int, macs: int, rule: str, family: str
-) -> ExpectedGrid:
-    return ExpectedGrid(
-        ctas, matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", family
-    )
+def _made(matches: bool, multiplies: int, macs: int, rule: str, family: str) -> ExpectedGrid:
+    return ExpectedGrid(matches, multiplies, multiplies / macs, f"{rule} (paper {macs:,})", family)

@@ -225,7 +225,7 @@ def in_forks() -> None:
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 for number in (1, 2):
                     os.dup2(nowhere, number)
-                with os.fdopen(writing, "w", encoding="ascii") as out:
+                with os.fdopen(writing, "w", encoding="utf-8") as out:
                     code = rep_worker.main(
                         [str(path.absolute()), *(["source"] if source else [])], out
                     )

@@ -127,6 +127,35 @@ def test_tiles_of_cutlass_3_fill_their_cluster() -> None:
     assert found is not None and found.tensor == 2 * 512 * 512 * 128
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "cluster", "tiles"),
+    [
+        (640, 640, None, 5 * 5),
+        (640, 640, (1, 1), 5 * 5),
+        (640, 640, (2, 1), 6 * 5),  # along rows or columns: as many
+        (640, 640, (1, 2), 5 * 6),
+        (640, 640, (2, 2), 6 * 6),
+        (512, 1024, (2, 1), 4 * 8),
+        (128, 640, (2, 1), None),  # 2 x 5 tiles or 1 x 6: nothing says which
+    ],
+)
+def test_tiles_fill_the_cluster_of_the_launch_where_the_name_has_none(
+    m: int, n: int, cluster: tuple[int, int] | None, tiles: int | None
+) -> None:
+    launch = Launch(SM90, (132, 1, 1), cluster=cluster)
+    found = derive(launch, Work(GemmShape(m, n, 256)))
+    assert (found and found.tensor) == (tiles and 2 * tiles * 128 * 128 * 256)
+
+
+def test_the_cluster_in_a_name_goes_before_that_of_the_launch() -> None:
+    name = (
+        "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x128x64_2x1x1_0_tnn_align8"
+        "_warpspecialized"
+    )
+    found = derive(Launch(name, (132, 1, 1), cluster=(4, 1)), Work(GemmShape(640, 640, 128)))
+    assert found is not None and found.tensor == 2 * (6 * 128) * (5 * 128) * 128
+
+
 @pytest.mark.parametrize(("grid", "split"), [((8, 2, 3), 3), ((2, 8, 1), 1), ((16, 1, 2), 2)])
 def test_the_grid_says_how_often_a_sum_is_split(grid: Grid, split: int) -> None:
     found = product(S16816, 128, 1024, 64 * 6, grid)  # every split is in whole steps

@@ -22,7 +22,6 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
     assert machine.bytes_per_second == 320e9
     assert machine.memory_bytes == 16e9
-    assert machine.l2_bytes == 4 * 1024 * 1024
     assert device.note is None
     assert device.power_w == 70
 
@@ -109,7 +108,7 @@ def test_every_key_of_a_description_has_its_unit() -> None:
     machine = by_hand(
         "name=X1,fp32_tflops=2,fp64_tflops=1,fp16_tflops=4,tensor_fp16_tflops=8,"
         "tensor_bf16_tflops=7,tensor_tf32_tflops=3,bandwidth_gbs=0.5,memory_gb=24,sms=12,"
-        "clock_mhz=1500,l2_mb=6"
+        "clock_mhz=1500"
     ).machine
     assert machine.flops_per_second == {
         "fp32": 2e12,
@@ -120,14 +119,14 @@ def test_every_key_of_a_description_has_its_unit() -> None:
         "tensor tf32": 3e12,
     }
     assert (machine.bytes_per_second, machine.memory_bytes) == (0.5e9, 24e9)
-    assert (machine.sms, machine.clock_hz, machine.l2_bytes) == (12, 1.5e9, 6_291_456)  # MiB
+    assert (machine.sms, machine.clock_hz) == (12, 1.5e9)
     assert machine.kind == "gpu"
 
 
 def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known() -> None:
     device = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1")
     assert device.machine.flops_per_second == {"fp32": 2e12}
-    assert (device.machine.clock_hz, device.machine.l2_bytes, device.power_w) == (None, None, None)
+    assert (device.machine.clock_hz, device.power_w) == (None, None)
     bf16 = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1,tensor_bf16_tflops=8").machine
     assert bf16.flops_per_second == {"fp32": 2e12, "tensor bf16": 8e12}
 
@@ -148,7 +147,6 @@ def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(nam
 
 def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
     assert named("T4").machine.clock_hz == 1_590_000_000
-    assert named("GH200 480 GB").machine.l2_bytes is None
     assert named("RTX 5090").machine.bytes_per_second == 1.792e12
 
 
@@ -157,7 +155,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
         by_hand("tflops=20")
     assert caught.value.remedy == (
         "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, "
-        "tensor_fp16_tflops, tensor_bf16_tflops, tensor_tf32_tflops, kind, sms, clock_mhz, l2_mb, "
+        "tensor_fp16_tflops, tensor_bf16_tflops, tensor_tf32_tflops, kind, sms, clock_mhz, "
         "power_w, process_nm"
     )
 

@@ -95,9 +95,9 @@ HOSTILE = "<b>a_b & 100% $x$ {y} \\end #~^|*"
 def made() -> NetworkSheet:
     """A layer that did not run, and one whose operation has no formula."""
     modules = (
-        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, 0, True),
-        ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, 0, True),
-        ModuleSeen("unused", "Linear", 1, None, 6, 6, 24, 0, False),
+        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, True),
+        ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, True),
+        ModuleSeen("unused", "Linear", 1, None, 6, 6, 24, False),
     )
     call = LayerCall(
         HOSTILE, "Odd", "forward", None, None, 5, 24, 24, 6, "no formula for my.op (1 call)"

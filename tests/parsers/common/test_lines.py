@@ -52,9 +52,8 @@ def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar() ->
     log = Log()
     log.add(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
     log.add("==ERROR==no blank\n")
-    log.add("    ---------------------- ------ -----\n")
     assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
-    assert (log.first_line, log.console_lines) == ("==PROF== 0%", 1)
+    assert log.first_line == "==PROF== 0%"
 
 
 def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message() -> (
@@ -65,25 +64,6 @@ def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_
     log.add("==WARNING==  " + "w" * 2500)
     assert log.first_line == "f" * 998, "the blanks count among the thousand"
     assert log.tool_lines == {("WARNING", "w" * 2000): 1}
-
-
-@pytest.mark.parametrize(
-    ("line", "of_ncu"),
-    [
-        ("    Section: GPU Speed Of Light", 1),
-        ("Section: GPU Speed Of Light", 0),
-        ("    Section: ", 0),
-        ("  " + "-" * 20 + " ---", 1),
-        ("  " + "-" * 19 + " ---", 0),
-        ("  " + "-" * 20 + " --", 0),
-        ("1,2", 0),
-    ],
-)
-def test_lines_of_ncu_s_console_tables_are_counted(line: str, of_ncu: int) -> None:
-    log = Log()
-    log.add(line)
-    log.add(line)
-    assert (log.console_lines, log.cut_rows) == (2 * of_ncu, 0)
 
 
 def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those() -> None:

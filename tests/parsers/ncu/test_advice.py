@@ -13,13 +13,8 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu.advice import Rules, percent, plain
-from perfctl.records.report import Advice
-from tests.make.ncu_csv import METRIC, line, read
+from perfctl.parsers.ncu.advice import percent, plain
 from tests.sample import sample
-
-RULE = ["Rule Name", "Rule Type", "Rule Description"]
-SPEEDUP = ["Estimated Speedup Type", "Estimated Speedup"]
 
 
 @pytest.mark.parametrize(
@@ -48,45 +43,6 @@ def test_a_percentage_has_a_point_or_a_comma() -> None:
         None,
         None,
     ]
-
-
-def test_results_are_in_the_order_of_their_launches_without_those_that_say_nothing() -> None:
-    rules = Rules()
-    for number in range(2):
-        rules.add(number, "R", "OPT", f"text {number}")
-    rules.add(0, "R", "OPT", "")
-    assert rules.ordered([1, 0]) == (
-        Advice(0, "R", "OPT", "text 1"),
-        Advice(1, "R", "OPT", "text 0"),
-    )
-
-
-def test_a_csv_s_rules_have_their_share_and_scope_and_the_number_of_their_launch(
-    tmp_path: Path,
-) -> None:
-    header = line("ID", "Process ID", "Kernel Name", "Section Name", *METRIC, *RULE, *SPEEDUP)
-    rows = [
-        line(7, 42, "b", "S", "a__b.sum", "inst", "1"),
-        line(3, 42, "a", "S", "a__b.sum", "inst", "1"),
-    ]
-    told = (("global", "80.34"), ("local", "12,5"), ("", ""), ("local", "140"))
-    rows += [
-        line(7, 42, "b", "S", "", "", "", f"R{n}", "OPT", "words", *pair)
-        for n, pair in enumerate(told)
-    ]
-    rows += [line(3, 42, "a", "S", "", "", "", "R", "INF", "more")]
-    report = read(tmp_path, header, *rows)
-    assert list(report.advice) == [
-        Advice(0, "R", "INF", "more"),
-        Advice(1, "R0", "OPT", "words", 0.8034, "global"),
-        Advice(1, "R1", "OPT", "words", 0.125, "local"),
-        Advice(1, "R2", "OPT", "words"),
-        Advice(1, "R3", "OPT", "words", None, "local"),
-    ]
-    assert [gap.quantity for gap in report.gaps if "advice" in gap.quantity] == []
-    assert [
-        said for said in report.diagnostics if "the IDs 0 to 2, 4 to 6 are missing" not in said.text
-    ] == []
 
 
 Said = tuple[str, str, float | None]

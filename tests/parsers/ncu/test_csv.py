@@ -1,4 +1,4 @@
-"""Nsight Compute CSV: every layout, real files with known truths, and logs that hold no CSV."""
+"""Nsight Compute CSV: real files with known truths, and logs that hold no CSV."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Counter, Device, Report
+from perfctl.records.report import Report
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TENSOR, FMUL = (
@@ -21,114 +21,13 @@ TENSOR, FMUL = (
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
-def find(report: Report, name: str, launch: int) -> list[Counter]:
-    return [
-        counter for counter in report.counters if counter.name == name and counter.launch == launch
-    ]
-
-
 def value(report: Report, name: str, launch: int) -> int | float | None:
-    (counter,) = find(report, name, launch)
-    return counter.value
+    (found,) = [one.value for one in report.counters if (one.name, one.launch) == (name, launch)]
+    return found
 
 
 def launch_of(report: Report, part: str) -> int:
     return next(kernel.launch for kernel in report.kernels if part in kernel.name)
-
-
-# Layouts, on synthetic files
-
-
-@pytest.fixture(scope="module")
-def ragged() -> Report:
-    return ncu_csv.parse(DATA / "ncu-ragged/rules_21_columns.csv")
-
-
-def test_a_ragged_row_keeps_its_metric_and_a_rule_row_gives_none(ragged: Report) -> None:
-    assert ragged.form == "ncu CSV, long, 21 columns"
-    assert Tally(counter.name for counter in ragged.counters) == {
-        "Duration": 2,
-        "SM Frequency": 2,
-        "Registers Per Thread": 1,
-        "Dynamic Shared Memory Per Block": 1,
-        "Function Cache Configuration": 1,
-        "flop_count_sp.sum": 1,
-    }
-
-
-def test_a_repeated_metric_is_told_apart_by_its_body_item(ragged: Report) -> None:
-    chart = "GPU Speed Of Light Roofline Chart: {} Precision Roofline"
-    assert find(ragged, "SM Frequency", 0) == [
-        Counter(0, "SM Frequency", 1_990_000_000, "Hz", chart.format(precision))
-        for precision in ("Single", "Double")
-    ]
-
-
-def test_display_names_fill_the_launch_and_a_rule_row_does_not_say_the_stream(
-    ragged: Report,
-) -> None:
-    first, second = ragged.kernels
-    assert first.name == 'k<"a, b">(int)'
-    assert (first.stream, second.stream) == (13, 13)
-    assert (first.registers, first.dynamic_shared_bytes, first.duration_ns) == (40, 8700, 6750)
-    assert second.duration_ns == 1_500_000
-    assert first[first._fields.index("grid_x") :][:6] == (224, 1, 1, 32, 4, 1)
-    assert first.device_index == 1
-
-
-def test_rules_become_advice_and_warnings_diagnostics(ragged: Report) -> None:
-    said = [(one.launch, one.rule, one.kind) for one in ragged.advice]
-    assert [one for one in said if one[1] == "TheoreticalOccupancy"] == [
-        (n, "TheoreticalOccupancy", "OPT") for n in (0, 1)
-    ]
-    (small,) = [one.text for one in ragged.advice if one.rule == "LaunchConfiguration"]
-    assert small is not None
-    assert "too small. Make it larger." in small
-    assert [item.severity for item in ragged.diagnostics if item.source == "ncu"] == ["warning"]
-
-
-def test_n_a_is_none_with_a_gap_and_text_is_kept_without_one(ragged: Report) -> None:
-    assert value(ragged, "flop_count_sp.sum", 0) is None
-    (cache,) = find(ragged, "Function Cache Configuration", 0)
-    assert (cache.value, cache.text) == (None, "CachePreferNone")
-    assert [gap[:2] for gap in ragged.gaps] == [("counter:flop_count_sp.sum", "not_available")]
-
-
-def test_each_wide_column_is_scaled_by_its_own_unit() -> None:
-    report = ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv")
-    assert [value(report, "dram__bytes_read.sum", launch) for launch in (0, 1)] == [
-        19_000,
-        2_500_000_000,
-    ]
-    assert [value(report, "dram__bytes_write.sum", launch) for launch in (0, 1)] == [303_700_000, 0]
-    assert [kernel.duration_ns for kernel in report.kernels] == [12_500, 1_000_250]
-    assert ("counter:memory_access_type", "not_available") in {gap[:2] for gap in report.gaps}
-
-
-def test_device_attributes_give_the_device_with_the_bandwidth_that_nsys_states() -> None:
-    assert ncu_csv.parse(DATA / "ncu-wide/units_per_column.csv").devices == (
-        Device(
-            "NVIDIA A100-SXM4-40GB",
-            "gpu",
-            0,
-            "8.0",
-            108,
-            42406903808,
-            1_555_200_000_000,
-            clock_hz=1_410_000_000,
-        ),
-    )
-
-
-def test_nvtx_columns_give_layer_direction_and_step_of_the_innermost_perfctl_range() -> None:
-    report = ncu_csv.parse(DATA / "ncu-nvtx/layers.csv")
-    assert [(k.layer, k.direction, k.step, k.layer_source) for k in report.kernels] == [
-        *[("features.conv2", "forward", 3, "range")] * 2,
-        ("conv1", "grad_weight", 4, "range"),
-        *[(None,) * 4] * 2,
-        ("fc1", "forward", None, "range"),
-    ]
-    assert [counter.value for counter in report.counters] == [1000, 2000, 3000, 4000, 5000, 6000]
 
 
 # Real files

@@ -167,5 +167,5 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
     log.cut_rows = 1
     assert gaps(log) == [
         *failed,
-        Gap("counter", "unreadable", "1 rows of the CSV are cut off or broken"),
+        Gap("counter", "unreadable", "1 rows are cut off or broken"),
     ]

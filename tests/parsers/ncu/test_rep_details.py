@@ -13,7 +13,6 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers.ncu import rep, rep_worker
-from perfctl.parsers.ncu.facts import counts_flops, kernel_fields
 
 PC = 2**40
 """Address of the first instruction."""
@@ -123,8 +122,10 @@ def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_t
 ):
     late = Section("Late", 20, ["both", "own"], ["chart"])
     early = Section("Early", 10, ["both"], ["own", "chart"])
-    sections = record(Action({"x": {}}, "", late, early))["sections"]
-    assert sections == {"both": "Early", "own": "Late", "chart": "Early"}
+    names = {"both": {}, "own": {}, "chart": {}, "none": {}}
+    metrics = record(Action(names, "", late, early))["metrics"]  # type: ignore[arg-type]
+    sections = {name: section for name, _, _, section in metrics}
+    assert sections == {"both": "Early", "own": "Late", "chart": "Early", "none": None}
 
 
 def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_named() -> None:
@@ -143,12 +144,10 @@ def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_
             }
         )
     )
-    names = Tally(name.partition("[")[0] for name, *_ in found["instances"])
+    few = [row[:3] for row in found["metrics"] if "[" in row[0]]
+    names = Tally(name.partition("[")[0] for name, *_ in few)
     assert names == {"mix": 100, "few": rep_worker.FEW, "words": 2}
-    assert [row for row in found["instances"] if row[0].startswith("words")] == [
-        ("words[a]", "inst", "x"),
-        ("words[b]", "inst", None),
-    ]
+    assert few[-2:] == [("words[a]", "inst", "x"), ("words[b]", "inst", None)]
     assert found["series"] == ["curve", "samples"]
     assert found["addresses"] == 2
 
@@ -182,37 +181,6 @@ def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass: str, opcode: st
     )["source"]
     assert first == (0, opcode, "/src/a.cu", 12, 5, None, 9, "barrier")
     assert second == (32, opcode, None, None, 7, None, 0, None)
-
-
-def test_no_cluster_and_an_occupancy_that_is_no_share_are_not_known() -> None:
-    cluster, name = "launch__cluster_dim_", "sm__warps_active.avg.pct_of_peak_sustained_active"
-    without = {f"{cluster}{axis}": (0, None) for axis in "xyz"}
-    assert kernel_fields({**without, name: (100.5, "%")}) == {}
-    some = {
-        f"{cluster}x": (2, None),
-        f"{cluster}y": (1, None),
-        f"{cluster}z": (1, None),
-        name: (50, "%"),
-    }
-    assert kernel_fields(some) == {"cluster_x": 2, "cluster_y": 1, "cluster_z": 1, "occupancy": 0.5}
-
-
-def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not() -> None:
-    op = "thread_inst_executed_op_{}_pred_on.sum"
-    counts = [
-        f"{unit}__sass_{op.format(name)}"
-        for unit in ("sm", "smsp")
-        for name in ("ffma", "dfma", "hfma", "ffma2")
-    ]
-    counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
-    assert all(map(counts_flops, counts))
-    others = [
-        f"{counts[0]}.per_cycle_elapsed",
-        counts[0].replace("ffma", "fadd"),
-        "sm__inst_executed.sum",
-        "FFMA",
-    ]
-    assert not any(map(counts_flops, others))
 
 
 PROCESSES = {

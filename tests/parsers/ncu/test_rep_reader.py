@@ -113,12 +113,11 @@ def test_a_value_is_read_by_its_kind(
     kind: int, value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (record,) = records(Context([Action(Metric(kind, value))]), monkeypatch)
-    assert record["metrics"] == [["x", "inst", expected], ["bad\ufffd", "", None]]
+    assert record["metrics"] == [["x", "inst", expected, None], ["bad\ufffd", "", None, None]]
     assert type(record["metrics"][0][2]) is type(expected)
-    assert record["strange"] == (["x"] if kind == UNKNOWN else [])
     assert (record["name"], record["short"], record["single"], record["ranges"]) == (
         "k(int)",
-        "",
+        None,
         True,
         [],
     )

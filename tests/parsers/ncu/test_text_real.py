@@ -78,18 +78,3 @@ def test_the_details_page_as_text_and_as_csv_are_the_same_records(
     )
     assert list(text.kernels) == list(table.kernels)
     assert _facts(text.counters) == _facts(table.counters)
-
-
-@pytest.mark.parametrize("summary", ["per-kernel", "per-gpu"])
-def test_a_summary_as_text_and_as_csv_are_the_same_figures(
-    reports: Path, tmp_path: Path, summary: str
-) -> None:
-    source = reports / "ncu" / "rep" / "lashi_profile.ncu-rep"
-    text = ncu_text.parse(_imported(source, tmp_path, "--print-summary", summary))
-    table = ncu_csv.parse(
-        _imported(
-            source, tmp_path, "--print-summary", "per-kernel", "--csv", "--print-units", "auto"
-        )
-    )
-    assert sorted(text.summaries, key=repr) == sorted(table.summaries, key=repr)
-    assert text.summaries
