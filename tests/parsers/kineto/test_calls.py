@@ -81,16 +81,12 @@ def test_the_stack_of_an_operator_is_its_own_or_the_python_functions_around_it(
     }
 
 
-def test_calls_waits_and_functions_are_summed_and_one_that_stands_twice_counts_once(
-    tmp_path: Path,
-) -> None:
-    twice = event("cuda_runtime", "cudaMalloc", 30, 4, correlation=3)
+def test_calls_waits_and_functions_are_summed(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         launch(5, 1),
         launch(7, 2),
-        twice,
-        twice,
+        event("cuda_runtime", "cudaMalloc", 30, 4, correlation=3),
         event("cuda_driver", "cudaMalloc", 40, 6, correlation=4),
         event("cuda_runtime", "hipMemcpy", 50, 2, correlation=5),
         event("cuda_sync", "Stream Sync", 60, 8),
