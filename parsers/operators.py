@@ -1,35 +1,41 @@
 """PyTorch's own operators as traces name them: matrix products, convolutions and attention as
-OpShape records.
+OpShape records, and the rows of the ledger that they give their kernels.
 
 A trace gives the shapes of an operator's inputs, and mostly its types and the values of its other
-arguments ("Concrete Inputs"). Output shapes follow from these. What a formula needs and the trace
-lacks is said under ``missed``.
+arguments ("Concrete Inputs"). Output shapes follow from these. ``missed`` states what a formula
+needs and the trace lacks. Argument orders: PyTorch's
+``aten/src/ATen/native/native_functions.yaml`` (2.9), and the versions of 2021 for cuDNN's
+operators.
 
-Argument orders: PyTorch's ``aten/src/ATen/native/native_functions.yaml`` (2.9), and the versions of
-2021 for cuDNN's operators.
+Of nested operators the outermost counts (aten::convolution, not the cudnn_convolution that it
+calls). Outside of modules an operator gives its launches a row of its own, named by its shapes. A
+backward belongs to the row of its forward.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from json import loads
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from perfctl.records.paper import OpShape
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Gap
 
 Shape = tuple[int, ...]
 
-NO_STRIDE = (
-    "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
-    "output's shape"
-)
+ENGINE = "autograd::engine::evaluate_function: "
+"""Range of autograd's engine around a node."""
+_FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
 _ORDERS = {
-    "convolution": (2, 3, 4, 5, 6, 7, 8),
-    "_convolution": (2, 3, 4, 5, 6, 7, 8),
-    "convolution_overrideable": (2, 3, 4, 5, 6, 7, 8),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "convolution_overrideable"), (2, 3, 4, 5, 6, 7, 8)
+    ),
     "cudnn_convolution": (-1, 3, 2, 4, -1, -1, 5),
     "cudnn_convolution_relu": (2, 3, 4, 5, -1, -1, 6),
     "cudnn_convolution_add_relu": (4, 5, 6, 7, -1, -1, 8),
@@ -39,22 +45,39 @@ _ORDERS = {
     "miopen_depthwise_convolution": (2, 4, 3, 5, -1, -1, 6),
     "_conv_depthwise2d": (3, 4, 5, 6, -1, -1, -1),
     "mkldnn_convolution": (2, 4, 3, 5, -1, -1, 6),
-    "conv1d": (2, 3, 4, 5, -1, -1, 6),
-    "conv2d": (2, 3, 4, 5, -1, -1, 6),
-    "conv3d": (2, 3, 4, 5, -1, -1, 6),
+    **dict.fromkeys(_FUNCTIONAL, (2, 3, 4, 5, -1, -1, 6)),
 }
-"""Where bias, stride, padding, dilation, transposed, output padding and groups stand; -1: nowhere
+"""Places of bias, stride, padding, dilation, transposed, output padding and groups; -1: nowhere
 (transposed: -2 is yes)."""
-
-WHICH = "the trace does not say which gradients were computed (Concrete Inputs)"
-
+_ADDED = ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")
+"""Products with a tensor to add before the factors."""
+_ATTENTION = {
+    "_scaled_dot_product_flash_attention": (4, -1),
+    "_scaled_dot_product_efficient_attention": (6, -1),
+    "_scaled_dot_product_cudnn_attention": (6, -1),
+    "_scaled_dot_product_flash_attention_backward": (11, -1),
+    "_scaled_dot_product_efficient_attention_backward": (11, -1),
+    "_scaled_dot_product_cudnn_attention_backward": (14, -1),
+    "_flash_attention_forward": (8, 3),
+    "_flash_attention_backward": (11, 6),
+    "_efficient_attention_forward": (9, 4),
+    "_efficient_attention_backward": (-1, 6),
+    "_flash_attn_forward": (5, -1),
+    "_flash_attn_backward": (11, -1),
+}
+"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes do not
+say how long each sequence is; -1: nowhere. Those of the package flash_attn are at the end."""
+_NO_SHAPES = "the trace does not have its shapes"
+_NO_STRIDE = (
+    "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
+    "output's shape"
+)
+_NO_MASK = "the trace does not say which gradients were computed (Concrete Inputs)"
 _VARLEN = "sequences of several lengths are packed, and the trace does not say how long each is"
 _PACKED_RNN = "cuDNN's packed recurrent networks are not read from traces"
 _UNREAD = {
-    "_cudnn_rnn": _PACKED_RNN,
-    "_cudnn_rnn_backward": _PACKED_RNN,
-    "_flash_attn_varlen_forward": _VARLEN,
-    "_flash_attn_varlen_backward": _VARLEN,
+    **dict.fromkeys(("_cudnn_rnn", "_cudnn_rnn_backward"), _PACKED_RNN),
+    **dict.fromkeys(("_flash_attn_varlen_forward", "_flash_attn_varlen_backward"), _VARLEN),
 }
 """Operators that multiply -> why their work is not known."""
 _BACKWARDS = (
@@ -62,9 +85,7 @@ _BACKWARDS = (
     "cudnn_convolution_backward",
     "cudnn_convolution_transpose_backward",
 )
-
-FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
-COMPOSITE = frozenset({"aten::linear"})
+_COMPOSITE = ("aten::linear",)
 """Operators that count only where no other of ``READERS`` is inside: elsewhere it calls addmm
 or mm."""
 GRADIENT_OF = {
@@ -73,7 +94,7 @@ GRADIENT_OF = {
 }
 """Operators inside cuDNN's backward of a convolution (until 2021) -> which gradient
 they compute."""
-RUNS_AGAIN = (
+_RUNS_AGAIN = (
     "aten.convolution",
     "aten.linear",
     "aten._scaled_dot_product_flash_attention",
@@ -82,43 +103,6 @@ RUNS_AGAIN = (
 )
 """A forward that runs in backward is computed again (checkpointing); products may be
 gradients there."""
-
-
-class Call(NamedTuple):
-    """One operator's arguments as a trace has them, by position."""
-
-    shapes: tuple[Shape | None, ...]
-    """None for what is not a tensor, where types are known; else ()."""
-    types: tuple[str, ...] = ()
-    """Of each argument, torch's short names ("float32"); "" for what is not a tensor; empty when
-    the trace has none."""
-    values: tuple[str, ...] = ()
-    """As text: "[16, 16]", "False", ""; empty when the trace has none."""
-
-    def shape(self, place: int) -> Shape:
-        found = self.shapes[place] if place < len(self.shapes) else None
-        return found if found is not None else ()
-
-    def value(self, place: int) -> object:
-        """A number, a flag or a list; None when the trace does not have it."""
-        text = self.values[place].strip() if 0 <= place < len(self.values) else ""
-        if text in ("True", "False"):
-            return text == "True"
-        try:
-            return loads(text.replace("True", "true").replace("False", "false")) if text else None
-        except (ValueError, RecursionError):
-            return None
-
-    def numbers(self, place: int) -> tuple[int, ...] | None:
-        found = self.value(place)
-        return tuple(found) if shape_in(found) is not None and isinstance(found, list) else None
-
-
-Reader = Callable[[str, Call], OpShape]
-"""The operator's name and arguments in, its shapes out; raises IndexError where arguments
-are missing."""
-
-
 TYPES = {
     "float": "float32",
     "double": "float64",
@@ -139,13 +123,36 @@ TYPES = {
     "c10::Float8_e5m2fnuz": "float8_e5m2fnuz",
 }
 """C++ names of element types -> torch's."""
-
-
 _MOST_DIMENSIONS = 16
+_INSTANCE = re.compile(r"_\d+\Z")
+
+
+class Call(NamedTuple):
+    """One operator's arguments as a trace has them, by position."""
+
+    shapes: tuple[Shape | None, ...]
+    """None for what is not a tensor, where types are known; else ()."""
+    types: tuple[str, ...] = ()
+    """Of each argument, torch's short names ("float32"); "" for what is not a tensor; empty when
+    the trace has none."""
+    values: tuple[str, ...] = ()
+    """As text: "[16, 16]", "False", ""; empty when the trace has none."""
+
+    def shape(self, place: int) -> Shape:
+        """Return the shape of an argument; () for what is not a tensor."""
+        return (self.shapes[place] if 0 <= place < len(self.shapes) else None) or ()
+
+    def value(self, place: int) -> object:
+        """Return a number, a flag or a list; None when the trace does not have it."""
+        text = self.values[place] if 0 <= place < len(self.values) else ""
+        try:
+            return loads(text.replace("True", "true").replace("False", "false"))
+        except (ValueError, RecursionError):
+            return None
 
 
 def shape_in(sizes: object) -> Shape | None:
-    """A list of integers as a shape; None for anything else, and for what no tensor has."""
+    """Return a list of integers as a shape; None for anything else, and for what no tensor has."""
     if not isinstance(sizes, list) or len(sizes) > _MOST_DIMENSIONS:
         return None
     numbers = tuple(size for size in sizes if type(size) is int and 0 <= size < 1 << 40)
@@ -153,177 +160,137 @@ def shape_in(sizes: object) -> Shape | None:
 
 
 def read_call(dims: object, types: object, values: object) -> Call | None:
-    """A Call from a Kineto event's lists; None when the shapes are not what they should be."""
+    """Return a Call from a Kineto event's lists; None when the shapes are not what they should
+    be."""
     if type(dims) is not list or not dims:
         return None
-    given = types if isinstance(types, list) and len(types) == len(dims) else []
-    named = tuple(TYPES.get(item, "") if isinstance(item, str) else "" for item in given)
-    shapes = [
-        shape_in(sizes) if not named or named[place] else None for place, sizes in enumerate(dims)
-    ]
-    told = values if isinstance(values, list) and len(values) == len(dims) else []
-    return Call(tuple(shapes), named, tuple(item if isinstance(item, str) else "" for item in told))
+
+    def texts(items: object) -> list[str]:
+        if not isinstance(items, list) or len(items) != len(dims):
+            return []
+        return [item if isinstance(item, str) else "" for item in items]
+
+    names = tuple(TYPES.get(name, "") for name in texts(types))
+    shapes = (
+        shape_in(sizes) if not names or names[place] else None for place, sizes in enumerate(dims)
+    )
+    return Call(tuple(shapes), names, tuple(texts(values)))
 
 
 def _op(
     name: str,
     call: Call,
-    places: Sequence[int],
-    outputs: Sequence[Shape | None],
+    places: Iterable[int],
+    outputs: Iterable[Shape | None],
     **attributes: object,
 ) -> OpShape:
     """``places``: which arguments the formula takes, in its order."""
-    inputs = tuple(
-        call.shapes[place] if 0 <= place < len(call.shapes) else None for place in places
-    )
-    types = (
-        tuple(
-            call.types[place]
-            for place, shape in zip(places, inputs, strict=True)
-            if shape is not None
-        )
-        if call.types
-        else ()
-    )
+    inputs: list[Shape | None] = []
+    types: list[str] = []
+    for place in places:
+        inputs.append(call.shapes[place] if 0 <= place < len(call.shapes) else None)
+        if inputs[-1] is not None and call.types:
+            types.append(call.types[place])
     kept = tuple(outputs)
-    result = types[-1] if types else None
-    said = (*types, *(result for shape in kept if shape is not None)) if result else ()
+    types += types[-1:] * sum(shape is not None for shape in kept)
     known = {key: value for key, value in attributes.items() if value is not None}
-    return OpShape("", "", f"aten.{name}", "forward", inputs, kept, said, known)
+    return OpShape("", "", f"aten.{name}", "forward", tuple(inputs), kept, tuple(types), known)
 
 
-def _added_product(name: str, call: Call) -> OpShape:
-    """Return those that add something first: addmm, baddbmm, addmv."""
-    return _product(name, call, added=1)
-
-
-def _product(name: str, call: Call, added: int = 0) -> OpShape:
-    """Return mm, bmm, mv and dot; ``added`` arguments come before the factors."""
-    left, right = call.shape(added), call.shape(added + 1)
+def _read_product(name: str, call: Call) -> OpShape:
+    first = 1 if name in _ADDED else 0
+    left, right = call.shape(first), call.shape(first + 1)
     if len(right) == 1:
         output = left[:-1]
     elif len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
         raise IndexError
     else:
         output = (*left[:-1], right[-1])
-    return _op(name, call, range(added + 2), (output,))
+    return _op(name, call, range(first + 2), (output,))
 
 
-def _linear(name: str, call: Call) -> OpShape:
+def _read_linear(name: str, call: Call) -> OpShape:
     data, weight = call.shape(0), call.shape(1)
     if not data or len(weight) != 2 or data[-1] != weight[1]:
         raise IndexError
-    return _op("linear", call, (0, 1, 2), ((*data[:-1], weight[0]),))
+    return _op(name, call, (0, 1, 2), ((*data[:-1], weight[0]),))
 
 
-def _grouped(name: str, call: Call) -> OpShape:
+def _read_grouped(name: str, call: Call) -> OpShape:
     left, right, ends = call.shape(0), call.shape(1), call.shape(2)
-    if len(left) == 2 and len(right) == 2:
-        output: Shape = (prod(ends), left[0], right[1])
-    else:
-        output = (*left[:-1], right[-1])
+    output: Shape = (*left[:-1], right[-1])
+    if len(left) == len(right) == 2:
+        output = (prod(ends), left[0], right[1])
     return _op(name, call, (0, 1, 2), (output,))
 
 
-def _convolution(name: str, call: Call) -> OpShape:
+def _read_convolution(name: str, call: Call) -> OpShape:
     bias, stride, padding, dilation, transposed, extra, groups = _ORDERS[name]
     data, weight = call.shape(0), call.shape(1)
     if len(weight) < 3 or len(data) not in (len(weight), len(weight) - 1):
         raise IndexError
+
+    def numbers(place: int) -> Shape:
+        given = shape_in(call.value(place)) or ()
+        return given * (len(weight) - 2) if len(given) == 1 else given
+
     is_transposed = transposed == -2 or bool(call.value(transposed))
-    rank = len(weight) - 2
-    window = [_each(call.numbers(place), rank) for place in (stride, padding, dilation)]
-    output = None
-    if all(item is not None for item in window):
-        more = _each(call.numbers(extra), rank) or (0,) * rank
-        output = _output(
-            data, weight, [item or () for item in window], is_transposed, more, call.value(groups)
-        )
-    given = {
-        key: list(item)
-        for key, item in zip(("stride", "padding", "dilation"), window, strict=True)
-        if item
+    window = {
+        "stride": numbers(stride),
+        "padding": numbers(padding),
+        "dilation": numbers(dilation),
     }
+    output = None
+    if all(window.values()):
+        more = numbers(extra) or (0,) * (len(weight) - 2)
+        sides = (data[2 - len(weight) :], weight[2:], *window.values(), more)
+        output = _find_output(data, weight, sides, is_transposed, call.value(groups))
     return _op(
         "convolution",
         call,
         (0, 1, bias),
         (output,),
-        **given,
+        **{key: list(item) for key, item in window.items() if item},
         transposed=is_transposed,
         groups=call.value(groups),
-        bias=bias >= 0 and bool(call.shape(bias)),
-        missed=NO_STRIDE if output is None else None,
+        bias=bool(call.shape(bias)),
+        missed=_NO_STRIDE if output is None else None,
     )
 
 
-def _each(numbers: tuple[int, ...] | None, rank: int) -> tuple[int, ...] | None:
-    return numbers * rank if numbers is not None and len(numbers) == 1 else numbers
-
-
-def _output(
-    data: Shape,
-    weight: Shape,
-    window: Sequence[Shape],
-    transposed: bool,
-    more: Shape,
-    groups: object,
+def _find_output(
+    data: Shape, weight: Shape, sides: Iterable[Shape], transposed: bool, groups: object
 ) -> Shape | None:
     """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6
-    and 14, with dilation."""
-    sides = data[-(len(weight) - 2) :]
-    each = list(zip(sides, weight[2:], *window, more, strict=True))
+    and 14, with dilation. ``sides``: size, filter, stride, padding, dilation and output padding of
+    each dimension."""
+    each = list(zip(*sides, strict=True))
     if transposed:
-        outer = tuple((size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, d, o in each)
+        outer = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, d, o in each]
         channels = weight[1] * (groups if isinstance(groups, int) else 1)
     else:
-        outer = tuple((size + 2 * p - d * (r - 1) - 1) // s + 1 for size, r, s, p, d, _ in each)
+        outer = [(size + 2 * p - d * (r - 1) - 1) // s + 1 for size, r, s, p, d, _ in each]
         channels = weight[0]
     batch = data[: len(data) - len(weight) + 1]
     return (*batch, channels, *outer) if min(outer) > 0 else None
 
 
-def next_input(op: OpShape, shape: Shape | None) -> Shape | None:
-    """What the next operator takes, where it can be this convolution's output: same images, its
-    channels, as many dimensions."""
-    data, weight = (op.inputs[place] or () for place in (0, 1))
-    fits = (
-        shape is not None
-        and len(shape) == len(data) == len(weight)
-        and (shape[0], shape[1]) == (data[0], weight[0])
-    )
-    return shape if fits else None
-
-
-def with_output(op: OpShape, output: Shape) -> OpShape:
-    """The convolution with its output's shape, which another operator has told."""
-    attributes = {key: value for key, value in op.attributes.items() if key != "missed"}
-    return replace(
-        op,
-        outputs=(output,),
-        dtypes=(*op.dtypes, *op.dtypes[:1])[: 3 + len(op.inputs)],
-        attributes=attributes,
-    )
-
-
-def _convolution_backward(name: str, call: Call) -> OpShape:
-    old = name != "convolution_backward"  # cuDNN's own, until 2021: input, grad_output, weight
-    order = (1, 0, 2) if old else (0, 1, 2)
-    grad, data, weight = (call.shape(place) for place in order)
+def _read_convolution_backward(name: str, call: Call) -> OpShape:
+    is_old = name != "convolution_backward"  # cuDNN's own, until 2021: input, grad_output, weight
+    order = (1, 0, 2) if is_old else (0, 1, 2)
+    grad, data, weight = map(call.shape, order)
     if len(weight) < 3 or len(grad) != len(data):
         raise IndexError
-    transposed = "transpose" in name if old else call.value(7)
+    transposed = "transpose" in name if is_old else call.value(7)
     if transposed is None:
-        transposed = grad[-len(weight) + 1] != weight[0] or (
-            data[-len(weight) + 1] == weight[0] and prod(grad[2:]) > prod(data[2:])
+        transposed = grad[1 - len(weight)] != weight[0] or (
+            data[1 - len(weight)] == weight[0] and prod(grad[2:]) > prod(data[2:])
         )
-    mask = call.value(10 if not old else len(call.shapes) - 1)
+    mask = call.value(len(call.shapes) - 1 if is_old else 10)
     mask = mask if isinstance(mask, list) else None
-    sizes = [data, weight, (weight[1] if transposed else weight[0],)]
-    outputs = [
-        size if mask is None or (place < len(mask) and mask[place]) else None
-        for place, size in enumerate(sizes)
-    ]
+    outputs: list[Shape | None] = [data, weight, (weight[1] if transposed else weight[0],)]
+    if mask is not None:
+        outputs = [size if any(mask[at : at + 1]) else None for at, size in enumerate(outputs)]
     return _op(
         "convolution_backward",
         call,
@@ -331,143 +298,319 @@ def _convolution_backward(name: str, call: Call) -> OpShape:
         outputs,
         transposed=bool(transposed),
         output_mask=mask,
-        missed=WHICH if mask is None else None,
+        missed=_NO_MASK if mask is None else None,
     )
 
 
-def with_mask(op: OpShape, mask: Sequence[bool]) -> OpShape:
-    """The backward of a convolution, where its children show which gradients it computed."""
-    attributes = {key: value for key, value in op.attributes.items() if key != "missed"}
-    outputs = tuple(shape if kept else None for shape, kept in zip(op.outputs, mask, strict=True))
-    return replace(op, outputs=outputs, attributes={**attributes, "output_mask": list(mask)})
+def _complete(
+    op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
+) -> OpShape:
+    """Return a convolution with what other operators tell of it."""
+    known = {key: value for key, value in op.attributes.items() if key != "missed"}
+    return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**known, **attributes})
 
 
-class _Attention(NamedTuple):
-    kind: str
-    """flash, efficient or cudnn."""
-    first: int = 0
-    """Place of the query."""
-    causal: int | None = None
-    rows_first: bool = False
-    """Layout B x S x h x D, and not B x h x S x D."""
-    lengths: int | None = None
-    """Place of the cumulative lengths of a packed batch, whose shapes do not say how long each
-    sequence is."""
-
-
-def _attention(name: str, call: Call) -> OpShape:
-    what = _ATTENTION[name]
-    shapes = [call.shape(what.first + place) for place in range(3)]
-    packed = what.lengths is not None and bool(call.shape(what.lengths))
-    missed = _VARLEN if packed or any(len(shape) != 4 for shape in shapes) else None
-    if not all(shapes):
+def _read_attention(name: str, call: Call) -> OpShape:
+    causal, lengths = _ATTENTION[name]
+    backward = "_backward" if name.endswith("_backward") else ""
+    first = 1 if backward else 0  # place of the query
+    places = range(first, first + 3)
+    if not all(map(call.shape, places)):
         raise IndexError
-    turned = list(call.shapes)
-    if what.rows_first and missed is None:
-        for place, shape in enumerate(turned):
-            if place < what.first + 3 and shape is not None and len(shape) == 4:
+    is_known = not call.shape(lengths) and all(len(call.shape(place)) == 4 for place in places)
+    if is_known and not name.startswith("_scaled"):  # B x S x h x D, and not B x h x S x D
+        turned = list(call.shapes)
+        for place, shape in enumerate(turned[: first + 3]):
+            if shape is not None and len(shape) == 4:
                 turned[place] = (shape[0], shape[2], shape[1], shape[3])
-    call = call._replace(shapes=tuple(turned))
-    shapes = [call.shape(what.first + place) for place in range(3)]
-    causal = None if what.causal is None else call.value(what.causal)
-    backward = "_backward" if what.first else ""
-    outputs = shapes if what.first else [(*shapes[0][:-1], shapes[2][-1])]
+        call = call._replace(shapes=tuple(turned))
+    query, key, value = map(call.shape, places)
+    kind = next(kind for kind in ("flash", "efficient", "cudnn") if kind in name)
     return _op(
-        f"_scaled_dot_product_{what.kind}_attention{backward}",
+        f"_scaled_dot_product_{kind}_attention{backward}",
         call,
-        range(what.first + 3),
-        outputs,
-        is_causal=bool(causal),
-        missed=missed,
+        range(first + 3),
+        (query, key, value) if backward else ((*query[:-1], value[-1]),),
+        is_causal=bool(call.value(causal)),
+        missed=None if is_known else _VARLEN,
     )
 
 
-def _unread(name: str, call: Call) -> OpShape:
+def _read_nothing(name: str, call: Call) -> OpShape:
     return _op(name, call, range(len(call.shapes)), (), missed=_UNREAD[name])
 
 
-_ATTENTION = {
-    "_scaled_dot_product_flash_attention": _Attention("flash", 0, 4),
-    "_scaled_dot_product_efficient_attention": _Attention("efficient", 0, 6),
-    "_scaled_dot_product_cudnn_attention": _Attention("cudnn", 0, 6),
-    "_scaled_dot_product_flash_attention_backward": _Attention("flash", 1, 11),
-    "_scaled_dot_product_efficient_attention_backward": _Attention("efficient", 1, 11),
-    "_scaled_dot_product_cudnn_attention_backward": _Attention("cudnn", 1, 14),
-    "_flash_attention_forward": _Attention("flash", 0, 8, True, 3),
-    "_flash_attention_backward": _Attention("flash", 1, 11, True, 6),
-    "_efficient_attention_forward": _Attention("efficient", 0, 9, True, 4),
-    "_efficient_attention_backward": _Attention("efficient", 1, None, True, 6),
-    "_flash_attn_forward": _Attention("flash", 0, 5, True),
-    "_flash_attn_backward": _Attention("flash", 1, 11, True),
+_READERS: dict[str, Callable[[str, Call], OpShape]] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm"), _read_product),
+    **dict.fromkeys(_ADDED, _read_product),
+    **dict.fromkeys(_ORDERS, _read_convolution),
+    **dict.fromkeys(_BACKWARDS, _read_convolution_backward),
+    **dict.fromkeys(_ATTENTION, _read_attention),
+    **dict.fromkeys(_UNREAD, _read_nothing),
+    "linear": _read_linear,
+    "_grouped_mm": _read_grouped,
 }
-"""Operators of attention, those of the package flash_attn at the end."""
-_READERS: dict[str, Reader] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm"), _product),
-    **dict.fromkeys(("addmm", "addmm_", "_addmm_activation"), _added_product),
-    **dict.fromkeys(("baddbmm", "baddbmm_", "addmv"), _added_product),
-    **dict.fromkeys(_ORDERS, _convolution),
-    **dict.fromkeys(_BACKWARDS, _convolution_backward),
-    **dict.fromkeys(_ATTENTION, _attention),
-    **dict.fromkeys(_UNREAD, _unread),
-    "linear": _linear,
-    "_grouped_mm": _grouped,
-}
-"""Bare name of an operator -> what reads its arguments."""
-_FUNCTIONS = {
-    **{f"torch.nn.functional.{name}": name for name in (*FUNCTIONAL, "linear")},
-    **{f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")},
-}
-"""Function of Python -> the operator that it is."""
+"""Bare name of an operator -> what reads its arguments; raises IndexError where some are
+missing."""
 READERS = {
-    **_FUNCTIONS,
-    **{
-        f"{'flash_attn' if name.startswith('_flash_attn') else 'aten'}::{name}": name
-        for name in _READERS
-        if name not in FUNCTIONAL
-    },
+    f"{'flash_attn' if name.startswith('_flash_attn') else 'aten'}::{name}": name
+    for name in _READERS
+    if name not in _FUNCTIONAL
 }
-"""Operators whose work is a product, as traces name them. Of nested ones the outermost counts: what
-it calls is its own doing."""
+"""Operators whose work is a product, as traces name them -> bare name. Of nested ones the outermost
+counts: what it calls is its own doing."""
+READERS |= {f"torch.nn.functional.{name}": name for name in (*_FUNCTIONAL, "linear")}
+READERS |= {f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")}
 
 
-def operator(name: str, call: Call) -> OpShape | None:
-    """The shapes of an operator of READERS; None where its arguments are not those that it
-    should have."""
-    bare = READERS.get(name)
-    try:
-        return None if bare is None else _READERS[bare](bare, call)
-    except (ArithmeticError, IndexError, ValueError):
-        return None
+def _read_operator(name: str, call: Call | None, computed: Sequence[bool] | None) -> OpShape:
+    """Return the shapes of an operator of READERS; without any where its arguments are not those
+    that it should have.
+
+    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient.
+    """
+    bare = READERS[name]
+    if call is not None:
+        with suppress(ArithmeticError, IndexError, ValueError):
+            op = _READERS[bare](bare, call)
+            if computed is None or bare not in _BACKWARDS:
+                return op
+            kept = zip(op.outputs, computed, strict=True)
+            outputs = (shape if is_kept else None for shape, is_kept in kept)
+            return _complete(op, outputs, op.dtypes, output_mask=computed)
+    unread = name.replace("::", ".")
+    return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
 
 
-def label(name: str, op: OpShape) -> str:
-    """What a row of this operator is called: "aten::addmm 32x9216x128"."""
+def _name_row(name: str, op: OpShape) -> str:
+    """Return what a row of this operator is called: "aten::addmm 32x9216x128"."""
     shapes = [shape for shape in op.inputs if shape]
     bare = op.op.removeprefix("aten.")
     if len(shapes) < 2:
         return name
+    sizes = (*shapes[0], *shapes[1][-1:]) if len(shapes[1]) > 1 else shapes[0]
     if bare.startswith("convolution"):
         first, second = shapes[-2:] if bare == "convolution_backward" else shapes[:2]
         strides = op.attributes.get("stride")
-        apart = isinstance(strides, list) and any(step != 1 for step in strides)
-        stride = f" stride {_times(strides)}" if apart and isinstance(strides, list) else ""
+        stride = ""
+        if isinstance(strides, list) and set(strides) != {1}:
+            stride = f" stride {_times(strides)}"
         return f"{name} {_times(first)} {_times(second)}{stride}"
     if "attention" in bare and len(shapes) >= 3:
         query, key = shapes[-3:-1]
-        return (
-            f"{name} {_times((*query[:-1], key[-2], query[-1]))}"
-            if len(query) > 1 < len(key)
-            else name
-        )
-    if bare == "linear":
-        return f"{name} {_times((prod(shapes[0][:-1]), *reversed(shapes[1])))}"
-    if re.match(r"(_?b?addb?mm|addmv)", bare) and len(shapes) >= 3:
-        shapes = shapes[1:]
-    return (
-        f"{name} "
-        f"{_times((*shapes[0], *shapes[1][-1:])) if len(shapes[1]) > 1 else _times(shapes[0])}"
-    )
+        if len(query) < 2 or len(key) < 2:
+            return name
+        sizes = (*query[:-1], key[-2], query[-1])
+    elif bare == "linear":
+        sizes = (prod(shapes[0][:-1]), *reversed(shapes[1]))
+    elif bare in _ADDED and len(shapes) >= 3:
+        sizes = (*shapes[1], *(shapes[2][-1:] if len(shapes[2]) > 1 else ()))
+    return f"{name} {_times(sizes)}"
 
 
-def _times(sizes: Sequence[object]) -> str:
+def _times(sizes: Iterable[object]) -> str:
     return "x".join(map(str, sizes))
+
+
+class Row(NamedTuple):
+    """The row of one call."""
+
+    layer: str | None
+    direction: str | None
+    by_optimizer: bool = False
+    """Launched by the optimizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What a trace's operators say."""
+
+    ops: tuple[OpShape, ...] = ()
+    """With the calls of one step, where the steps are alike; else of the whole capture."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    precision: str | None = None
+    """bf16 or fp16, where all products are of that type."""
+
+
+class OperatorRows:
+    """The operators that count, and the row of each span inside them."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parents: Sequence[int],
+        order: Iterable[int],
+        calls: Mapping[int, Call | None],
+        backward: Collection[int],
+        taken: Mapping[int, Shape] = MappingProxyType({}),
+    ) -> None:
+        """Spans of a trace, by position. ``parents``: the span around each, -1 for none. ``order``:
+        every parent before its children. ``calls``: arguments of the operators of READERS and
+        GRADIENT_OF, None where the trace has no shapes. ``backward``: nodes of autograd. ``taken``:
+        operator -> shape of what the operator after it takes."""
+        self.owners = [-1] * len(names)
+        """For each span, the operator whose work it does; -1 for none."""
+        self.inside = [False] * len(names)
+        """For each span, whether autograd runs it."""
+        counted: list[int] = []
+        computed: defaultdict[int, list[bool]] = defaultdict(lambda: [False] * 3)
+        replaced: dict[int, int] = {}
+        """Operator that does not count -> the one inside that counts in its place."""
+        for index in order:
+            parent, name = parents[index], names[index]
+            outer = self.owners[parent] if parent >= 0 else -1
+            self.owners[index] = outer
+            self.inside[index] = (
+                (parent >= 0 and self.inside[parent])
+                or index in backward
+                or name.startswith(ENGINE)
+            )
+            if name in GRADIENT_OF:
+                if outer >= 0:
+                    computed[outer][GRADIENT_OF[name]] = True
+            elif index in calls and (
+                # autocast calls the operator once more
+                outer < 0 or names[outer] in _COMPOSITE or names[outer] == name
+            ):
+                self.owners[index] = index
+                counted.append(index)
+                replaced.setdefault(outer, index)
+        # A network repeats the same few calls in every step: each is read once, and shared.
+        read: dict[tuple[object, ...], tuple[OpShape, str]] = {}
+        self.shapes: dict[int, OpShape] = {}
+        """Of each operator that counts."""
+        self.labels: dict[int, str] = {}
+        """Operator -> its row."""
+        for index in sorted(counted):
+            name, call, mask = names[index], calls[index], computed.get(index)
+            alike = name, id(call), mask and tuple(mask)
+            if alike not in read:
+                op = _read_operator(name, call, mask)
+                read[alike] = op, _name_row(name, op)
+            self.shapes[index], self.labels[index] = read[alike]
+        _learn_outputs(self.shapes, taken)
+        for index in reversed(counted):
+            if index in replaced:  # its casts are work of the operator inside
+                self.labels[index] = self.labels[replaced[index]]
+                del self.shapes[index]
+
+    def find_recomputed(self) -> Iterator[int]:
+        """Yield spans in backward that do a forward once more (checkpointing)."""
+        for index, owner in enumerate(self.owners):
+            if self.inside[index] and owner in self.shapes and self.shapes[owner].op in _RUNS_AGAIN:
+                yield index
+
+    def collect(
+        self,
+        place: Callable[[int], tuple[Row, int | None]],
+        steps: Collection[int],
+        launchers: Iterable[int] | None,
+    ) -> Operators:
+        """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
+        those that the kernels say; only their operators count.
+
+        ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator
+        that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.
+        """
+        counted = self.shapes
+        if launchers is not None:
+            launched = {self.owners[index] for index in launchers if index >= 0}
+            counted = {index: op for index, op in counted.items() if index in launched}
+        calls: defaultdict[tuple[int, Row], Counter[int | None]] = defaultdict(Counter)
+        for index, op in counted.items():
+            row, step = place(index)
+            calls[id(op), row][step] += 1
+        shared = {id(op): op for op in counted.values()}
+        own_rows = set(self.labels.values())
+        tallies: dict[tuple[object, ...], tuple[OpShape, Counter[int | None]]] = {}
+        for (number, row), tally in calls.items():
+            op = _put_into_row(shared[number], row, is_own_row=row.layer in own_rows)
+            key = (op.layer, op.op, op.direction, op.inputs, op.outputs, str(op.attributes))
+            first = replace(op, position=len(tallies)), Counter[int | None]()
+            tallies.setdefault(key, first)[1].update(tally)
+        counts = [sum(tally[step] for step in steps) for _, tally in tallies.values()]
+        is_alike = bool(steps) and not any(count % len(steps) for count in counts)
+        if is_alike:
+            counts = [count // len(steps) for count in counts]
+        else:
+            counts = [tally.total() for _, tally in tallies.values()]
+        found = zip(tallies.values(), counts, strict=True)
+        ops = tuple(replace(op, calls=count) for (op, _), count in found if count)
+        idle = len(self.shapes) - len(counted)
+        return Operators(
+            ops,
+            {} if is_alike or not ops else {COVERS: WHOLE_CAPTURE},
+            tuple(_find_gaps(ops, is_alike=is_alike, steps=len(steps), idle=idle)),
+            _find_precision(ops),
+        )
+
+
+def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
+    """A convolution's output has the shape of the gradient that comes back for the same input and
+    weight, or of what the next operator takes: same images, its channels, as many dimensions."""
+    gradients: defaultdict[tuple[object, ...], set[Shape | None]] = defaultdict(set)
+    for op in ops.values():
+        if op.op == "aten.convolution_backward":
+            gradients[op.inputs[1:3]].add(op.inputs[0])
+    learned: dict[tuple[int, Shape], OpShape] = {}
+    for index, op in ops.items():
+        if op.op != "aten.convolution" or op.outputs != (None,):
+            continue
+        data, weight = op.inputs[0] or (), op.inputs[1] or ()
+        following = taken.get(index, ())
+        fits = len(following) == len(data) == len(weight) and following[:2] == (data[0], weight[0])
+        known = gradients.get(op.inputs[:2]) or {following if fits else None}
+        output = next(iter(known)) if len(known) == 1 else None
+        if output is not None:
+            if (id(op), output) not in learned:
+                dtypes = (*op.dtypes, *op.dtypes[:1])
+                learned[id(op), output] = _complete(op, (output,), dtypes)
+            ops[index] = learned[id(op), output]
+
+
+def _put_into_row(op: OpShape, row: Row, *, is_own_row: bool) -> OpShape:
+    direction, layer = row.direction or "forward", row.layer or ""
+    attributes = dict(op.attributes)
+    if row.by_optimizer and not layer:
+        return replace(op, direction="optimizer")
+    is_forward = direction in ("forward", "recompute")
+    if direction == "recompute":
+        attributes["recompute"] = True
+    elif not is_forward and not op.op.endswith("_backward"):
+        attributes["role"] = "backward"
+    kind = _INSTANCE.sub("", layer.rpartition(".")[2])
+    if is_own_row:
+        # the row is the operator, not a layer that has a forward
+        attributes |= {"functional": op.op, "row": True}
+        kind = ""
+    side = "forward" if is_forward else "backward"
+    return replace(op, layer=layer, kind=kind, direction=side, attributes=attributes)
+
+
+def _find_precision(ops: Iterable[OpShape]) -> str | None:
+    types = {op.dtypes[0] if op.dtypes else None for op in ops if "missed" not in op.attributes}
+    names = {"bfloat16": "bf16", "float16": "fp16"}
+    return names.get(types.pop() or "") if len(types) == 1 else None
+
+
+def _find_gaps(ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int) -> Iterator[Gap]:
+    missed = Counter(
+        (str(op.attributes["missed"]), op.op) for op in ops if "missed" in op.attributes
+    )
+    for (reason, name), count in missed.items():
+        shapes = f" ({count} shapes)" if count > 1 else ""
+        yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
+    if idle:
+        where = "on the CPU, into a CUDA graph, or before the recording began"
+        reason = (
+            f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel "
+            f"({where}): left out"
+        )
+        yield Gap("op_shape", "not_available", reason)
+    if ops and not is_alike:
+        unlike = "no range names a step (ProfilerStep#N)"
+        if steps:
+            unlike = f"its {steps} steps run different operators"
+        reason = f"{unlike}: the ledger takes the whole capture as one step"
+        yield Gap("step", "not_available", reason)

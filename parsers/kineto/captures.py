@@ -26,12 +26,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
-from perfctl.parsers.kineto.events import CapturedCall, Events, collect
-from perfctl.parsers.kineto.nesting import Nesting, assign_operators
+from perfctl.parsers.kineto.events import Events, collect
+from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
-from perfctl.parsers.operator_rows import Operators
+from perfctl.parsers.operators import Operators
 from perfctl.records.errors import ReportError
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel, Report
@@ -67,7 +69,35 @@ _MATCHED_BY = {
 
 Replay = list[Kernel]
 """The kernels of one launch of a graph, in order of their start."""
-CapturedGraph = tuple[CapturedCall, ...]
+
+
+class Reference(NamedTuple):
+    """One launch of a kernel in a capture, or in a run without graphs."""
+
+    kernel: str | None
+    """None where the trace does not say."""
+    layer: str | None
+    direction: str | None
+    node: int | None = None
+    """Id of the graph's node that it made; None where the trace does not say."""
+    span: int = -1
+    """Position of the innermost span around it, in a capture; -1 for none."""
+    shape: tuple[int | None, ...] = ()
+    """Grid and block, in a run without graphs."""
+
+
+class Match(NamedTuple):
+    """Kernels and the launches that they are matched with."""
+
+    how: str
+    """``GraphLaunch.how``."""
+    confidence: float
+    references: dict[int, Reference]
+    """By ``Kernel.launch``."""
+
+
+_UNMATCHED = Match(EAGER, 0, {})
+CapturedGraph = tuple[Reference, ...]
 """The launches between the begin and the end of a graph's capture."""
 
 
@@ -106,6 +136,22 @@ class ExplainedGraphs:
             layer=layer, direction=direction, layer_source=source
         )
 
+    def add_replay(self, replay: Replay, capture: str = "", match: Match = _UNMATCHED) -> None:
+        """Add a launch of a graph, and give its kernels the layers of their references."""
+        matched = [kernel.launch for kernel in replay if kernel.launch in match.references]
+        for launch in matched:
+            reference = match.references[launch]
+            if reference.layer is not None:
+                source = "guessed" if match.how == EAGER else "capture"
+                self.set_layer(launch, reference.layer, reference.direction, source)
+        first, times = replay[0], [kernel.duration_ns for kernel in replay]
+        total_ns = None if None in times else int(sum(filter(None, times)))
+        launched = GraphLaunch(first.correlation or 0, first.step, len(replay), total_ns)
+        if matched:
+            facts = (capture, len(matched), match.how, match.confidence)
+            launched = GraphLaunch(*launched[:4], *facts)
+        self.launches.append(launched)
+
 
 def explain_graphs(
     path: Path,
@@ -123,26 +169,18 @@ def explain_graphs(
     tell of.
     """
     replays = find_replays(explained.kernels, events.graphs)
-    if not replays and capture is not None:
+    if not replays:
+        if capture is None:
+            return
         reason = (
             f"it launches no graph whose kernels it recorded, so {capture.name} says nothing "
             "about it"
         )
         todo = "Leave --capture out, or name the trace of an execution"
         raise ReportError(path, TOOL, reason, todo)
-    if not replays:
-        return
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
-    if capture is not None:
-        try:
-            sets += read_captures(capture)
-        except NoCapture:
-            report = parse(capture)
-            eager = list(report.kernels)
-            if report.graph_launches or all(kernel.layer is None for kernel in eager):
-                raise
-    else:
+    if capture is None:
         tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
         for other in find_captures(path, tokens):
             try:
@@ -150,27 +188,20 @@ def explain_graphs(
             except ReportError as error:
                 text = f"{other.name}, named by {DETAILS}: {error.reason}"
                 explained.diagnostics.append(Diagnostic("warning", "perfctl", text))
-    if eager and capture is not None:
-        explain_by_eager(explained, replays, eager, capture.name)
     else:
+        try:
+            sets += read_captures(capture)
+        except NoCapture:
+            report = parse(capture)
+            eager += report.kernels
+            if report.graph_launches or all(kernel.layer is None for kernel in eager):
+                raise
+            explain_by_eager(explained, replays, eager, capture.name)
+    if not eager:
         _explain_by_captures(explained, replays, sets)
     _add_annotations(explained, events)
-    launches = explained.launches
-    if unknown := sum(launch.capture is None for launch in launches):
-        inside = [kernel for kernels in replays for kernel in kernels]
-        inside_ns, all_ns = (
-            sum(kernel.duration_ns or 0 for kernel in group)
-            for group in (inside, explained.kernels)
-        )
-        which = "no module is known of them"
-        if sets or eager:
-            which = f"{unknown} of {len(launches)} graph launches match no capture"
-        reason = (
-            f"{len(inside)} of {len(explained.kernels)} kernels "
-            f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
-            f"{which}: give the trace of the capture with perfctl ingest --capture"
-        )
-        explained.gaps.append(Gap("kernel.layer", "not_collected", reason))
+    if any(launch.capture is None for launch in explained.launches):
+        explained.gaps.append(_describe_unknown(explained, replays, is_given=bool(sets or eager)))
     if explained.sources:
         explained.diagnostics.append(_describe_matches(explained))
 
@@ -180,29 +211,24 @@ def read_captures(path: Path) -> list[CaptureSet]:
     together, all others together. Raises ReportError when the file is no such trace, or captures no
     graph."""
     events = collect(TraceStream(path).blocks(), captures=True)
-    nesting = Nesting(events, [call.place for call in events.captured])
+    nesting = Nesting(events)
     _name_compiled_parts(nesting)
-    ranges = sorted(
-        (span.start, span.end or span.start, span.name)
-        for span in events.spans
-        if span.is_range and read_capture(span.name) is not None
-    )
     graphs: list[tuple[str, CapturedGraph]] = []
-    begin: int | None = None
-    inside: list[CapturedCall] = []
-    calls = [
-        call._replace(span=span) for call, span in zip(events.captured, nesting.probed, strict=True)
-    ]
-    for call in sorted(calls, key=lambda call: call.place.at):
+    name: str | None = None
+    """Of the capture that has begun."""
+    inside: list[Reference] = []
+    for call in sorted(events.captured, key=lambda call: call.place.at):
+        span = nesting.find(call.place.thread, call.place.at)
         if call.what == "begin":
-            begin, inside = call.place.at, []
-        elif begin is not None and call.what == "launch":
-            inside.append(call)
-        elif begin is not None:
-            if inside:
-                around = [name for start, end, name in ranges if start <= begin <= end]
-                graphs.append((around[-1] if around else path.name, tuple(inside)))
-            begin = None
+            around = _find_capture_range(nesting, span)
+            name, inside = path.name if around is None else events.spans[around].name, []
+        elif name is not None and call.what == "launch":
+            context = nesting.contexts[span] if span >= 0 else NOWHERE
+            facts = (call.kernel, context.layer, context.direction, call.node, span)
+            inside.append(Reference(*facts))
+        elif name is not None:
+            graphs += [(name, tuple(inside))] if inside else []
+            name = None
     if not graphs:
         reason = (
             "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with "
@@ -219,6 +245,14 @@ def read_captures(path: Path) -> list[CaptureSet]:
     ]
 
 
+def _find_capture_range(nesting: Nesting, span: int) -> int | None:
+    """Return the position of the ``capture_...`` range around a span."""
+    for index in nesting.spans_around(span):
+        if read_capture(nesting.spans[index].name) is not None:
+            return index
+    return None
+
+
 def _name_compiled_parts(nesting: Nesting) -> None:
     """Name what a compiled model launches, which has no modules inside, by the compiled part and
     the operator that it calls: GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts
@@ -228,8 +262,7 @@ def _name_compiled_parts(nesting: Nesting) -> None:
     counts = Counter[int | None]()
     compiled = [index for index in nesting.order if spans[index].name.startswith(_COMPILED_CALL)]
     for index in sorted(compiled, key=lambda index: spans[index].start):
-        around = nesting.spans_around(index)
-        capture = next((one for one in around if read_capture(spans[one].name) is not None), None)
+        capture = _find_capture_range(nesting, index)
         parts[index] = counts[capture]
         counts[capture] += 1
     suffixes: dict[int, str] = {}
@@ -252,61 +285,75 @@ def find_captures(trace: Path, tokens: Iterable[int]) -> list[Path]:
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
-    folder = trace.parent
-    paths = _named_captures(folder, tokens, trace)
-    return (paths or _named_captures(folder / _SUBFOLDER, tokens, trace))[:FILES_MAX]
+    folder, sizes = trace.parent, list(tokens)
+    paths = _named_captures(folder, sizes, trace)
+    return (paths or _named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
 
 
 def in_folder(folder: Path) -> list[Path]:
     """Return all traces with captures that ``execution_details.json`` of ``folder`` names; none
     where nothing else may launch them."""
-    paths = _named_captures(folder, (), None)
+    paths = _named_captures(folder, (), folder / DETAILS)
     runs = folder.parent if folder.name == _SUBFOLDER else folder
     has_others = any(path.name != DETAILS and path not in paths for path in runs.glob("*.json*"))
     return paths if has_others else []
 
 
-def _named_captures(folder: Path, tokens: Iterable[int], trace: Path | None) -> list[Path]:
+def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Path]:
     """Return what the list of one folder names, without ``trace`` itself."""
     try:
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    entries = details if isinstance(details, list) else []
-    entries = [entry for entry in entries if isinstance(entry, dict)]
+    entries = [
+        entry
+        for entry in (details if isinstance(details, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("file"), str)
+    ]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
     wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
     entries.sort(key=lambda entry: entry.get("batch_size") not in wanted)
-    names = [entry["file"] for entry in entries if isinstance(entry.get("file"), str)]
 
-    def is_other_file(path: Path) -> bool:
-        return path.is_file() and (trace is None or path.resolve() != trace.resolve())
+    def without_trace(paths: Iterable[Path]) -> list[Path]:
+        return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
 
-    named = dict.fromkeys(folder / Path(name).name for name in names)
-    if paths := list(filter(is_other_file, named)):
-        return paths
-    renamed = list(filter(is_other_file, sorted(folder.glob("*capture*.json*"))))
-    return renamed if len(renamed) == 1 else []
+    named = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
+    renamed = without_trace(sorted(folder.glob("*capture*.json*")))
+    return named or (renamed if len(renamed) == 1 else [])
 
 
 def _explain_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
-    """Give the kernels of ``replays`` the layers that captures say."""
+    """Give the kernels of ``replays`` the layers that captures say. The set counts whose graphs are
+    most like the next replays, one for one and in order. Where it has more graphs than there are
+    replays, or they are out of step, the one graph counts that is most like the next."""
     replayed = Counter[CaptureSet]()
     spans: defaultdict[Path, set[int]] = defaultdict(set)
     """File -> spans that launched matched kernels while they were captured."""
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
         rest = list(group)
         while rest:
-            match = _find_best_set(rest, sets)
-            if match is None:
-                explained.launches += map(_describe_launch, rest)
+            candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
+            for capture_set in sets:
+                if len(capture_set.graphs) <= len(rest):
+                    candidates.append((capture_set, capture_set.graphs))
+                elif len(rest) == 1:
+                    candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
+            best = _find_most_alike(
+                sum(map(_share_of_namesakes, rest, graphs)) / len(graphs)
+                for _, graphs in candidates
+            )
+            if best is None:
+                for replay in rest:
+                    explained.add_replay(replay)
                 break
-            best, graphs = match
-            replayed[best] += 1
+            captured, graphs = candidates[best]
+            replayed[captured] += 1
             for replay, graph in zip(rest, graphs, strict=False):
-                spans[best.path] |= _explain_replay(explained, replay, graph, best)
+                match = _match_kernels(replay, graph)
+                explained.add_replay(replay, captured.name, match)
+                spans[captured.path].update(one.span for one in match.references.values())
             rest = rest[len(graphs) :]
     covers_trace = bool(explained.operators.environment.get(COVERS))
     steps = len({replay[0].step for replay in replays})
@@ -318,107 +365,74 @@ def _explain_by_captures(
             shapes = assign_operators(used.events, used.nesting, launchers, by_step=False)
             if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
-            ops = tuple(replace(op, calls=op.calls * times) for op in shapes.ops if times)
-            explained.operators = _join_operators(explained.operators, replace(shapes, ops=ops))
+            explained.operators = _join_operators(explained.operators, shapes, times)
 
 
-def find_replays(kernels: Sequence[Kernel], graphs: set[int]) -> list[Replay]:
+def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
     """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
-    replays: defaultdict[int | None, Replay] = defaultdict(list)
-    for kernel in _sort_by_start(kernels):
-        if kernel.correlation in graphs:
-            replays[kernel.correlation].append(kernel)
-    return sorted(replays.values(), key=lambda replay: (replay[0].start_ns or 0, _id(replay)))
+    inside = (kernel for kernel in kernels if kernel.correlation in graphs)
+    return list(_group_in_time(inside, "correlation").values())
 
 
-def _id(replay: Replay) -> int:
-    return replay[0].correlation or 0
+def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, list[Kernel]]:
+    """Return the kernels of each value of a field in the order of their start."""
+    key_of = attrgetter(field)
+    groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in sorted(kernels, key=lambda kernel: (kernel.start_ns or 0, kernel.launch)):
+        groups[key_of(kernel)].append(kernel)
+    return groups
 
 
-def _sort_by_start(kernels: Iterable[Kernel]) -> list[Kernel]:
-    return sorted(kernels, key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
+def _find_most_alike(shares: Iterable[float]) -> int | None:
+    """Return the position of the largest share of namesakes; None where nothing is alike."""
+    known = list(shares)
+    best = max(known, default=0.0)
+    return known.index(best) if best >= NAMESAKES_MIN else None
 
 
-def _describe_launch(replay: Replay) -> GraphLaunch:
-    """Return the launch without a match."""
-    times = [kernel.duration_ns for kernel in replay]
-    total_ns = None if None in times else int(sum(filter(None, times)))
-    return GraphLaunch(_id(replay), replay[0].step, len(replay), total_ns)
-
-
-def _find_best_set(
-    replays: Sequence[Replay], sets: Iterable[CaptureSet]
-) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
-    """Return the set whose graphs are most like the next replays, one for one and in order; None
-    where nothing is alike.
-
-    Where a set has more graphs than there are replays, or they are out of step, the one graph that
-    is most like the next.
-    """
-    best, best_score = None, 0.0
-    for capture_set in sets:
-        groups: list[Sequence[CapturedGraph]] = [capture_set.graphs]
-        if len(capture_set.graphs) > len(replays):
-            groups = [[graph] for graph in capture_set.graphs] if len(replays) == 1 else []
-        for graphs in groups:
-            score = sum(map(_compare_names, replays, graphs)) / len(graphs)
-            if score >= NAMESAKES_MIN and score > best_score:
-                best, best_score = (capture_set, graphs), score
-    return best
-
-
-def _compare_names(replay: Replay, graph: CapturedGraph) -> float:
+def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Reference]) -> float:
     """Return 0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
     without names."""
-    names = [call.kernel for call in graph]
+    names = [reference.kernel for reference in references]
     if not any(names):
-        return ORDER_ALONE if len(replay) == len(graph) else 0.0
-    return _share_of_namesakes([kernel.name for kernel in replay], names)
+        return ORDER_ALONE if len(kernels) == len(references) else 0.0
+    both = Counter[str | None](kernel.name for kernel in kernels) & Counter(names)
+    return both.total() / max(len(kernels), len(references))
 
 
-def _share_of_namesakes(left: Sequence[str], right: Sequence[str | None]) -> float:
-    both = Counter[str | None](left) & Counter(right)
-    return both.total() / max(len(left), len(right), 1)
-
-
-def _explain_replay(
-    explained: ExplainedGraphs, replay: Replay, graph: CapturedGraph, captured: CaptureSet
-) -> set[int]:
-    """Give the kernels of one replay their layers; return the spans that launched them."""
-    how, pairs = _match_kernels(replay, graph)
-    for index, call in pairs:
-        span = graph[call].span
-        context = captured.nesting.contexts[span] if span >= 0 else None
-        if context is not None and context.layer is not None:
-            launch = replay[index].launch
-            explained.set_layer(launch, context.layer, context.direction, "capture")
-    share = len(pairs) / max(len(replay), len(graph))
-    launch_record = _describe_launch(replay)._replace(
-        capture=captured.name,
-        matched=len(pairs),
-        how=how if pairs else None,
-        confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
-    )
-    explained.launches.append(launch_record)
-    return {graph[call].span for _, call in pairs}
-
-
-def _match_kernels(replay: Replay, graph: CapturedGraph) -> tuple[str, list[tuple[int, int]]]:
-    """Return how a replay and a capture were matched, and (kernel, launch) of each match."""
-    nodes = {call.node: at for at, call in enumerate(graph) if call.node is not None}
-    node_ids = [kernel.graph_node_id for kernel in replay]
-    if len(nodes) == len(graph) and len(set(node_ids) & nodes.keys()) == len(replay):
-        return "node", [(at, nodes[node]) for at, node in enumerate(node_ids) if node is not None]
-    names, captured = [kernel.name for kernel in replay], [call.kernel for call in graph]
-    in_order = [(at, at) for at in range(len(replay))]
-    if not any(captured):
-        return "order", in_order if len(replay) == len(graph) else []
-    return "name", in_order if names == captured else sorted(align(names, captured))
+def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -> Match:
+    names, known = [kernel.name for kernel in kernels], [one.kernel for one in references]
+    node_ids, nodes = [kernel.graph_node_id for kernel in kernels], [one.node for one in references]
+    left: Sequence[Hashable] = names
+    right: Sequence[Hashable] = known
+    how, weight = "name", 1.0
+    if None not in nodes and len(set(nodes)) == len(nodes) and set(node_ids) <= set(nodes):
+        how, left, right = "node", node_ids, nodes
+    elif not any(known):
+        how, weight = "order", ORDER_ALONE
+        left = right = range(len(kernels)) if len(kernels) == len(references) else ()
+    elif any(one.shape for one in references):
+        how = EAGER
+        left = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
+        right = [(one.kernel, one.shape) for one in references]
+    pairs = dict(align(left, right))
+    agreeing = len(pairs) * weight
+    if how == EAGER:
+        rest = [at for at in range(len(kernels)) if at not in pairs]
+        free = sorted(set(range(len(references))) - set(pairs.values()))
+        by_name = align([names[at] for at in rest], [known[at] for at in free])
+        pairs |= {rest[at]: free[other] for at, other in by_name}
+        agreeing += BY_NAME_ALONE * (len(pairs) - agreeing)
+    matched = {kernels[at].launch: references[other] for at, other in pairs.items()}
+    return Match(how, agreeing / max(len(kernels), len(references)), matched)
 
 
 def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions: longest runs that both have in common; then the rest, each with its
     next namesake (streams side by side)."""
+    if left == right:
+        yield from enumerate(range(len(left)))
+        return
     left_rest, right_rest = set(range(len(left))), set(range(len(right)))
     if len(left) * len(right) <= _PAIRS_MAX:
         for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
@@ -439,63 +453,31 @@ def explain_by_eager(
 ) -> None:
     """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
     called ``name``."""
-    eager_steps = _group_by_step(eager)
+    eager_steps = _group_in_time(eager, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
-    steps = _group_by_step(explained.kernels)
-    matches: dict[int | None, tuple[dict[int, Kernel], float]] = {}
+    references = [
+        [Reference(k.name, k.layer, k.direction, shape=_shape_of(k)) for k in kernels]
+        for kernels in eager_steps.values()
+    ]
+    steps = _group_in_time(explained.kernels, "step")
+    matches: dict[int | None, Match] = {}
     for replay in replays:
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            matches[step] = _match_step(kernels, list(eager_steps.values()))
-        pairs, confidence = matches[step]
-        matched = [kernel.launch for kernel in replay if kernel.launch in pairs]
-        launch = _describe_launch(replay)
-        if matched:
-            match = f"{name}, without graphs", len(matched), EAGER, confidence
-            launch = GraphLaunch(*launch[:4], *match)
-            explained.sources = [name]
-        explained.launches.append(launch)
-        for number in matched:
-            other = pairs[number]
-            if other.layer is not None:
-                explained.set_layer(number, other.layer, other.direction, "guessed")
+            best = _find_most_alike(_share_of_namesakes(kernels, known) for known in references)
+            matches[step] = _UNMATCHED
+            if best is not None:
+                matches[step] = _match_kernels(kernels, references[best])
+        explained.add_replay(replay, f"{name}, without graphs", matches[step])
+    if any(launch.matched for launch in explained.launches):
+        explained.sources = [name]
 
 
-def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, list[Kernel]]:
-    """Return the kernels of each step in the order of their start."""
-    groups: defaultdict[int | None, list[Kernel]] = defaultdict(list)
-    for kernel in _sort_by_start(kernels):
-        groups[kernel.step].append(kernel)
-    return groups
-
-
-def _match_step(
-    kernels: list[Kernel], eager_steps: Sequence[list[Kernel]]
-) -> tuple[dict[int, Kernel], float]:
-    """Return (launch -> the eager run's kernel, confidence) by the step with the most namesakes;
-    nothing where it is not alike."""
-    names = [kernel.name for kernel in kernels]
-    shares = [_share_of_namesakes(names, [other.name for other in step]) for step in eager_steps]
-    best = max(shares, default=0.0)
-    if best < NAMESAKES_MIN:
-        return {}, 0
-    others = eager_steps[shares.index(best)]
-    pairs = dict(align(list(map(_shape_key, kernels)), list(map(_shape_key, others))))
-    exact = len(pairs)
-    rest = [index for index in range(len(kernels)) if index not in pairs]
-    free = sorted(set(range(len(others))) - set(pairs.values()))
-    by_name = align([names[at] for at in rest], [others[at].name for at in free])
-    pairs |= {rest[left]: free[right] for left, right in by_name}
-    matched = exact + BY_NAME_ALONE * (len(pairs) - exact)
-    kernels_of = {kernels[left].launch: others[right] for left, right in pairs.items()}
-    return kernels_of, matched / max(len(kernels), len(others))
-
-
-def _shape_key(kernel: Kernel) -> tuple[object, ...]:
+def _shape_of(kernel: Kernel) -> tuple[int | None, ...]:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
-    return kernel.name, *grid, kernel.block_x, kernel.block_y, kernel.block_z
+    return *grid, kernel.block_x, kernel.block_y, kernel.block_z
 
 
 def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
@@ -514,10 +496,35 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
             named[kernel.correlation] += 1
     for number, launch in enumerate(explained.launches):
         if launch.capture is None and (matched := named[launch.correlation]):
-            match = ANNOTATIONS, matched, "node", matched / launch.kernels
-            explained.launches[number] = GraphLaunch(*launch[:4], *match)
+            explained.launches[number] = launch._replace(
+                capture=ANNOTATIONS,
+                matched=matched,
+                how="node",
+                confidence=matched / launch.kernels,
+            )
     if named:
         explained.sources.append(ANNOTATIONS)
+
+
+def _describe_unknown(
+    explained: ExplainedGraphs, replays: Iterable[Replay], *, is_given: bool
+) -> Gap:
+    """Return the gap of graph launches without a match; ``is_given``: a capture was read."""
+    launches, inside = explained.launches, [kernel for replay in replays for kernel in replay]
+    inside_ns, all_ns = (
+        sum(kernel.duration_ns or 0 for kernel in kernels)
+        for kernels in (inside, explained.kernels)
+    )
+    which = "no module is known of them"
+    if is_given:
+        unknown = sum(launch.capture is None for launch in launches)
+        which = f"{unknown} of {len(launches)} graph launches match no capture"
+    reason = (
+        f"{len(inside)} of {len(explained.kernels)} kernels "
+        f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
+        f"{which}: give the trace of the capture with perfctl ingest --capture"
+    )
+    return Gap("kernel.layer", "not_collected", reason)
 
 
 def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
@@ -536,15 +543,15 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(own: Operators, captured: Operators) -> Operators:
-    """Return the shapes of both; each operator keeps its own place in the order."""
+def _join_operators(own: Operators, captured: Operators, times: int) -> Operators:
+    """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
+    its own place in the order."""
     first = len(own.ops)
-    moved = (replace(op, position=first + at) for at, op in enumerate(captured.ops))
+    ran = [
+        replace(op, position=first + at, calls=op.calls * times)
+        for at, op in enumerate(captured.ops if times else ())
+    ]
     is_alike = not own.ops or own.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
-    return Operators(
-        (*own.ops, *moved),
-        own.environment,
-        (*own.gaps, *gaps),
-        captured.precision if is_alike else None,
-    )
+    precision = captured.precision if is_alike else None
+    return Operators((*own.ops, *ran), own.environment, (*own.gaps, *gaps), precision)

@@ -103,8 +103,6 @@ class CapturedCall(NamedTuple):
     """Name of the kernel that it launches (ROCm); None where the trace does not say."""
     node: int | None = None
     """Id of the graph's node that it made; None where the trace does not say."""
-    span: int = -1
-    """Position of the innermost span around it, once that is known; -1 for none."""
 
 
 A = TypeVar("A")

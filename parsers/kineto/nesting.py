@@ -8,12 +8,10 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from perfctl.parsers import operator_rows
 from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
-from perfctl.parsers.operator_rows import ENGINE, OperatorRows, Operators, Spans
+from perfctl.parsers.operators import ENGINE, OperatorRows, Operators, Row
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Gap
 from perfctl.records.served_names import read_served
@@ -27,10 +25,11 @@ _PASSES = {"F": "forward", "B": "grad_input", "W": "grad_weight"}
 """Parts of a block as schedules of pipelines write them (DualPipe): attn(F), attn(B) for the
 input's gradient, attn(W)."""
 _LAST = 1 << 64
-_start = itemgetter(0)
 
 Owner = tuple[str, str, str]
 """(layer, direction, source)."""
+Stretch = tuple[int, int, Any]
+"""(begin, end, value): the value holds from begin until before the end."""
 
 
 class Context(NamedTuple):
@@ -51,56 +50,46 @@ class Context(NamedTuple):
 NOWHERE = Context()
 
 
-class _TimeLine:
-    """Values of stretches of time, (start, end, value), that follow one another."""
-
-    def __init__(self, stretches: Iterable[tuple[int, int, Any]]) -> None:
-        self._stretches = sorted(stretches, key=_start)
-        self._starts = list(map(_start, self._stretches))
-
-    def value_at(self, moment: int) -> Any:
-        """Return the value at a time; None between two and outside of all."""
-        number = bisect_right(self._starts, moment) - 1
-        if number < 0 or moment >= self._stretches[number][1]:
-            return None
-        return self._stretches[number][2]
-
-
 class Nesting:
     """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
 
-    def __init__(self, events: Events, probes: Iterable[Place]) -> None:
+    def __init__(self, events: Events, probes: Iterable[Place] = ()) -> None:
         self.spans = events.spans
-        self.served = served_steps(events.spans)
-        """The ranges that are steps of a server, by position."""
-        self.meanings = read_ranges(events.spans, self.served)
         self.parents = [-1] * len(self.spans)
+        self.order: list[int] = []
+        """Positions of the spans, every parent before its children."""
+        self._crossed: dict[int, list[int]] = {}
+        """Span -> those around it, outermost first, where some of them cross."""
+        self._threads = events.threads
+        self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
+        self._timelines = self._sweep()
+        self.memory = [0] * len(self.spans)
+        """Net bytes allocated inside each span and its children, host and device together."""
+        for thread, at, size in events.memory:
+            for index in self.spans_around(self.find(thread, at)):
+                self.memory[index] += size
+        self.probed = [self.find(probe.thread, probe.at) for probe in probes]
+        """For each probe, the innermost span around it; -1 for none."""
+        self.served: dict[int, ServedStep] = {}
+        """The ranges that are steps of a server, by position."""
+        self.meanings = self._read_ranges()
+        """Position of each range, in the order of the file -> what its name says."""
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, Context] = {}
         """For each range, the context without itself."""
-        self.order: list[int] = []
-        """Positions of the spans, every parent before its children."""
-        self.memory = [0] * len(self.spans)
-        """Net bytes allocated inside each span and its children, host and device together."""
-        self.probed: list[int] = []
-        """For each probe, the innermost span around it; -1 for none."""
-        self._slack = WHOLE_MICROSECOND_SLACK if events.whole_microseconds else 1
-        self._threads = events.threads
-        self._sweep(events, list(probes))
-        self._steps, self._phases = self._time_lines("step"), self._time_lines("phase")
+        self._add_contexts()
+        self._steps: dict[int | None, list[Stretch]] = {}
+        self._phases: dict[int | None, list[Stretch]] = {}
+        self._add_stretches()
 
-    def step_at(self, context: Context, place: Place) -> int | None:
-        """Return the step at a time with ``context``; by time alone on threads without such ranges
-        (autograd's)."""
-        return context.step if context.step is not None else self._find(self._steps, place)
-
-    def phase_at(self, context: Context, place: Place) -> str | None:
-        """Return the phase, likewise."""
-        return context.phase if context.phase is not None else self._find(self._phases, place)
-
-    def _find(self, lines: Mapping[int | None, _TimeLine], place: Place) -> Any:
-        line = lines.get(self._threads[place.thread][0])
-        return None if line is None else line.value_at(place.at)
+    def find(self, thread: int, at: int) -> int:
+        """Return the innermost span of a thread that runs at a time; -1 for none."""
+        starts, spans = self._timelines[thread]
+        number = bisect_right(starts, at) - 1
+        index = spans[number] if number >= 0 else -1
+        while index >= 0 and ((end := self.spans[index].end) is None or end <= at):
+            index = self.parents[index]
+        return index
 
     def spans_around(self, index: int) -> Iterator[int]:
         """Yield a span, the one around it, and so on; nothing for -1."""
@@ -111,75 +100,79 @@ class Nesting:
     def is_wrapper(self, index: int) -> bool:
         """Return whether autograd's engine runs a node in this span; hooks, and so perfctl's
         ranges, run inside it."""
-        return self.spans[index].name.startswith(ENGINE)
+        return index >= 0 and self.spans[index].name.startswith(ENGINE)
 
-    def assume(self, steps: Sequence[tuple[int, int, int]]) -> None:
+    def step_at(self, context: Context, place: Place) -> int | None:
+        """Return the step at a time with ``context``; by time alone on threads without such ranges
+        (autograd's)."""
+        return context.step if context.step is not None else self._value_at(self._steps, place)
+
+    def phase_at(self, context: Context, place: Place) -> str | None:
+        """Return the phase, likewise."""
+        return context.phase if context.phase is not None else self._value_at(self._phases, place)
+
+    def assume(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
         of them."""
         if steps:
-            self._steps = dict.fromkeys((process for process, _ in self._threads), _TimeLine(steps))
+            self._steps = dict.fromkeys((process for process, _ in self._threads), steps)
 
-    def _sweep(self, events: Events, probes: list[Place]) -> None:
-        threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
+    def _value_at(self, stretches: Mapping[int | None, list[Stretch]], place: Place) -> Any:
+        of_process = stretches.get(self._threads[place.thread][0], [])
+        number = bisect_right(of_process, (place.at, _LAST)) - 1
+        if number < 0 or place.at >= of_process[number][1]:
+            return None
+        return of_process[number][2]
+
+    def _sweep(self) -> list[tuple[list[int], list[int]]]:
+        """Find all parents; return start and position of the spans of each thread, in order."""
+        threads: list[list[tuple[int, int, int, int]]] = [[] for _ in self._threads]
         for index, span in enumerate(self.spans):
             end = span.start if span.end is None else span.end
             threads[span.thread].append((span.start, -end, span.external, index))
-        for number, (thread, at, _) in enumerate(events.memory):
-            threads[thread].append((at, _LAST, 0, number))
-        for number, place in enumerate(probes):
-            threads[place.thread].append((place.at, _LAST, 1, number))
-        self.probed = [-1] * len(probes)
+        timelines = []
         for items in threads:
             items.sort()
-            self._sweep_thread(items, events)
+            self._sweep_thread(items)
+            timelines.append(([item[0] for item in items], [item[3] for item in items]))
+            self.order += timelines[-1][1]
             items.clear()
-        for index in reversed(self.order):
-            if self.parents[index] >= 0:
-                self.memory[self.parents[index]] += self.memory[index]
+        return timelines
 
-    def _sweep_thread(self, items: list[tuple[int, int, int, int]], events: Events) -> None:
+    def _sweep_thread(self, items: Iterable[tuple[int, int, int, int]]) -> None:
         stack: list[tuple[int, int]] = []  # (end, span), outermost first
         tangled = False  # some span on the stack outlives one below it
-        for start, minus_end, what, index in items:
+        for start, minus_end, _, index in items:
+            end = -minus_end
             while stack and stack[-1][0] <= start:
                 stack.pop()
-            if not stack:
-                tangled = False
-            elif tangled:
+            tangled = bool(stack) and (tangled or stack[-1][0] + self._slack < end)
+            if tangled:
                 stack = [entry for entry in stack if entry[0] > start]
-            if minus_end == _LAST:
-                inside = stack[-1][1] if stack else -1
-                if what:
-                    self.probed[index] = inside
-                elif inside >= 0:
-                    self.memory[inside] += events.memory[index][2]
-                continue
-            end = -minus_end
-            around = stack[-1:]
-            if stack and (tangled or stack[-1][0] + self._slack < end):
-                tangled = True
-                around = [entry for entry in stack if entry[0] + self._slack >= end]
-            self._place(index, around, tangled)
+                around = [outer for outer_end, outer in stack if outer_end + self._slack >= end]
+                self._crossed[index] = around
+                self.parents[index] = around[-1] if around else -1
+            elif stack:
+                self.parents[index] = stack[-1][1]
             if end > start:
                 stack.append((end, index))
 
-    def _place(self, index: int, around: list[tuple[int, int]], tangled: bool) -> None:
-        self.order.append(index)
-        context = NOWHERE
-        if tangled:
-            for _, outer in around:
-                context = self._inner(context, outer)
-        elif around:
-            context = self.contexts[around[0][1]]
-        if around:
-            self.parents[index] = around[-1][1]
-        if self.spans[index].is_range:
-            self.outside[index] = context
-            context = self._inner(context, index)
-        self.contexts[index] = context
+    def _add_contexts(self) -> None:
+        contexts = self.contexts
+        for index in self.order:
+            parent = self.parents[index]
+            context = contexts[parent] if parent >= 0 else NOWHERE
+            if index in self._crossed:
+                context = NOWHERE
+                for outer in self._crossed[index]:
+                    context = self._enter(context, outer)
+            if self.spans[index].is_range:
+                self.outside[index] = context
+                context = self._enter(context, index)
+            contexts[index] = context
 
-    def _inner(self, context: Context, index: int) -> Context:
-        """``context`` as it is inside span ``index``."""
+    def _enter(self, context: Context, index: int) -> Context:
+        """Return ``context`` as it is inside span ``index``."""
         own = self.meanings.get(index)
         if own is None:
             return context
@@ -188,52 +181,91 @@ class Nesting:
         named = (layer.layer, layer.direction, step, own.phase or context.phase)
         return Context(*named, own.range_number, context.depth + 1, layer.source)
 
-    def _time_lines(self, what: str) -> dict[int | None, _TimeLine]:
-        """Return process -> its steps or phases."""
-        stretches: defaultdict[int | None, list[tuple[int, int, Any]]] = defaultdict(list)
+    def _add_stretches(self) -> None:
+        """Find the time of each step and phase of a process."""
         for index, meaning in self.meanings.items():
-            span, value = self.spans[index], meaning.step if what == "step" else meaning.phase
-            if value is not None and span.end is not None:
-                process = self._threads[span.thread][0]
-                stretches[process].append((span.start, span.end, value))
-        return {process: _TimeLine(times) for process, times in stretches.items()}
+            span = self.spans[index]
+            process = self._threads[span.thread][0]
+            values = ((self._steps, meaning.step), (self._phases, meaning.phase))
+            for stretches, value in values:
+                if value is not None and span.end is not None:
+                    stretch = span.start, span.end, value
+                    stretches.setdefault(process, []).append(stretch)
+        for of_process in (*self._steps.values(), *self._phases.values()):
+            of_process.sort(key=itemgetter(0))
+
+    def _read_ranges(self) -> dict[int, Context]:
+        """ProfilerStep#N and torch's own Optimizer.step#... count only where there is no
+        perfctl:step, ProfilerStep#N only where no range is a step of a server; modules only where
+        no range names a layer, and parts of a pipeline's blocks only where there are no modules
+        either."""
+        ranges = [index for index, span in enumerate(self.spans) if span.is_range]
+        texts = dict.fromkeys(self.spans[index].name for index in ranges)
+        names = {text: read_range_name(text) for text in texts}
+        has_steps = any(name.step is not None for name in names.values())
+        if not has_steps:
+            self.served = self._find_served(texts)
+        operations: dict[str, tuple[str, str]] = {}
+        if all(name.layer is None for name in names.values()):
+            operations = self._find_modules() or _find_pipeline_parts(names)
+        meanings = {}
+        for text, (layer, direction, step, phase) in names.items():
+            source = "range" if layer is not None else None
+            if text in operations:
+                (layer, direction), source = operations[text], "operation"
+            if not has_steps and text.startswith(OPTIMIZER):
+                phase = "optimizer"
+            if not has_steps and not self.served and (match := PROFILER_STEP.match(text)):
+                step = int(match[1])
+            meanings[text] = Context(layer, direction, step, phase, source=source)
+        found = {}
+        for number, index in enumerate(ranges):
+            found[index] = meanings[self.spans[index].name]._replace(range_number=number)
+            if (served := self.served.get(index)) is not None:
+                found[index] = found[index]._replace(step=served.number, phase=served.phase)
+        return found
+
+    def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
+        """Return position of each range that is a step of a server -> the step, numbered in order
+        of time. Of one in another the outer counts, completed with what only the inner says:
+        SGLang's own name lies in AMD's."""
+        steps = {name: step for name in names if (step := read_served(name)) is not None}
+        found: dict[int, ServedStep] = {}
+        for index in self.order if steps else ():
+            span = self.spans[index]
+            step = steps.get(span.name) if span.is_range else None
+            if step is None:
+                continue
+            around = self.spans_around(self.parents[index])
+            outer = next((outer for outer in around if outer in found), index)
+            known = found.setdefault(outer, step)
+            if step.phase == known.phase:
+                both = zip(known, step, strict=True)
+                found[outer] = ServedStep._make(a if a is not None else b for a, b in both)
+        in_time = sorted(found, key=lambda index: (self.spans[index].start, index))
+        return {index: found[index]._replace(number=number) for number, index in enumerate(in_time)}
+
+    def _find_modules(self) -> dict[str, tuple[str, str]]:
+        """Return names of module calls -> where the module was first called, and its direction:
+        nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
+
+        A trace knows classes and which instance of a class it is, not attribute names. Like the
+        paths of perfctl's own ranges these begin below the outermost module, which itself goes by
+        its name.
+        """
+        found: dict[str, tuple[str, str]] = {}
+        for index in self.order:
+            name = self.spans[index].name
+            if not name.startswith(MODULE) or name in found:
+                continue
+            around = [self.spans[outer].name for outer in self.spans_around(self.parents[index])]
+            above = [found[outer][0] for outer in around if outer in found]
+            own = name.removeprefix(MODULE).replace(":", ".")
+            found[name] = f"{above[0]}.{own}" if len(above) > 1 else own, "forward"
+        return found
 
 
-def read_ranges(
-    spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})
-) -> dict[int, Context]:
-    """Return position of each range -> what its name says.
-
-    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step,
-    ProfilerStep#N only where no range is a step of a server (``served``); modules only where no
-    range names a layer, and parts of a pipeline's blocks only where there are no modules either.
-    """
-    ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
-    names = {name: read_range_name(name) for _, name in ranges}
-    own_steps = any(name.step is not None for name in names.values())
-    own_layers = any(name.layer is not None for name in names.values())
-    modules = {} if own_layers else module_paths(spans)
-    parts = {} if own_layers or modules else _pipeline_parts(names)
-    meanings = {}
-    for number, (index, text) in enumerate(ranges):
-        name = names[text]
-        if index in served:
-            name = name._replace(step=served[index].number, phase=served[index].phase)
-        elif not own_steps and not served and (match := PROFILER_STEP.match(text)):
-            name = name._replace(step=int(match[1]))
-        if not own_steps and text.startswith(OPTIMIZER):
-            name = name._replace(phase="optimizer")
-        source = "range" if name.layer is not None else None
-        if text in parts:
-            layer, direction = parts[text]
-            name, source = name._replace(layer=layer, direction=direction), "operation"
-        if text in modules:
-            name, source = name._replace(layer=modules[text], direction="forward"), "operation"
-        meanings[index] = Context(*name, number, 0, source)
-    return meanings
-
-
-def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return name of a range -> part and direction, of those parts that have a forward pass and
     another: attn(F) beside attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
@@ -245,72 +277,13 @@ def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
-    """Position of each range that is a step of a server -> the step, numbered in order of time.
-
-    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with
-    what only the inner says: SGLang's own name lies in AMD's.
-    """
-    meanings = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
-    if any(read_range_name(name).step is not None for name in meanings):
-        return {}
-    ranges = sorted(
-        (span.thread, span.start, -(span.end or span.start), index, step)
-        for index, span in enumerate(spans)
-        if span.is_range and (step := meanings[span.name]) is not None
-    )
-    outer: list[tuple[int, int, ServedStep]] = []  # (start, span, step)
-    outer_thread, outer_end = -1, 0
-    for thread, start, minus_end, index, step in ranges:
-        if thread != outer_thread or start >= outer_end:
-            outer_thread, outer_end = thread, -minus_end
-            outer.append((start, index, step))
-            continue
-        outer_start, outer_index, known = outer[-1]
-        if step.phase == known.phase:
-            more = {
-                name: value
-                for name, value in step._asdict().items()
-                if getattr(known, name) is None
-            }
-            outer[-1] = outer_start, outer_index, known._replace(**more)
-    return {
-        index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))
-    }
-
-
-def module_paths(spans: list[Span]) -> dict[str, str]:
-    """Return names of module calls -> where the module was first called: nn.Module: Conv2d_3 ->
-    BasicBlock_1.Conv2d_3.
-
-    A trace knows classes and which instance of a class it is, not attribute names. Like the paths
-    of perfctl's own ranges these begin below the outermost module, which itself goes by its name.
-    """
-    calls = sorted(
-        (s.thread, s.start, -(s.end or s.start), s.name) for s in spans if s.name.startswith(MODULE)
-    )
-    paths: dict[str, str] = {}
-    stack: list[tuple[int, int, str]] = []
-    for thread, start, minus_end, name in calls:
-        while stack and (stack[-1][0] != thread or stack[-1][1] <= start):
-            stack.pop()
-        own = name.removeprefix(MODULE).replace(":", ".")
-        above = [stack[-1][2]] if len(stack) > 1 else []
-        paths.setdefault(name, ".".join([*above, own]))
-        stack.append((thread, -minus_end, paths[name]))
-    return paths
-
-
 def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
     nodes = _owners_of_nodes(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
-    wrapped = {
-        parent: owner
-        for index, owner in nodes.items()
-        if (parent := nesting.parents[index]) >= 0 and nesting.is_wrapper(parent)
-    }
+    parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
+    wrapped = {index: owner for index, owner in parents.items() if nesting.is_wrapper(index)}
     callers, wrappers = _owners_of_callers(events, nesting), _owners_of_wrappers(nesting)
     owners = {**callers, **wrapped, **wrappers, **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
@@ -332,23 +305,25 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
 
 def _owners_of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
     """Return backward operation -> the layer of the forward operation that made its node."""
-    makers: defaultdict[tuple[int | None, int], dict[int, int]] = defaultdict(dict)
-    """(process, sequence number) -> thread -> the last forward operation with the number."""
-    for index, number, is_backward in events.sequences:
-        if not is_backward:
-            span = events.spans[index]
-            by_thread = makers[events.threads[span.thread][0], number]
-            if events.spans[by_thread.get(span.thread, index)].start <= span.start:
-                by_thread[span.thread] = index
-    owners = {}
-    for index, number, is_backward in events.sequences:
+    makers: defaultdict[tuple[int | None, int], dict[int, str | None]] = defaultdict(dict)
+    """(process, sequence number) -> thread -> layer of its last forward operation with the
+    number."""
+    nodes = {}
+    for index, number, is_backward in sorted(
+        events.sequences, key=lambda sequence: events.spans[sequence[0]].start
+    ):
+        thread = events.spans[index].thread
+        key = events.threads[thread][0], number
         if is_backward:
-            process = events.threads[events.spans[index].thread][0]
-            by_thread = makers.get((process, number), {})
-            layers = {nesting.contexts[maker].layer for maker in by_thread.values()}
-            # every thread counts its own sequence numbers, so threads may disagree
-            if len(layers) == 1 and (layer := layers.pop()) is not None:
-                owners[index] = (layer, "backward", "operation")
+            nodes[index] = key
+        else:
+            makers[key][thread] = nesting.contexts[index].layer
+    owners = {}
+    for index, key in nodes.items():
+        # every thread counts its own sequence numbers, so threads may disagree
+        layers = set(makers[key].values()) if key in makers else set()
+        if len(layers) == 1 and (layer := layers.pop()) is not None:
+            owners[index] = (layer, "backward", "operation")
     return owners
 
 
@@ -360,17 +335,12 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
     Engine::execute), so what they run is of the range around the call. Only where one thread of the
     process is inside a layer's range meanwhile.
     """
-    ranges_of_threads: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    has_backward = False
-    for index, meaning in nesting.meanings.items():
-        span = events.spans[index]
-        if meaning.layer is not None and span.end is not None:
-            ranges_of_threads[span.thread].append((span.start, index))
-            has_backward |= (meaning.direction or "forward") != "forward"
-    if not has_backward:
+    layers = {
+        index: meaning for index, meaning in nesting.meanings.items() if meaning.layer is not None
+    }
+    if all(meaning.direction in (None, "forward") for meaning in layers.values()):
         return {}
-    for ranges in ranges_of_threads.values():
-        ranges.sort()
+    threads = {events.spans[index].thread for index in layers}
     owners: dict[int, Owner] = {}
     for index, span in enumerate(events.spans):
         is_free = span.end is not None and nesting.contexts[index].layer is None
@@ -378,28 +348,24 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
             continue
         process = events.threads[span.thread][0]
         around = [
-            nesting.contexts[range_index]
-            for thread, ranges in ranges_of_threads.items()
-            if thread != span.thread
-            and events.threads[thread][0] == process
-            and (range_index := _find_open_range(nesting, ranges, span)) is not None
+            layer
+            for thread in threads - {span.thread}
+            if events.threads[thread][0] == process
+            and (layer := _find_open_layer(nesting, thread, span)) is not None
         ]
-        if len(around) == 1 and around[0].layer:
-            direction = around[0].direction or "forward"
-            if direction != "forward":
-                owners[index] = (around[0].layer, direction, "operation")
+        if len(around) == 1 and around[0].direction not in (None, "forward"):
+            owners[index] = (around[0].layer or "", around[0].direction or "", "operation")
     return owners
 
 
-def _find_open_range(nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span) -> int | None:
-    """Return the innermost of one thread's ``ranges``, (start, position) in order, that is open
-    from the start of ``span`` to its end."""
-    number = bisect_right(ranges, span.start, key=_start) - 1
-    for index in nesting.spans_around(ranges[number][1] if number >= 0 else -1):
+def _find_open_layer(nesting: Nesting, thread: int, span: Span) -> Context | None:
+    """Return the innermost layer's range of another thread that is open from the start of ``span``
+    to its end."""
+    for index in nesting.spans_around(nesting.find(thread, span.start)):
         end, meaning = nesting.spans[index].end, nesting.meanings.get(index)
         is_layer = meaning is not None and meaning.layer is not None
         if is_layer and end is not None and end >= (span.end or span.start):
-            return index
+            return meaning
     return None
 
 
@@ -441,33 +407,29 @@ def assign_operators(
         return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
     names = [span.name for span in events.spans]
     backward = {index for index, _, is_backward in events.sequences if is_backward}
-    rows = OperatorRows(Spans(names, nesting.parents, nesting.order, events.operators, backward))
+    rows = OperatorRows(names, nesting.parents, nesting.order, events.operators, backward)
     contexts = nesting.contexts
 
-    def assign_rows(direction: str, *, inside: bool) -> None:
-        def is_free(index: int) -> bool:
-            context = contexts[index]
-            is_outside = context.layer is None and context.phase != "optimizer"
-            return is_outside and rows.inside[index] == inside
+    def assign_rows(direction: str) -> None:
+        for index, owner in enumerate(rows.owners):
+            context, side = contexts[index], "backward" if rows.inside[index] else "forward"
+            is_free = context.layer is None and context.phase != "optimizer"
+            if owner >= 0 and is_free and side == direction:
+                contexts[index] = context._replace(
+                    layer=rows.labels[owner], direction=direction, source="operation"
+                )
 
-        for index, row in rows.named(is_free):
-            contexts[index] = contexts[index]._replace(
-                layer=row, direction=direction, source="operation"
-            )
-
-    assign_rows("forward", inside=False)
+    assign_rows("forward")
     assign_layers(events, nesting)
-    assign_rows("backward", inside=True)
-    for index in rows.again():
+    assign_rows("backward")
+    for index in rows.find_recomputed():
         if contexts[index].layer is not None:
             contexts[index] = contexts[index]._replace(direction="recompute")
 
-    def find_row(index: int) -> operator_rows.Place:
+    def find_row(index: int) -> tuple[Row, int | None]:
         context, span = contexts[index], events.spans[index]
         step = nesting.step_at(context, Place(span.thread, span.start))
-        return operator_rows.Place(
-            context.layer, context.direction, step, context.phase == "optimizer"
-        )
+        return Row(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
     return rows.collect(find_row, steps if by_step else (), launchers)

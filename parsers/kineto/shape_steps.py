@@ -26,6 +26,7 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -54,10 +55,14 @@ _FLASH = re.compile(r"\bflash_fwd_(splitkv_)?kernel<Flash_fwd_kernel_traits<\(?(
 _ALWAYS = 1 << 62
 
 
+class _UnclearError(Exception):
+    """The shapes do not tell prefill from decode; the text states why."""
+
+
 class ShapeSteps(NamedTuple):
     """Steps with their times on the host's clock, or why there are none."""
 
-    steps: tuple[tuple[int, int, ServedStep], ...] = ()
+    steps: Sequence[tuple[int, int, ServedStep]] = ()
     """(begin, end, step): the first begins before the capture, the last ends after it."""
     gap: Gap | None = None
 
@@ -66,8 +71,8 @@ class ShapeSteps(NamedTuple):
 class _Evidence:
     """What ran in one step."""
 
-    looked_up: Shape | None = None
-    """Shape of its tokens."""
+    looked_up: Shape = ()
+    """Shape of the tokens whose embeddings it looked up; () for none."""
     products: Counter[Shape] = field(default_factory=Counter)
     """Shape of the tokens of a product with a weight -> calls."""
     phases: set[str] = field(default_factory=set)
@@ -78,9 +83,7 @@ class _Evidence:
 
 def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
     """Return the steps; empty where ranges name them already, or where nothing was generated."""
-    is_named = nesting.served or any(
-        meaning.step is not None for meaning in nesting.meanings.values()
-    )
+    is_named = any(meaning.step is not None for meaning in nesting.meanings.values())
     if is_named or any(is_backward for _, _, is_backward in events.sequences):
         return ShapeSteps()
     if not events.kernels:
@@ -88,16 +91,15 @@ def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
     names = {span.name for span in events.spans} | {kernel.name for kernel in events.kernels}
     if not any(map(_ATTENDS.search, names)):
         return ShapeSteps()
-    steps = _read_steps(events)
-    is_generated = any(map(_CACHE.search, names)) or (
-        not isinstance(steps, str) and any(step.phase == "decode" for _, _, step in steps)
-    )
-    if not is_generated:
-        return ShapeSteps()
-    if not isinstance(steps, str):
-        return ShapeSteps(steps)
-    reason = f"no range names a step and its shapes do not tell prefill from decode: {steps}"
-    return ShapeSteps(gap=Gap("served_step", "not_available", reason))
+    reads_cache = any(map(_CACHE.search, names))
+    try:
+        steps = _read_steps(events)
+    except _UnclearError as error:
+        reason = f"no range names a step and its shapes do not tell prefill from decode: {error}"
+        gap = Gap("served_step", "not_available", reason)
+        return ShapeSteps(gap=gap if reads_cache else None)
+    is_generated = reads_cache or any(step.phase == "decode" for _, _, step in steps)
+    return ShapeSteps(steps if is_generated else ())
 
 
 def _explain_host_only(events: Events) -> ShapeSteps:
@@ -117,21 +119,19 @@ def _module_calls(events: Events) -> list[str]:
     return [span.name for span in events.spans if span.is_range and span.name.startswith(MODULE)]
 
 
-def _read_steps(events: Events) -> tuple[tuple[int, int, ServedStep], ...] | str:
-    """Return the steps, or why they are not known."""
+def _read_steps(events: Events) -> list[tuple[int, int, ServedStep]]:
+    """Return the steps. Raises _UnclearError."""
     look_ups = _find_look_ups(events)
     if not look_ups:
         calls = Counter(_module_calls(events))
         if not calls or max(calls.values()) > 1:
-            return "nothing marks where a step begins"
+            raise _UnclearError("nothing marks where a step begins")
     limits = [-_ALWAYS, *(start for start, _ in look_ups[1:]), _ALWAYS]
-    evidence = [_Evidence() for _ in limits[1:]]
+    evidence = [_Evidence(shape) for _, shape in look_ups] or [_Evidence()]
 
     def evidence_at(time: int) -> _Evidence:
         return evidence[bisect_right(limits, time) - 1]
 
-    for step, (_, shape) in zip(evidence, look_ups, strict=False):
-        step.looked_up = shape
     for index, call in events.operators.items():
         span = events.spans[index]
         argument = _LINEAR.get(span.name)
@@ -156,12 +156,10 @@ def _read_steps(events: Events) -> tuple[tuple[int, int, ServedStep], ...] | str
     steps = []
     for number, (begin, end) in enumerate(pairwise(limits)):
         served = _read_step(number, evidence[number])
-        if isinstance(served, str):
-            return served
         if not look_ups:
             served = served._replace(name=served.name.replace(FROM_SHAPES, PART_FROM_SHAPES))
         steps.append((begin, end, served))
-    return tuple(steps)
+    return steps
 
 
 def _find_look_ups(events: Events) -> list[tuple[int, Shape]]:
@@ -222,11 +220,10 @@ def _attention_phase(event: DeviceEvent) -> str | None:
     return "decode" if _DECODES.search(kernel) else "prefill" if _PREFILLS.search(kernel) else None
 
 
-def _read_step(number: int, evidence: _Evidence) -> ServedStep | str:
-    """Return the step, or why it is not known."""
+def _read_step(number: int, evidence: _Evidence) -> ServedStep:
     products, phases = evidence.products, evidence.phases
     if not evidence.looked_up and not products:
-        return (
+        raise _UnclearError(
             "no product with a weight has shapes, and the tensors around attention do not tell its "
             "tokens"
         )
@@ -246,7 +243,9 @@ def _read_step(number: int, evidence: _Evidence) -> ServedStep | str:
             phases = {"decode"}
     if len(phases) != 1:
         kinds = "of both phases" if phases else "of either phase"
-        return f"its products have {rows:,} rows, and its kernels of attention may be {kinds}"
+        raise _UnclearError(
+            f"its products have {rows:,} rows, and its kernels of attention may be {kinds}"
+        )
     if "decode" in phases:
         return ServedStep(number, name, "decode", 0, 0, 0, 0, rows, rows, keys, pairs)
     return ServedStep(number, name, "prefill", sequences, tokens, keys, pairs, 0, 0, 0, 0)

@@ -17,10 +17,20 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from perfctl.parsers.operator_rows import OperatorRows, Operators, Place, Spans
-from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, Shape, shape_in
+from perfctl.parsers.operators import (
+    GRADIENT_OF,
+    READERS,
+    Call,
+    OperatorRows,
+    Operators,
+    Row,
+    Shape,
+    shape_in,
+)
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Gap
 
@@ -33,8 +43,19 @@ _NODE = re.compile(r"[A-Za-z_]\w*Backward\d*\Z")
 """A node of autograd: AddmmBackward0."""
 _SHAPES = (", sizes = [", "'type': 'tensor', 'shape': (")
 
+_OPERATORS = READERS.keys() | GRADIENT_OF.keys()
 _LONGEST = 20_000
 """Characters of a function's dictionary that are read."""
+
+
+class _Operator(NamedTuple):
+    """What the text of a range states of an operator or function."""
+
+    operator: str
+    number: int | None = None
+    """Autograd's sequence number."""
+    call: Call | None = None
+    is_function: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +65,13 @@ class OperatorRanges:
     rows: OperatorRows
     labels: Mapping[int, RangeName]
     """Range -> the row of the kernels that are launched inside it."""
-    owners: Mapping[int, RangeName] = field(default_factory=dict)
+    owners: Mapping[int, Row]
     """Operator that counts -> its row."""
 
     def collect(self, launchers: Iterable[int] | None) -> Operators:
         """``launchers``: the innermost range around each launch of a kernel; None where no kernel
         was recorded."""
-
-        def place_of(index: int) -> Place:
-            said = self.owners[index]
-            return Place(said.layer, said.direction, None)
-
-        return self.rows.collect(place_of, (), launchers)
+        return self.rows.collect(lambda index: (self.owners[index], None), (), launchers)
 
 
 def read(
@@ -63,49 +79,31 @@ def read(
 ) -> OperatorRanges:
     """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
     order of start."""
-    found = [_TEXT.match(text) for text in texts]
-    functions = {
-        code: function
-        for code, text in enumerate(texts)
-        if (function := _function(text)) is not None
-    }
-    names = [
-        match["name"] if match else text.partition(",")[0]
-        for match, text in zip(found, texts, strict=True)
-    ]
-    for code, (said, _) in functions.items():
-        names[code] = said
-    numbers = [int(match["seq"]) if match and match["seq"] else None for match in found]
-    calls = {
-        code: functions[code][1] if code in functions else _call(match["sizes"] if match else None)
-        for code, (match, text) in enumerate(zip(found, names, strict=True))
-        if text in READERS or text in GRADIENT_OF
-    }
-    spans = [names[code] for code in name]
-    backward = {index for index, text in enumerate(spans) if _NODE.match(text)}
-    own = {index: calls[code] for index, code in enumerate(name) if code in calls}
+    kinds = list(map(_read_text, texts))
+    ranges = [kinds[code] for code in name]
+    backward = [index for index, one in enumerate(ranges) if _NODE.match(one.operator)]
+    calls = {index: one.call for index, one in enumerate(ranges) if one.operator in _OPERATORS}
     inputs = {
-        index: functions[code][1].shape(0) for index, code in enumerate(name) if code in functions
+        index: one.call.shape(0)
+        for index, one in enumerate(ranges)
+        if one.is_function and one.call is not None
     }
-    rows = OperatorRows(
-        Spans(spans, parents, range(len(spans)), own, backward, _taken(inputs, process, parents))
-    )
+    taken = _find_next_inputs(inputs, process, parents)
+    names = [one.operator for one in ranges]
+    rows = OperatorRows(names, parents, range(len(ranges)), calls, set(backward), taken)
     labels: dict[int, RangeName] = {}
-    made_by: dict[tuple[int, int], str | None] = {}
+    made_by: dict[tuple[int, int | None], str | None] = {}
     for index, owner in enumerate(rows.owners):
-        number = numbers[name[index]]
         if rows.inside[index]:
             continue
-        row = rows.labels[owner] if owner >= 0 else None
+        row = rows.labels.get(owner)
         if owner == index and row is not None:
             labels[index] = RangeName(row, "forward")
-        if number is not None:
+        if ranges[index].number is not None:
             # of several the last one begins at the node's own operator
-            made_by[process[index], number] = row
-    for index in sorted(backward):
-        number = numbers[name[index]]
-        row = made_by.get((process[index], number)) if number is not None else None
-        if row is not None:
+            made_by[process[index], ranges[index].number] = row
+    for index in backward:
+        if (row := made_by.get((process[index], ranges[index].number))) is not None:
             labels[index] = RangeName(row, "backward")
     owners = {}
     for index in rows.shapes:
@@ -113,33 +111,38 @@ def read(
         while around >= 0 and around not in labels:
             around = parents[around]
         if around < 0:
-            labels[index] = RangeName(
-                rows.labels[index], "backward" if rows.inside[index] else "forward"
-            )
-        owners[index] = labels[around if around >= 0 else index]
+            around, direction = index, "backward" if rows.inside[index] else "forward"
+            labels[index] = RangeName(rows.labels[index], direction)
+        owners[index] = Row(labels[around].layer, labels[around].direction)
     return OperatorRanges(rows, labels, owners)
 
 
-def _function(text: str) -> tuple[str, Call] | None:
-    """("torch.nn.functional.conv2d", its tensors); None for what PyProf did not write."""
-    if not text.startswith("{'mod': ") or len(text) > _LONGEST:
-        return None
-    try:
-        said = ast.literal_eval(text)
-        given = [one for one in said["args"] if one["type"] == "tensor"]
-        shapes = tuple(shape_in(list(one["shape"])) or None for one in given)
-        return f"{said['mod']}.{said['op']}", Call(
-            shapes, tuple(str(one["dtype"]) for one in given)
-        )
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
-        return None
+def _read_text(text: str) -> _Operator:
+    if text.startswith("{'mod': ") and len(text) <= _LONGEST:
+        with suppress(ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
+            function = ast.literal_eval(text)
+            tensors = [one for one in function["args"] if one["type"] == "tensor"]
+            shapes = tuple(shape_in(list(one["shape"])) or None for one in tensors)
+            call = Call(shapes, tuple(str(one["dtype"]) for one in tensors))
+            return _Operator(f"{function['mod']}.{function['op']}", None, call, is_function=True)
+    match = _TEXT.match(text)
+    if match is None:
+        return _Operator(text.partition(",")[0])
+    operator, sizes = match["name"], None
+    if operator in _OPERATORS:
+        with suppress(ValueError, RecursionError):
+            sizes = json.loads(match["sizes"] or "")
+    number = int(match["seq"]) if match["seq"] else None
+    if not isinstance(sizes, list):
+        return _Operator(operator, number)
+    return _Operator(operator, number, Call(tuple(shape_in(item) or None for item in sizes)))
 
 
-def _taken(
+def _find_next_inputs(
     inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]
 ) -> dict[int, Shape]:
-    """Function -> shape of the first tensor of the function that comes next in its process, beside
-    it and not inside."""
+    """Return function -> shape of the first tensor of the function that comes next in its process,
+    beside it and not inside."""
     found: dict[int, Shape] = {}
     last: dict[int, int] = {}
     for index in sorted(inputs):
@@ -154,27 +157,15 @@ def _taken(
     return found
 
 
-def _call(sizes: str | None) -> Call | None:
-    try:
-        shapes = json.loads(sizes) if sizes else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(shapes, list):
-        return None
-    return Call(tuple(shape_in(item) or None for item in shapes))
-
-
 def has_shapes(text: str) -> bool:
-    """Whether a range says the shapes of an operator."""
+    """Return whether a range states the shapes of an operator."""
     return any(sign in text for sign in _SHAPES)
 
 
 def without_sizes(texts: Iterable[str]) -> Gap | None:
-    """Why there is no paper, where operators stand in the ranges without their shapes."""
+    """Return why no operator is known, where operators are among the ranges without their
+    shapes."""
     if not any(text.partition(",")[0] in READERS for text in texts):
         return None
-    return Gap(
-        "op_shape",
-        "not_collected",
-        "the operators' ranges have no shapes: use emit_nvtx(record_shapes=True)",
-    )
+    reason = "the operators' ranges have no shapes: use emit_nvtx(record_shapes=True)"
+    return Gap("op_shape", "not_collected", reason)

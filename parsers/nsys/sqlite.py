@@ -41,7 +41,7 @@ from perfctl.parsers.nsys.tables import (
     TOOL,
     opened,
 )
-from perfctl.parsers.operator_rows import Operators
+from perfctl.parsers.operators import Operators
 from perfctl.records.errors import ReportError
 from perfctl.records.report import ApiCall, Copy, Diagnostic, Gap, Report, Sample, Summary
 from perfctl.records.sqlite_header import is_sqlite

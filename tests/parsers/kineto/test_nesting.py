@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from perfctl.parsers.kineto.events import Events, Place, Span
-from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting, module_paths, read_ranges
+from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
 
 
 def step_and_phase(
@@ -228,7 +228,7 @@ def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_th
         "fc:grad_bias",
         "perfctl:phase:data",
     )
-    assert read_ranges([span(0, 9, name) for name in names]) == {
+    assert nest(*(span(0, 9, name) for name in names)).meanings == {
         0: Context(None, None, 4, None, 0),
         2: Context(None, None, None, None, 1),
         3: Context(None, None, None, None, 2),
@@ -245,7 +245,7 @@ def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> 
         "Optimizer.zero_grad#SGD",
         "Optimizer.x",
     )
-    found = read_ranges([span(0, 9, name) for name in names])
+    found = nest(*(span(0, 9, name) for name in names)).meanings
     assert [(meaning.step, meaning.phase) for meaning in found.values()] == [
         (9, None),
         (None, None),
@@ -257,12 +257,12 @@ def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> 
 
 def test_modules_are_layers_by_their_path_only_where_no_range_names_one() -> None:
     spans = [span(0, 50, "nn.Module: Net_0"), span(1, 40, "nn.Module: ReLU_2"), span(2, 3, "plain")]
-    assert read_ranges(spans) == {
+    assert nest(*spans).meanings == {
         0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
         1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
         2: Context(None, None, None, None, 2),
     }
-    found = read_ranges([*spans, span(4, 5, "fc:forward")])
+    found = nest(*spans, span(4, 5, "fc:forward")).meanings
     assert [(meaning.layer, meaning.source) for meaning in found.values()] == [(None, None)] * 3 + [
         ("fc", "range")
     ]
@@ -297,4 +297,6 @@ def test_the_path_of_a_module_is_where_it_was_first_called_below_the_outermost_o
         "Other_0": "Other_0",
         "Leaf_0": "Leaf_0",
     }
-    assert module_paths(spans) == {f"nn.Module: {name}": path for name, path in paths.items()}
+    meanings = nest(*spans, threads=((1, 1), (1, 2))).meanings
+    layers = {spans[index].name: meaning.layer for index, meaning in meanings.items()}
+    assert layers == {f"nn.Module: {name}": path for name, path in paths.items()}
