@@ -196,7 +196,7 @@ class CommArgs(msgspec.Struct, gc=False):
     group: str | None = renamed("Process Group Name")
     size: Int64 = renamed("Group size")
     """Ranks in the group."""
-    elements: Int64 = renamed("In msg nelems")
+    elements: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)] | None = renamed("In msg nelems")
     """Of this rank's input."""
     dtype: str | None = None
     ranks: str | None = renamed("Process Group Ranks")
@@ -342,9 +342,11 @@ class Events(msgspec.Struct):
                 handler(event)
             elif event.name == "[memory]":
                 self._add_memory(event)
+            elif category in NOT_USED:
+                continue
             elif isinstance(event.ph, str) and event.ph not in PHASES:
                 self.unknown[f"ph {event.ph}"[:100]] += 1
-            elif handler is None and category is not None and category not in NOT_USED:
+            elif handler is None and category is not None:
                 self.unknown[category[:100]] += 1
 
     def _read_name_and_times(self, event: Event) -> tuple[str, int | None, int | None]:

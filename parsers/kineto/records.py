@@ -39,7 +39,7 @@ _MEMORY = {
 """Kind of memory in a copy's name, "Memcpy HtoD (Pageable -> Device)" -> the word of the
 record."""
 _COLLECTIVE = re.compile(
-    r"(?:void )?(?:(?:nccl|rccl|msccl)\w*?kernel(?:_generic)?_?([^_\W]*)"
+    r"(?:void )?(?:(?:nccl|rccl|msccl)\w*?kernel(?:_generic)?_?([^_\W\d]*)"
     r"|(?:dpsk::ep|deep_ep)::(?:internode|intranode)\w*::(\w+))",
     re.IGNORECASE,
 )
@@ -272,12 +272,11 @@ def collectives(events: Events, nesting: Nesting) -> list[Collective]:
         if match is None and args is None:
             continue
         word = (match[1] or match[2] or "").lower() if match else ""
-        name = event.name if not word or word.isdecimal() else _COLLECTIVES.get(word, word)
+        name = _COLLECTIVES.get(word, word) or event.name
         if args is None:
             args = _find_comm_args(events, nesting, event.span) or CommArgs(name)
-        size, elements, total = element_bytes(args.dtype), args.elements, None
-        if size is not None and elements is not None and elements >= 0:
-            total = size * elements
+        size = element_bytes(args.dtype)
+        total = None if size is None or args.elements is None else size * args.elements
         facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
         records.append(Collective(*facts, start_ns=event.start, duration_ns=event.duration))
     return records

@@ -20,7 +20,7 @@ from tests.parsers.kineto_trace import collect
         (None, "gpu_dma", {"gpu_dma": 1}),
         (5, "gpu_dma", {"gpu_dma": 1}),
         ("Z", None, {"ph Z": 1}),
-        ("Z", "overhead", {"ph Z": 1}),
+        ("Z", "overhead", {}),
         ("XB", "gpu_dma", {"ph XB": 1}),
         ("X", ["kernel"], {"['kernel']": 1}),
         ("X", 7, {"7": 1}),

@@ -241,7 +241,8 @@ def test_a_gzip_bomb_is_refused_with_its_expansion(
 ) -> None:
     monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 1 << 20)
     bomb = gzip.compress(b'{"traceEvents": [' + b'{"a": 1},' * 400_000 + b"{}]}")
-    first_over = 200 * len(bomb) // 2**20 + 1  # the text comes 1 MiB at a time
+    chunk = kineto_stream.CHUNK_BYTES
+    first_over = (200 * len(bomb) // chunk + 1) * chunk >> 20
     told = rf"more than 200 times its size \({first_over} MiB from {len(bomb) >> 10} KiB so far\)"
     with pytest.raises(ReportError, match=told):
         read(put(tmp_path / "x.json.gz", bomb))
