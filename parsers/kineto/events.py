@@ -109,9 +109,9 @@ A = TypeVar("A")
 _Three = tuple[Int64, Int64, Int64] | None
 
 
-def renamed(name: str) -> Any:
-    """Return a field that the JSON calls ``name``, None by default."""
-    return msgspec.field(name=name, default=None)
+def renamed(name: str, default: Any = None) -> Any:
+    """Return a field that the JSON calls ``name``."""
+    return msgspec.field(name=name, default=default)
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -132,10 +132,10 @@ class _OperationArgs(_Args, gc=False):
 
     sequence: Int64 = renamed("Sequence number")
     forward_thread: Int64 = renamed("Fwd thread id")
-    dims: Raw = msgspec.field(name="Input Dims", default=Raw())
-    old_dims: Raw = msgspec.field(name="Input dims", default=Raw())
-    types: Raw = msgspec.field(name="Input type", default=Raw())
-    values: Raw = msgspec.field(name="Concrete Inputs", default=Raw())
+    dims: Raw = renamed("Input Dims", Raw())
+    old_dims: Raw = renamed("Input dims", Raw())
+    types: Raw = renamed("Input type", Raw())
+    values: Raw = renamed("Concrete Inputs", Raw())
     stack: str | None = renamed("Call stack")
     kernel_file: Any = None
     kernel_hash: Any = None

@@ -46,28 +46,18 @@ _PARTLY = re.compile(
     r"(?:^|_)(cat|where|pad|index|scatter|gather|embedding|stack|masked|nonzero|slice)(?:_|\Z)"
 )
 """Operators beside which not every operation runs on every element."""
-_NO_ARITHMETIC = (
-    "_to_copy clone copy view t transpose permute expand unsqueeze squeeze slice select detach "
-    "reshape alias full zeros ones empty constant scalar_tensor lift_fresh_copy "
-    "convert_element_type bitwise_and bitwise_or bitwise_not bitwise_xor logical_and logical_or "
-    "logical_not arange iota split unbind"
+_OPERATOR = re.compile(
+    "_(?:(add|sub|rsub|mul|div|pow|sqrt|rsqrt|reciprocal|neg|abs|exp|exp2|expm1|log|log2|log1p|sin|"
+    "cos|tan|tanh|sigmoid|silu|gelu|relu|leaky_relu|hardtanh|hardswish|erf|sum|mean|prod|amax|amin|"
+    "max|min|maximum|minimum|clamp_min|clamp_max|clamp|sign|floor|ceil|round|square|"
+    "threshold_backward|ge|gt|le|lt|eq|ne)|_to_copy|clone|copy|view|t|transpose|permute|expand|"
+    "unsqueeze|squeeze|slice|select|detach|reshape|alias|full|zeros|ones|empty|constant|"
+    "scalar_tensor|lift_fresh_copy|convert_element_type|bitwise_and|bitwise_or|bitwise_not|"
+    r"bitwise_xor|logical_and|logical_or|logical_not|arange|iota|split|unbind)(?=_|\Z)"
 )
-"""Aten operators in names of kernels that move or convert data, as far as names are recognised."""
-_ARITHMETIC = (
-    "add sub rsub mul div pow sqrt rsqrt reciprocal neg abs exp exp2 expm1 log log2 log1p sin cos "
-    "tan tanh sigmoid silu gelu relu leaky_relu hardtanh hardswish erf sum mean prod amax amin max "
-    "min maximum minimum clamp clamp_min clamp_max sign floor ceil round square threshold_backward "
-    "ge gt le lt eq ne"
-)
-"""Operators of one operation an element; softmax, norms and the like are several, and are
-not counted."""
-
-
-def _match_any(words: str) -> str:
-    return "|".join(sorted(words.split(), key=len, reverse=True))
-
-
-_OPERATOR = re.compile(rf"_(?:({_match_any(_ARITHMETIC)})|{_match_any(_NO_ARITHMETIC)})(?=_|\Z)")
+"""Aten operators in names of kernels, as far as names are recognised. The group: those of one
+operation an element; softmax, norms and the like are several, and are not counted. The others move
+or convert data."""
 _NAMED_MAX = 5
 """Kernels that a gap names."""
 

@@ -239,7 +239,7 @@ class TraceStream:
                 return
             fault = f"a value has more than {MAX_VALUE_BYTES >> 20} MiB"
         elif is_unfinished:
-            raise self._error(f"the JSON is cut off{self._describe_position()}", STOPPED)
+            raise self._error(f"the JSON is cut off at byte {self._bytes} of the JSON", STOPPED)
         byte_of_fault = self._bytes - len(self._buffer) + position
         raise self._error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
@@ -284,14 +284,11 @@ class TraceStream:
                 yield data
         except EOFError:
             raise self._error(
-                f"the gzip data is cut off{self._describe_position()}", STOPPED
+                f"the gzip data is cut off at byte {self._bytes} of the JSON", STOPPED
             ) from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            reason = f"the gzip data is damaged{self._describe_position()} ({error})"
+            reason = f"the gzip data is damaged at byte {self._bytes} of the JSON ({error})"
             raise self._error(reason, "Copy the file again") from None
-
-    def _describe_position(self) -> str:
-        return f" at byte {self._bytes} of the JSON" if self._bytes else ""
 
     def _error(self, reason: str, remedy: str) -> ReportError:
         return ReportError(self._path, TOOL, reason, remedy)
