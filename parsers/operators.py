@@ -65,8 +65,8 @@ _ATTENTION = {
     "_flash_attn_forward": (5, -1),
     "_flash_attn_backward": (11, -1),
 }
-"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes do not
-say how long each sequence is; -1: nowhere. Those of the package flash_attn are at the end."""
+"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes lack the
+length of each sequence; -1: nowhere. Those of the package flash_attn are at the end."""
 _NO_SHAPES = "the trace does not have its shapes"
 _NO_STRIDE = (
     "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
@@ -305,7 +305,7 @@ def _read_convolution_backward(name: str, call: Call) -> OpShape:
 def _complete(
     op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
 ) -> OpShape:
-    """Return a convolution with what other operators tell of it."""
+    """Return a convolution completed by the shapes of other operators."""
     known = {key: value for key, value in op.attributes.items() if key != "missed"}
     return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**known, **attributes})
 
@@ -424,7 +424,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What a trace's operators say."""
+    """Shapes of a trace's operators, and what follows from them for the report."""
 
     ops: tuple[OpShape, ...] = ()
     """With the calls of one step, where the steps are alike; else of the whole capture."""
@@ -509,7 +509,7 @@ class OperatorRows:
         launchers: Iterable[int] | None,
     ) -> Operators:
         """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
-        those that the kernels say; only their operators count.
+        the numbers of the steps; only their operators count.
 
         ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator
         that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.

@@ -33,7 +33,7 @@ Stretch = tuple[int, int, Any]
 
 
 class Context(NamedTuple):
-    """Layer, step and phase of the ranges around a time, or what the name of one range says."""
+    """Layer, step and phase of the ranges around a time, or the contents of one range's name."""
 
     layer: str | None = None
     direction: str | None = None
@@ -42,7 +42,7 @@ class Context(NamedTuple):
     range_number: int | None = None
     """The range, or the innermost one, counted in the order of the file."""
     depth: int = 0
-    """How many ranges enclose it; 0 for what one name says."""
+    """How many ranges enclose it; 0 for a name."""
     source: str | None = None
     """How the layer was found: Kernel.layer_source."""
 
@@ -73,7 +73,7 @@ class Nesting:
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
         self.meanings = self._read_ranges()
-        """Position of each range, in the order of the file -> what its name says."""
+        """Position of each range, in the order of the file -> contents of its name."""
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, Context] = {}
         """For each range, the context without itself."""
@@ -223,8 +223,8 @@ class Nesting:
 
     def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
-        of time. Of one in another the outer counts, completed with what only the inner says:
-        SGLang's own name lies in AMD's."""
+        of time. If one lies in another, the outer counts, completed with numbers that only the inner
+        names: SGLang's own name lies in AMD's."""
         steps = {name: step for name in names if (step := read_served(name)) is not None}
         found: dict[int, ServedStep] = {}
         for index in self.order if steps else ():
@@ -263,7 +263,7 @@ class Nesting:
 
 def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return name of a range -> part and direction, of those parts that have a forward pass and
-    another: attn(F) beside attn(B)."""
+    another: attn(F) and attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
     passes = set(read.values())
     return {
