@@ -167,7 +167,7 @@ class Attribution:
     def __init__(
         self, ranges: Spans, push_pop: Flags, layer: Flags, step: Flags, phase: Flags
     ) -> None:
-        """``layer``, ``step`` and ``phase`` mark the ranges whose name says so."""
+        """``layer``, ``step`` and ``phase`` mark the ranges that name one."""
         self._ranges = ranges
         self._stack = np.flatnonzero(push_pop)
         self._numbers = np.append(self._stack, NOBODY)

@@ -65,8 +65,8 @@ _ATTENTION = {
     "_flash_attn_forward": (5, -1),
     "_flash_attn_backward": (11, -1),
 }
-"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes do not
-say how long each sequence is; -1: nowhere. Those of the package flash_attn are at the end."""
+"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes lack the
+length of each sequence; -1: nowhere. Those of the package flash_attn are at the end."""
 _NO_SHAPES = "the trace does not have its shapes"
 _NO_STRIDE = (
     "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
@@ -305,7 +305,7 @@ def _read_convolution_backward(name: str, call: Call) -> OpShape:
 def _complete(
     op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
 ) -> OpShape:
-    """Return a convolution with what other operators tell of it."""
+    """Return a convolution completed by the shapes of other operators."""
     known = {key: value for key, value in op.attributes.items() if key != "missed"}
     return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**known, **attributes})
 
@@ -363,21 +363,22 @@ READERS |= {f"torch.nn.functional.{name}": name for name in (*_FUNCTIONAL, "line
 READERS |= {f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")}
 
 
-def _read_operator(name: str, call: Call | None, computed: Sequence[bool] | None) -> OpShape:
+def _read_operator(name: str, call: Call | None, computed: Sequence[bool]) -> OpShape:
     """Return the shapes of an operator of READERS; without any where its arguments are not those
     that it should have.
 
-    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient.
+    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient;
+    empty where there are none.
     """
     bare = READERS[name]
     if call is not None:
         with suppress(ArithmeticError, IndexError, ValueError):
             op = _READERS[bare](bare, call)
-            if computed is None or bare not in _BACKWARDS:
+            if not computed or bare not in _BACKWARDS:
                 return op
             kept = zip(op.outputs, computed, strict=True)
             outputs = (shape if is_kept else None for shape, is_kept in kept)
-            return _complete(op, outputs, op.dtypes, output_mask=computed)
+            return _complete(op, outputs, op.dtypes, output_mask=list(computed))
     unread = name.replace("::", ".")
     return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
 
@@ -423,7 +424,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What a trace's operators say."""
+    """Shapes of a trace's operators, and what follows from them for the report."""
 
     ops: tuple[OpShape, ...] = ()
     """With the calls of one step, where the steps are alike; else of the whole capture."""
@@ -483,8 +484,8 @@ class OperatorRows:
         self.labels: dict[int, str] = {}
         """Operator -> its row."""
         for index in sorted(counted):
-            name, call, mask = names[index], calls[index], computed.get(index)
-            alike = name, id(call), mask and tuple(mask)
+            name, call, mask = names[index], calls[index], tuple(computed.get(index, ()))
+            alike = name, id(call), mask
             if alike not in read:
                 op = _read_operator(name, call, mask)
                 read[alike] = op, _name_row(name, op)
@@ -508,7 +509,7 @@ class OperatorRows:
         launchers: Iterable[int] | None,
     ) -> Operators:
         """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
-        those that the kernels say; only their operators count.
+        the numbers of the steps; only their operators count.
 
         ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator
         that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.
@@ -553,7 +554,6 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
     for op in ops.values():
         if op.op == "aten.convolution_backward":
             gradients[op.inputs[1:3]].add(op.inputs[0])
-    learned: dict[tuple[int, Shape], OpShape] = {}
     for index, op in ops.items():
         if op.op != "aten.convolution" or op.outputs != (None,):
             continue
@@ -563,10 +563,7 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
         known = gradients.get(op.inputs[:2]) or {following if fits else None}
         output = next(iter(known)) if len(known) == 1 else None
         if output is not None:
-            if (id(op), output) not in learned:
-                dtypes = (*op.dtypes, *op.dtypes[:1])
-                learned[id(op), output] = _complete(op, (output,), dtypes)
-            ops[index] = learned[id(op), output]
+            ops[index] = _complete(op, (output,), (*op.dtypes, *op.dtypes[:1]))
 
 
 def _put_into_row(op: OpShape, row: Row, *, is_own_row: bool) -> OpShape:

@@ -2,7 +2,7 @@
 
 A graph's launch is one call, so its kernels name no module. While the graph was captured, each of
 them had a launch call of its own, in the same order, under the module that made it. Servers record
-that in a trace of its own beside the others: ``capture_<size>_<mode>`` ranges, and
+that in a separate trace next to the others: ``capture_<size>_<mode>`` ranges, and
 ``execution_details.json``, which names the file of each size and mode.
 
 A kernel is matched with a launch of the capture by the id of the graph's node where both traces
@@ -14,7 +14,7 @@ Kernels of graphs get layers by sequence, too, from a trace in which the same st
 graphs. An eager run launches about the same kernels in about the same order, each under its module.
 The kernels of a step, those between its graphs too, are aligned with a step of the eager run: first
 by name, grid and block, which are equal where the shapes are, then what is left by name. It is a
-guess: nothing says that the two runs did the same.
+guess: the two runs may have done different work.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ are not."""
 FILES_MAX = 8
 """Files with captures that are read for one trace."""
 ANNOTATIONS = "annotations of its nodes"
-"""``GraphLaunch.capture`` where the trace itself has what the program said of the nodes while the
-graph was captured."""
+"""``GraphLaunch.capture`` if the trace itself has the annotations that the program gave the nodes
+while the graph was captured."""
 _SUBFOLDER = "capture_traces"
 _PAIRS_MAX = 4_000_000
 """Kernels times launches up to which sequences are aligned; beyond, names alone are counted."""
@@ -75,11 +75,11 @@ class Reference(NamedTuple):
     """One launch of a kernel in a capture, or in a run without graphs."""
 
     kernel: str | None
-    """None where the trace does not say."""
+    """None if the trace does not name it."""
     layer: str | None
     direction: str | None
     node: int | None = None
-    """Id of the graph's node that it made; None where the trace does not say."""
+    """Id of the graph's node that it made; None if the trace does not have it."""
     span: int = -1
     """Position of the innermost span around it, in a capture; -1 for none."""
     shape: tuple[int | None, ...] = ()
@@ -161,12 +161,12 @@ def explain_graphs(
     served: Iterable[ServedStep],
     parse: Callable[[Path], Report],
 ) -> None:
-    """Give kernels of graphs the layers of the capture: of ``capture``, else of what lies beside
-    ``path``. Where ``capture`` captures no graph, it is ``parse``d as a run of the same steps
+    """Give kernels of graphs the layers of the capture: of ``capture``, else of the captures
+    next to ``path``. If ``capture`` captures no graph, it is ``parse``d as a run of the same steps
     without graphs.
 
-    Raises ReportError when ``capture`` cannot be read, or ``path`` launches no graph it could
-    tell of.
+    Raises ReportError when ``capture`` cannot be read, or ``path`` launches no
+    graph.
     """
     replays = find_replays(explained.kernels, events.graphs)
     if not replays:
@@ -280,7 +280,7 @@ def _name_compiled_parts(nesting: Nesting) -> None:
 
 
 def find_captures(trace: Path, tokens: Iterable[int]) -> list[Path]:
-    """Return traces with captures that ``execution_details.json`` beside a trace names, those for
+    """Return traces with captures that ``execution_details.json`` next to a trace names, those for
     ``tokens`` first; none without it.
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
@@ -325,7 +325,7 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Pa
 def _explain_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
-    """Give the kernels of ``replays`` the layers that captures say. The set counts whose graphs are
+    """Give the kernels of ``replays`` the layers of their captures. The set counts whose graphs are
     most like the next replays, one for one and in order. Where it has more graphs than there are
     replays, or they are out of step, the one graph counts that is most like the next."""
     replayed = Counter[CaptureSet]()

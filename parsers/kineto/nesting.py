@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -26,14 +26,14 @@ _PASSES = {"F": "forward", "B": "grad_input", "W": "grad_weight"}
 input's gradient, attn(W)."""
 _LAST = 1 << 64
 
-Owner = tuple[str, str, str]
+Owner = tuple[str | None, str | None, str | None]
 """(layer, direction, source)."""
 Stretch = tuple[int, int, Any]
 """(begin, end, value): the value holds from begin until before the end."""
 
 
 class Context(NamedTuple):
-    """Layer, step and phase of the ranges around a time, or what the name of one range says."""
+    """Layer, step and phase of the ranges around a time, or the contents of one range's name."""
 
     layer: str | None = None
     direction: str | None = None
@@ -42,7 +42,7 @@ class Context(NamedTuple):
     range_number: int | None = None
     """The range, or the innermost one, counted in the order of the file."""
     depth: int = 0
-    """How many ranges enclose it; 0 for what one name says."""
+    """How many ranges enclose it; 0 for a name."""
     source: str | None = None
     """How the layer was found: Kernel.layer_source."""
 
@@ -73,13 +73,13 @@ class Nesting:
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
         self.meanings = self._read_ranges()
-        """Position of each range, in the order of the file -> what its name says."""
+        """Position of each range, in the order of the file -> contents of its name."""
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, Context] = {}
         """For each range, the context without itself."""
         self._add_contexts()
-        self._steps: dict[int | None, list[Stretch]] = {}
-        self._phases: dict[int | None, list[Stretch]] = {}
+        self._stretches: defaultdict[tuple[str, int | None], list[Stretch]] = defaultdict(list)
+        """("step" or "phase", process) -> when each was, in order."""
         self._add_stretches()
 
     def find(self, thread: int, at: int) -> int:
@@ -105,24 +105,23 @@ class Nesting:
     def step_at(self, context: Context, place: Place) -> int | None:
         """Return the step at a time with ``context``; by time alone on threads without such ranges
         (autograd's)."""
-        return context.step if context.step is not None else self._value_at(self._steps, place)
+        return context.step if context.step is not None else self._value_at("step", place)
 
     def phase_at(self, context: Context, place: Place) -> str | None:
         """Return the phase, likewise."""
-        return context.phase if context.phase is not None else self._value_at(self._phases, place)
+        return context.phase if context.phase is not None else self._value_at("phase", place)
 
     def assume(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
         of them."""
-        if steps:
-            self._steps = dict.fromkeys((process for process, _ in self._threads), steps)
+        for process, _ in self._threads if steps else ():
+            self._stretches["step", process] = steps
 
-    def _value_at(self, stretches: Mapping[int | None, list[Stretch]], place: Place) -> Any:
-        of_process = stretches.get(self._threads[place.thread][0], [])
-        number = bisect_right(of_process, (place.at, _LAST)) - 1
-        if number < 0 or place.at >= of_process[number][1]:
-            return None
-        return of_process[number][2]
+    def _value_at(self, what: str, place: Place) -> Any:
+        stretches = self._stretches.get((what, self._threads[place.thread][0]), [])
+        number = bisect_right(stretches, (place.at, _LAST)) - 1
+        is_inside = number >= 0 and place.at < stretches[number][1]
+        return stretches[number][2] if is_inside else None
 
     def _sweep(self) -> list[tuple[list[int], list[int]]]:
         """Find all parents; return start and position of the spans of each thread, in order."""
@@ -182,17 +181,14 @@ class Nesting:
         return Context(*named, own.range_number, context.depth + 1, layer.source)
 
     def _add_stretches(self) -> None:
-        """Find the time of each step and phase of a process."""
         for index, meaning in self.meanings.items():
             span = self.spans[index]
-            process = self._threads[span.thread][0]
-            values = ((self._steps, meaning.step), (self._phases, meaning.phase))
-            for stretches, value in values:
+            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
                 if value is not None and span.end is not None:
-                    stretch = span.start, span.end, value
-                    stretches.setdefault(process, []).append(stretch)
-        for of_process in (*self._steps.values(), *self._phases.values()):
-            of_process.sort(key=itemgetter(0))
+                    stretches = self._stretches[what, self._threads[span.thread][0]]
+                    stretches.append((span.start, span.end, value))
+        for stretches in self._stretches.values():
+            stretches.sort(key=itemgetter(0))
 
     def _read_ranges(self) -> dict[int, Context]:
         """ProfilerStep#N and torch's own Optimizer.step#... count only where there is no
@@ -227,8 +223,8 @@ class Nesting:
 
     def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
-        of time. Of one in another the outer counts, completed with what only the inner says:
-        SGLang's own name lies in AMD's."""
+        of time. If one lies in another, the outer counts, completed with numbers that only the inner
+        names: SGLang's own name lies in AMD's."""
         steps = {name: step for name in names if (step := read_served(name)) is not None}
         found: dict[int, ServedStep] = {}
         for index in self.order if steps else ():
@@ -267,7 +263,7 @@ class Nesting:
 
 def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return name of a range -> part and direction, of those parts that have a forward pass and
-    another: attn(F) beside attn(B)."""
+    another: attn(F) and attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
     passes = set(read.values())
     return {
@@ -318,10 +314,10 @@ def _owners_of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
             nodes[index] = key
         else:
             makers[key][thread] = nesting.contexts[index].layer
-    owners = {}
+    owners: dict[int, Owner] = {}
     for index, key in nodes.items():
         # every thread counts its own sequence numbers, so threads may disagree
-        layers = set(makers[key].values()) if key in makers else set()
+        layers = set(makers.get(key, {}).values())
         if len(layers) == 1 and (layer := layers.pop()) is not None:
             owners[index] = (layer, "backward", "operation")
     return owners
@@ -354,7 +350,7 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
             and (layer := _find_open_layer(nesting, thread, span)) is not None
         ]
         if len(around) == 1 and around[0].direction not in (None, "forward"):
-            owners[index] = (around[0].layer or "", around[0].direction or "", "operation")
+            owners[index] = (around[0].layer, around[0].direction, "operation")
     return owners
 
 
@@ -378,8 +374,7 @@ def _owners_of_wrappers(nesting: Nesting) -> dict[int, Owner]:
             around = nesting.spans_around(nesting.parents[index])
             wrapper = next(filter(nesting.is_wrapper, around), None)
             if wrapper is not None:
-                owner = context.layer, context.direction or "", context.source or ""
-                inside[wrapper].add(owner)
+                inside[wrapper].add((context.layer, context.direction, context.source))
     return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}
 
 

@@ -1,5 +1,5 @@
 """Steps of a server in a trace where no range names them (transformers' generate, nano-vLLM):
-prefill and decode are told by the shapes of operators.
+the shapes of operators show which is prefill and which is decode.
 
 A step begins with the look-up of its tokens (aten::embedding). Where a trace begins inside a step,
 and none of its modules is called twice, all of it is one. What a step is follows from its shapes:
@@ -11,13 +11,13 @@ and none of its modules is called twice, all of it is one. What a step is follow
   module of flash-attention's kernel read before its launch. The kernel's name states the head
   dimension, and its grid has to fit the heads.
 - Where all tokens are in one row of sequences (nano-vLLM, vLLM), the rows of the products are the
-  tokens. The kernels of attention then tell: those that read a cache in parts for one token of a
+  tokens. The kernels of attention then show it: those that read a cache in parts for one token of a
   sequence (split-KV with one block of queries, paged attention) are decode's, those of varying
   lengths prefill's. In decode each row is then a sequence, if it checks no drafts. A single row is
-  decode where no kernel says otherwise.
+  decode unless a kernel is prefill's.
 
-Nothing is told of training, of traces without attention, and of those in which nothing reads
-a cache.
+It finds no steps in traces of training, traces without attention, and traces in which nothing
+reads a cache.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ALWAYS = 1 << 62
 
 
 class _UnclearError(Exception):
-    """The shapes do not tell prefill from decode; the text states why."""
+    """Prefill and decode cannot be told apart; the text states why."""
 
 
 class ShapeSteps(NamedTuple):
@@ -183,7 +183,7 @@ def _read_shapes(events: Events, index: int) -> list[Shape]:
 
 def _count_attended_rows(events: Events) -> int | None:
     """Return the tokens of a call of flash-attention: rows of the tensors of queries and of keys
-    before it. None where they do not tell."""
+    before it. None if they disagree."""
     answers = set()
     for event in events.kernels:
         match, place, grid = _FLASH.search(event.name), event.place, event.args.grid

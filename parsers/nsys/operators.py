@@ -142,7 +142,7 @@ def _find_next_inputs(
     inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]
 ) -> dict[int, Shape]:
     """Return function -> shape of the first tensor of the function that comes next in its process,
-    beside it and not inside."""
+    after it and not inside."""
     found: dict[int, Shape] = {}
     last: dict[int, int] = {}
     for index in sorted(inputs):
