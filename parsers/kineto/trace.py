@@ -33,7 +33,7 @@ from perfctl.parsers.common.doubts import not_understood
 from perfctl.parsers.common.json import peek
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
-from perfctl.parsers.kineto.events import Events, collect, read_fitting, renamed
+from perfctl.parsers.kineto.events import DeviceEvent, Events, Span, collect, read_fitting, renamed
 from perfctl.parsers.kineto.fused import compiled_gaps, compiled_kernels
 from perfctl.parsers.kineto.nesting import Nesting, assign_operators
 from perfctl.parsers.kineto.origins import name_longest, share_kernels
@@ -213,12 +213,8 @@ def _find_extent(events: Events) -> tuple[int | None, int | None]:
     """Return begin and end of the capture, ns on the trace's clock."""
     if events.window is not None:
         return events.window
-    times = [(span.start, span.end or span.start) for span in events.spans]
-    times += [
-        (event.start, event.start + (event.duration or 0))
-        for event in (*events.kernels, *events.copies)
-        if event.start is not None
-    ]
+    work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
+    times = [(one.start, one.start + (one.duration or 0)) for one in work if one.start is not None]
     if not times:
         return None, None
     begins, ends = zip(*times, strict=True)
