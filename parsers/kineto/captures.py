@@ -485,7 +485,7 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
     capture.
 
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
-    PyTorch says.
+    is PyTorch's own annotation.
     """
     named = Counter[int | None]()
     for index, (text, is_backward) in events.annotated.items():

@@ -223,7 +223,7 @@ class Nesting:
 
     def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
-        of time. If one lies in another, the outer counts, completed with numbers that only the inner
+        of time. If one lies in another, the outer counts, with the numbers that only the inner one
         names: SGLang's own name lies in AMD's."""
         steps = {name: step for name in names if (step := read_served(name)) is not None}
         found: dict[int, ServedStep] = {}
