@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from perfctl.parsers.allocator import Reading
-from perfctl.parsers.common.doubts import not_understood, words
-from perfctl.parsers.kineto.stream import Event, nanoseconds, read_int64
+from perfctl.parsers.common.doubts import words
+from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, read_compiled_call
+from perfctl.parsers.kineto.stream import Event, Int64, nanoseconds, read_int64
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
-from perfctl.records.ranges import read_range_name
-from perfctl.records.report import WAITS, Diagnostic
+from perfctl.records.ranges import RangeName, read_range_name
+from perfctl.records.report import WAITS
 
 NOT_USED = words(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
@@ -42,7 +43,6 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 
-_DICTIONARY = msgspec.json.Decoder(dict[str, Any])
 _WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
@@ -51,16 +51,18 @@ show a range."""
 _CAPTURING = {"StreamBeginCapture": "begin", "StreamEndCapture": "end"}
 _TIMES_END = 4_102_444_800 * 10**9
 """ns, 1 January 2100: no event has a later time."""
-CALL_CATEGORIES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime")
 _DOMAINS = {
     "cuda_runtime": "cuda",
     "cuda_driver": "cuda",
     "Runtime": "cuda",
     "hip_runtime": "hip",
     "xpu_runtime": "xpu",
-    "python_function": "python",
 }
-"""Category of a call -> domain of the library."""
+"""Category of a runtime or driver call -> domain of the library."""
+
+
+Inputs = tuple[str | None, str | None]
+"""Shapes and types of an operator's inputs, as JSON."""
 
 
 class Span(msgspec.Struct, gc=False):
@@ -75,6 +77,13 @@ class Span(msgspec.Struct, gc=False):
     """Grows with the start within a process; -1 when not given."""
     name: str
     is_range: bool
+    inputs: Inputs = (None, None)
+    stack: str | None = None
+    """Call stack, innermost first and one frame a line, where operators have one (2021)."""
+
+    @property
+    def duration(self) -> int | None:
+        return None if self.end is None else self.end - self.start
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -97,20 +106,20 @@ class CapturedCall(NamedTuple):
 
 
 A = TypeVar("A")
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
-_Three = tuple[_Int, _Int, _Int] | None
+_Three = tuple[Int64, Int64, Int64] | None
 
 
-def _renamed(name: str) -> Any:
-    return msgspec.field(name=name, default=None)
+def renamed(name: str, default: Any = None) -> Any:
+    """Return a field that the JSON calls ``name``."""
+    return msgspec.field(name=name, default=default)
 
 
 class _Args(msgspec.Struct, gc=False):
     """Arguments of any event; None where they are not given, or not of their type."""
 
-    external: _Int = _renamed("External id")
-    old_external: _Int = _renamed("external id")
-    correlation: _Int = None
+    external: Int64 = renamed("External id")
+    old_external: Int64 = renamed("external id")
+    correlation: Int64 = None
 
     def external_id(self) -> int:
         """Return -1 when not given; it was spelled with a small letter until 2021."""
@@ -121,13 +130,13 @@ class _Args(msgspec.Struct, gc=False):
 class _OperationArgs(_Args, gc=False):
     """Arguments of an operation or range."""
 
-    sequence: _Int = _renamed("Sequence number")
-    forward_thread: _Int = _renamed("Fwd thread id")
-    dims: Raw = msgspec.field(name="Input Dims", default=Raw())
-    old_dims: Raw = msgspec.field(name="Input dims", default=Raw())
-    types: Raw = msgspec.field(name="Input type", default=Raw())
-    values: Raw = msgspec.field(name="Concrete Inputs", default=Raw())
-    stack: str | None = _renamed("Call stack")
+    sequence: Int64 = renamed("Sequence number")
+    forward_thread: Int64 = renamed("Fwd thread id")
+    dims: Raw = renamed("Input Dims", Raw())
+    old_dims: Raw = renamed("Input dims", Raw())
+    types: Raw = renamed("Input type", Raw())
+    values: Raw = renamed("Concrete Inputs", Raw())
+    stack: str | None = renamed("Call stack")
     kernel_file: Any = None
     kernel_hash: Any = None
 
@@ -136,28 +145,31 @@ class _CallArgs(_Args, gc=False):
     """Arguments of a runtime or driver call."""
 
     kernel: str | None = None
-    node: _Int = _renamed("graph node id")
+    node: Int64 = renamed("graph node id")
 
 
 class DeviceArgs(_Args, gc=False):
     """Arguments of a kernel, copy or memset."""
 
-    device: _Int = None
-    from_device: _Int = _renamed("fromDevice")
-    in_device: _Int = _renamed("inDevice")
-    to_device: _Int = _renamed("toDevice")
-    stream: _Int = None
-    bytes: _Int = None
+    device: Int64 = None
+    from_device: Int64 = renamed("fromDevice")
+    in_device: Int64 = renamed("inDevice")
+    to_device: Int64 = renamed("toDevice")
+    stream: Int64 = None
+    bytes: Int64 = None
     grid: _Three = None
     block: _Three = None
-    registers: _Int = _renamed("registers per thread")
-    shared: _Int = _renamed("shared memory")
-    context: _Int = None
-    graph: _Int = _renamed("graph id")
-    node: _Int = _renamed("graph node id")
-    occupancy: float | None = _renamed("est. achieved occupancy %")
-    collective: Any = _renamed("Collective name")
-    stack: Any = None
+    registers: Int64 = renamed("registers per thread")
+    shared: Int64 = renamed("shared memory")
+    context: Int64 = None
+    graph: Int64 = renamed("graph id")
+    node: Int64 = renamed("graph node id")
+    occupancy: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = renamed(
+        "est. achieved occupancy %"
+    )
+    collective: Any = renamed("Collective name")
+    stack: tuple[str, ...] = ()
+    """Python stacks of a fused kernel's origins."""
     name: str | None = None
     annotation: str | None = None
     autograd_phase: Any = None
@@ -170,59 +182,116 @@ class DeviceEvent(msgspec.Struct, gc=False):
     start: int | None
     duration: int | None
     args: DeviceArgs
+    place: Place | None = None
+    """Where its launch call began, once that is known; None when the trace has no such call, or
+    several."""
+    span: int = -1
+    """Position of the CPU span that launched it, once that is known; -1 for none."""
 
 
 class CommArgs(msgspec.Struct, gc=False):
     """Arguments of a collective, of its kernel or its operation (PyTorch 2.1 and later)."""
 
-    name: str | None = _renamed("Collective name")
-    group: str | None = _renamed("Process Group Name")
-    size: _Int = _renamed("Group size")
+    name: str | None = renamed("Collective name")
+    group: str | None = renamed("Process Group Name")
+    size: Int64 = renamed("Group size")
     """Ranks in the group."""
-    elements: _Int = _renamed("In msg nelems")
+    elements: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)] | None = renamed("In msg nelems")
     """Of this rank's input."""
     dtype: str | None = None
-    ranks: str | None = _renamed("Process Group Ranks")
+    ranks: str | None = renamed("Process Group Ranks")
     """Of the group, as a list; PyTorch cuts a long one: "[0, 1, ..., 63]"."""
 
 
-@dataclass(slots=True)
-class Events:
-    """The result of one pass over the events."""
+class _MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of an allocation, or its end."""
 
-    threads: list[tuple[int | None, int | None]] = field(default_factory=list)
+    bytes: Int64 = renamed("Bytes")
+    device_type: Int64 = renamed("Device Type")
+    device: Int64 = renamed("Device Id")
+    allocated: Int64 = renamed("Total Allocated")
+    reserved: Int64 = renamed("Total Reserved")
+
+
+def read_fitting(kind: type[A], members: object) -> A:
+    """Return a record of the members that fit; numbers may also be texts."""
+    decode = msgspec.json.Decoder(kind, strict=False).decode
+    fitting = {}
+    for key, value in members.items() if isinstance(members, dict) else ():
+        with suppress(msgspec.DecodeError):
+            decode(msgspec.json.encode({key: value}))
+            fitting[key] = value
+    return decode(msgspec.json.encode(fitting))
+
+
+def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
+    """Return what decodes arguments; what is of another type is left out."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(event: Event) -> A:
+        try:
+            return decode(event.args)
+        except msgspec.DecodeError:
+            return read_fitting(kind, msgspec.json.decode(event.args))
+
+    return read
+
+
+_read_operation_args = _make_args_reader(_OperationArgs)
+_read_compiled_args = _make_args_reader(CompiledArgs)
+_read_call_args = _make_args_reader(_CallArgs)
+_read_device_args = _make_args_reader(DeviceArgs)
+_read_memory_args = _make_args_reader(_MemoryArgs)
+_read_comm_args = _make_args_reader(CommArgs)
+
+
+@lru_cache(maxsize=4096)
+def _read_inputs(dims: bytes, types: bytes) -> Inputs:
+    """Return shapes and types in one spelling; a network repeats the same few calls."""
+    shapes, kinds = (
+        json.dumps(msgspec.json.decode(text)) if text else None for text in (dims, types)
+    )
+    return shapes, kinds
+
+
+@lru_cache(maxsize=4096)
+def _read_operator_call(dims: bytes, types: bytes, values: bytes) -> Call | None:
+    """Return the arguments that a formula needs."""
+    return read_call(*(msgspec.json.decode(text or b"null") for text in (dims, types, values)))
+
+
+class Events(msgspec.Struct):
+    """The result of one pass over the events, which ``add`` sorts. Elements that are not used are
+    skipped."""
+
+    captures: bool = False
+    """Whether ``captured`` is wanted."""
+    threads: list[tuple[int | None, int | None]] = []
     """(process, thread id), None where the trace has a text instead of a number."""
-    spans: list[Span] = field(default_factory=list)
-    by_external: dict[int, int] = field(default_factory=dict)
+    spans: list[Span] = []
+    by_external: dict[int, int] = {}
     """External id -> position in ``spans``; -1 when several spans share it."""
-    calls: dict[int, Place | None] = field(default_factory=dict)
+    calls: dict[int, Place | None] = {}
     """Correlation id -> where the runtime or driver call began; None when several calls
     share it."""
-    graphs: set[int] = field(default_factory=set)
+    graphs: set[int] = set()
     """Correlation ids of calls that launch a graph."""
-    waits: list[Span] = field(default_factory=list)
-    """Calls that return when the GPU has done its work; empty where single operators are not
-    wanted."""
-    captured: list[CapturedCall] = field(default_factory=list)
-    """Launches, and begins and ends of captures, in the order of the trace; empty where they were
-    not wanted."""
+    waits: list[Span] = []
+    """Calls that return when the GPU has done its work."""
+    captured: list[CapturedCall] = []
+    """Launches, and begins and ends of captures, in the order of the trace."""
     launches: int = 0
     """Runtime and driver calls that launch a kernel or a graph."""
-    called: int = 0
-    """All runtime and driver calls; ``uncorrelated``: those of them without a correlation id."""
-    uncorrelated: int = 0
-    kernels: list[DeviceEvent] = field(default_factory=list)
-    copies: list[DeviceEvent] = field(default_factory=list)
-    memory: list[tuple[int, int, int]] = field(default_factory=list)
+    kernels: list[DeviceEvent] = []
+    copies: list[DeviceEvent] = []
+    memory: list[tuple[int, int, int]] = []
     """(thread, at, bytes) of each allocation; negative when it was freed."""
-    peaks: dict[tuple[int, str], int] = field(default_factory=dict)
-    """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
-    curves: defaultdict[int, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    curves: dict[int, list[Reading]] = {}
     """GPU -> what its allocator held after each of its allocations."""
-    sequences: list[tuple[int, int, bool]] = field(default_factory=list)
+    sequences: list[tuple[int, int, bool]] = []
     """(position in ``spans``, autograd's sequence number, whether it is the backward side) of
     operations that have one."""
-    operators: dict[int, Call | None] = field(default_factory=dict)
+    operators: dict[int, Call | None] = {}
     """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace
     has no shapes."""
     window: tuple[int, int] | None = None
@@ -233,375 +302,227 @@ class Events:
     """Events of a category that is read."""
     backwards: int = 0
     """Events with a negative duration: what Kineto writes for those that never ended."""
-    counter_ranges: int = 0
-    unknown: dict[str, int] = field(default_factory=dict)
+    unknown: Counter[str] = msgspec.field(default_factory=Counter)
     """Category or kind of event -> count."""
-    repeated: int = 0
     timeless: int = 0
-    api: defaultdict[tuple[str, str], array[int]] = field(
+    """Operations and ranges without a start."""
+    repeated: int = 0
+    """Operations, ranges and device work that appeared before with the same id and times."""
+    api: dict[tuple[str, str], array[int]] = msgspec.field(
         default_factory=lambda: defaultdict(lambda: array("q"))
     )
     """(domain, name) of runtime and driver calls, waits and Python functions -> ns of each call; -1
     where it has no duration."""
-    comms: dict[int, CommArgs] = field(default_factory=dict)
+    comms: dict[int, CommArgs] = {}
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
-    origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
-    annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    annotated: dict[int, tuple[str, bool]] = {}
     """Position in ``kernels`` of each that was annotated when its graph was captured -> the name,
     whether it is backward."""
-    compiled: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Position in ``spans`` of each call of a compiled kernel -> its arguments."""
-    signatures: list[int] | None = None
-    """For each of ``spans``, the number of its arguments in ``arguments``; None where single
-    operators are not wanted."""
-    arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])
-    """Shapes and types of inputs, as JSON."""
-    stacks: dict[int, str] = field(default_factory=dict)
-    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators
-    have one (2021)."""
-    functions: list[Span] = field(default_factory=list)
-
-
-class _MemoryArgs(msgspec.Struct, gc=False):
-    """Arguments of an allocation, or its end."""
-
-    bytes: _Int = _renamed("Bytes")
-    device_type: _Int = _renamed("Device Type")
-    device: _Int = _renamed("Device Id")
-    allocated: _Int = _renamed("Total Allocated")
-    reserved: _Int = _renamed("Total Reserved")
-
-
-def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
-    """Return what decodes arguments; numbers may also be texts, and what is of another type is left
-    out."""
-    decode = msgspec.json.Decoder(kind).decode
-    decode_any = msgspec.json.Decoder(kind, strict=False).decode
-
-    def read(event: Event) -> A:
-        try:
-            return decode(event.args)
-        except msgspec.DecodeError:
-            fitting = {}
-            for key, value in _read_dictionary(event).items():
-                with suppress(msgspec.DecodeError):
-                    decode_any(msgspec.json.encode({key: value}))
-                    fitting[key] = value
-            return decode_any(msgspec.json.encode(fitting))
-
-    return read
-
-
-_read_operation_args = _make_args_reader(_OperationArgs)
-_read_call_args = _make_args_reader(_CallArgs)
-_read_device_args = _make_args_reader(DeviceArgs)
-_read_memory_args = _make_args_reader(_MemoryArgs)
-_read_comm_args = _make_args_reader(CommArgs)
-
-
-def _read_dictionary(event: Event) -> dict[str, Any]:
-    try:
-        return _DICTIONARY.decode(event.args)
-    except msgspec.DecodeError:  # no object
-        return {}
-
-
-def collect(
-    blocks: Iterable[list[Event]], *, op_calls: bool = False, captures: bool = False
-) -> Events:
-    """Return all events, sorted. Elements that are not events, or not used, are skipped.
-
-    ``op_calls``: keep what only single operators need (shapes, types, stacks). ``captures``: keep
-    what is launched while graphs are captured.
-    """
-    collector = _Collector(op_calls=op_calls, captures=captures)
-    for block in blocks:
-        collector.add(block)
-        block.clear()  # before the next one is decoded
-    return collector.events
-
-
-class _Collector:
-    """One method a kind of event."""
-
-    def __init__(self, *, op_calls: bool, captures: bool) -> None:
-        self.events = Events(signatures=[] if op_calls else None)
-        self.captures = captures
-        self.texts: dict[str, str] = {}
-        self.threads: dict[tuple[object, object], int] = {}
-        self.signatures = {(b"", b""): 0}
-        self.operator_calls: dict[tuple[bytes, bytes, bytes], Call | None] = {}
-        self.compiled_calls: dict[bytes, dict[str, Any]] = {}
-        self.device_work: set[int] = set()
+    compiled: dict[int, CompiledCall] = {}
+    """Position in ``spans`` of each call of a compiled kernel -> its work."""
+    functions: list[Span] = []
+    """Calls of Python functions."""
+    _device_work: set[int] = set()
+    _texts: dict[str, str] = {}
+    _thread_numbers: dict[tuple[object, object], int] = {}
 
     def add(self, block: Iterable[Event]) -> None:
         """Take events in the order of the trace."""
-        handlers: dict[str, Callable[[Event], None]] = {
-            **dict.fromkeys(("cpu_op", "Operator", "user_annotation"), self.add_span),
-            **dict.fromkeys(CALL_CATEGORIES, self.add_call),
-            **dict.fromkeys(("kernel", "Kernel"), self.add_kernel),
-            **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self.add_copy),
-            "Trace": self.add_window,
-            "python_function": self.add_function,
-            "cuda_sync": self.add_wait,
+        handlers: dict[str | None, Callable[[Event], None]] = {
+            **dict.fromkeys(("cpu_op", "Operator", "user_annotation"), self._add_span),
+            **dict.fromkeys(_DOMAINS, self._add_call),
+            **dict.fromkeys(("kernel", "Kernel"), self._add_kernel),
+            **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self._add_copy),
+            "Trace": self._add_window,
+            "python_function": self._add_function,
+            "cuda_sync": self._add_wait,
         }
-        events = self.events
         for event in block:
-            category = event.cat
-            handler = handlers.get(category) if type(category) is str else None
+            category = None if event.cat is None else str(event.cat)
+            handler = handlers.get(category)
             if handler is not None and event.ph == "X":
-                events.known += 1
+                self.known += 1
                 handler(event)
-            elif handler is not None:
-                count_unknown(events.unknown, event.ph, None)
-            elif category == "cuda_profiler_range":
-                events.known += 1
-                events.counter_ranges += 1
             elif event.name == "[memory]":
-                self.add_memory(event)
-            elif type(category) is not str or category not in NOT_USED:
-                count_unknown(events.unknown, event.ph, category)
+                self._add_memory(event)
+            elif category in NOT_USED:
+                continue
+            elif isinstance(event.ph, str) and event.ph not in PHASES:
+                self.unknown[f"ph {event.ph}"[:100]] += 1
+            elif handler is None and category is not None:
+                self.unknown[category[:100]] += 1
 
-    def read_name_and_times(self, event: Event) -> tuple[str, int | None, int | None]:
+    def _read_name_and_times(self, event: Event) -> tuple[str, int | None, int | None]:
         """Return name, start, duration; a negative one is what Kineto writes for an event that
         never ended: None."""
         name, start, duration = event.name, event.ts, event.dur
-        name = self.texts.setdefault(name, name) if type(name) is str else ""
-        if type(start) is float and type(duration) is float:  # as all are since 2023
-            start, duration = round(start * 1000), round(duration * 1000)
-            self.events.whole_microseconds = False
-        else:
-            if type(start) in (float, str):
-                self.events.whole_microseconds = False
-            start, duration = nanoseconds(start), nanoseconds(duration)
+        name = self._texts.setdefault(name, name) if type(name) is str else ""
+        if type(start) in (float, str):
+            self.whole_microseconds = False
+        start, duration = nanoseconds(start), nanoseconds(duration)
         if start is not None and not -_TIMES_END < start < _TIMES_END:
             start = None
         if duration is not None and not 0 <= duration < _TIMES_END:
-            self.events.backwards += duration < 0
+            self.backwards += duration < 0
             duration = None
         return name, start, duration
 
-    def add_span(self, event: Event) -> None:
-        """An operation or a range."""
-        events, spans = self.events, self.events.spans
-        name, start, duration = self.read_name_and_times(event)
+    def _add_span(self, event: Event) -> None:
+        """Add an operation or a range."""
+        name, start, duration = self._read_name_and_times(event)
         if start is None:
-            events.timeless += 1
+            self.timeless += 1
             return
         args = _read_operation_args(event)
         is_range = event.cat == "user_annotation" or (
             event.cat == "Operator"
-            and (
-                name.startswith(_OLD_RANGE)
-                or any(part is not None for part in read_range_name(name))
-            )
+            and (name.startswith(_OLD_RANGE) or read_range_name(name) != RangeName())
         )
-        external = args.external_id()
+        external, index = args.external_id(), len(self.spans)
         end = None if duration is None else start + duration
-        span = Span(self.number_thread(event), start, end, external, name, is_range)
-        index = len(spans)
-        if external >= 0:
-            earlier = events.by_external.setdefault(external, index)
-            if earlier != index:
-                if earlier >= 0 and spans[earlier] == span:
-                    events.repeated += 1
-                    return
-                events.by_external[external] = -1
-        if args.sequence is not None and args.sequence >= 0:
-            events.sequences.append((index, args.sequence, bool(args.forward_thread)))
-        dims = bytes(args.dims) or bytes(args.old_dims)
-        if name in _OPERATORS:
-            events.operators[index] = self.read_operator_call(dims, args)
-        if args.kernel_file is not None or args.kernel_hash is not None:
-            text = bytes(event.args)
-            if text not in self.compiled_calls:
-                self.compiled_calls[text] = _read_dictionary(event)
-            events.compiled[index] = self.compiled_calls[text]
-        if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
-            events.comms[index] = comm
-        if events.signatures is not None:
-            events.signatures.append(
-                0 if is_range else self.number_signature(dims, bytes(args.types))
-            )
-            if args.stack and not is_range:
+        dims, types = bytes(args.dims) or bytes(args.old_dims), bytes(args.types)
+        span = Span(self._number_thread(event), start, end, external, name, is_range)
+        if not is_range:
+            span.inputs = _read_inputs(dims, types)
+            if args.stack:
                 stack = args.stack.replace(";", "\n")
-                events.stacks[index] = self.texts.setdefault(stack, stack)
-        spans.append(span)
+                span.stack = self._texts.setdefault(stack, stack)
+        if external >= 0:
+            earlier = self.by_external.setdefault(external, index)
+            if earlier != index:
+                if earlier >= 0 and self.spans[earlier] == span:
+                    self.repeated += 1
+                    return
+                self.by_external[external] = -1
+        self.spans.append(span)
+        if args.sequence is not None and args.sequence >= 0:
+            self.sequences.append((index, args.sequence, bool(args.forward_thread)))
+        if name in _OPERATORS:
+            self.operators[index] = _read_operator_call(dims, types, bytes(args.values))
+        if args.kernel_file is not None or args.kernel_hash is not None:
+            self.compiled[index] = read_compiled_call(name, _read_compiled_args(event))
+        if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
+            self.comms[index] = comm
 
-    def number_signature(self, dims: bytes, types: bytes) -> int:
-        """Return the number of shapes and types in ``Events.arguments``."""
-        number = self.signatures.get((dims, types))
-        if number is None:
-            number = self.signatures[dims, types] = len(self.events.arguments)
-            values = [msgspec.json.decode(text) if text else None for text in (dims, types)]
-            shapes, kinds = (None if value is None else json.dumps(value) for value in values)
-            self.events.arguments.append((shapes, kinds))
-        return number
-
-    def read_operator_call(self, dims: bytes, args: _OperationArgs) -> Call | None:
-        """Return the arguments that a formula needs; a network repeats the same few calls."""
-        key = dims, bytes(args.types), bytes(args.values)
-        if key not in self.operator_calls:
-            values = [msgspec.json.decode(text) if text else None for text in key]
-            self.operator_calls[key] = read_call(*values)
-        return self.operator_calls[key]
-
-    def add_function(self, event: Event) -> None:
-        """A call of a module is a range; of other functions the calls are summed."""
-        events = self.events
-        name, start, duration = self.read_name_and_times(event)
+    def _add_function(self, event: Event) -> None:
+        """Add a call of a module as a range; sum the calls of other functions."""
+        name, start, duration = self._read_name_and_times(event)
         is_module = name.startswith(MODULE)
         if not is_module:
-            self.keep_duration("python_function", name, duration)
-        if start is None or duration is None:
-            return
-        call = Span(self.number_thread(event), start, start + duration, -1, name, is_module)
-        if is_module:
-            events.spans.append(call)
-        if events.signatures is not None:
-            events.functions.append(call)
+            self._keep_duration("python", name, duration)
+        if start is not None and duration is not None:
+            thread = self._number_thread(event)
+            call = Span(thread, start, start + duration, -1, name, is_module)
+            self.functions.append(call)
             if is_module:
-                events.signatures.append(0)
+                self.spans.append(call)
 
-    def keep_duration(self, category: str, name: str, duration: int | None) -> None:
+    def _keep_duration(self, domain: str, name: str, duration: int | None) -> None:
         """Count one call of a function."""
-        is_hip = name.startswith("hip") and category != "python_function"
-        domain = "hip" if is_hip else _DOMAINS.get(category, category)
-        self.events.api[domain, name].append(-1 if duration is None else duration)
+        self.api[domain, name].append(-1 if duration is None else duration)
 
-    def add_call(self, event: Event) -> None:
-        """A call of the runtime or the driver."""
-        events = self.events
-        name, start, duration = self.read_name_and_times(event)
+    def _add_call(self, event: Event) -> None:
+        """Add a call of the runtime or the driver."""
+        name, start, duration = self._read_name_and_times(event)
         args = _read_call_args(event)
         correlation = args.correlation
         is_launch = "Launch" in name
-        events.launches += is_launch
-        events.called += 1
-        events.uncorrelated += correlation is None
+        self.launches += is_launch
         if is_launch and correlation is not None and "GraphLaunch" in name:
-            events.graphs.add(correlation)
+            self.graphs.add(correlation)
         if start is not None:
-            place = Place(self.number_thread(event), start)
+            place = Place(self._number_thread(event), start)
             if self.captures and "Graph" not in name:
                 what = next((what for word, what in _CAPTURING.items() if word in name), "")
                 if is_launch or what:
                     captured = CapturedCall(what or "launch", place, args.kernel, args.node)
-                    events.captured.append(captured)
+                    self.captured.append(captured)
             if correlation is not None:
-                known = events.calls.setdefault(correlation, place)
-                if known is not place and known == place:
+                earlier = self.calls.setdefault(correlation, place)
+                if earlier is not place and earlier == place:
                     return  # the same call again
-                if known != place:
-                    events.calls[correlation] = None
-            if name in _WAITS and events.signatures is not None and duration is not None:
-                end = start + duration
-                events.waits.append(Span(place.thread, start, end, -1, name, False))
-        self.keep_duration(event.cat, name, duration)
+                if earlier != place:
+                    self.calls[correlation] = None
+            if name in _WAITS and duration is not None:
+                self.waits.append(Span(place.thread, start, start + duration, -1, name, False))
+        self._keep_duration(
+            "hip" if name.startswith("hip") else _DOMAINS[event.cat], name, duration
+        )
 
-    def add_wait(self, event: Event) -> None:
-        """A synchronisation (cuda_sync): of a stream, an event or a whole context."""
-        name, _, duration = self.read_name_and_times(event)
-        self.keep_duration("sync", name, duration)
+    def _add_wait(self, event: Event) -> None:
+        """Add a synchronisation (cuda_sync): of a stream, an event or a whole context."""
+        name, _, duration = self._read_name_and_times(event)
+        self._keep_duration("sync", name, duration)
 
-    def add_kernel(self, event: Event) -> None:
-        """One launch."""
-        events, index = self.events, len(self.events.kernels)
-        args = self.add_device_event(event, events.kernels)
+    def _add_kernel(self, event: Event) -> None:
+        """Add one launch."""
+        index = len(self.kernels)
+        args = self._add_device_event(event, self.kernels)
         if args is None:
             return
         if not args.graph:  # 0: of no graph
             args.graph = args.node = None
-        if args.occupancy is not None and not 0 <= args.occupancy <= 100:
-            args.occupancy = None
         if args.collective is not None and (comm := _read_comm_args(event)).name:
-            events.comms[-1 - index] = comm
-        if type(args.stack) is list:
-            stacks = tuple(text for text in args.stack if type(text) is str and text)
-            if stacks:
-                events.origins[index] = stacks
+            self.comms[-1 - index] = comm
         name = args.name or args.annotation  # of torch.cuda._graph_annotations.mark_kernels
         if name and args.node is not None:
-            events.annotated[index] = name, args.autograd_phase == "backward"
+            self.annotated[index] = name, args.autograd_phase == "backward"
 
-    def add_copy(self, event: Event) -> None:
-        """A copy or memset."""
-        args = self.add_device_event(event, self.events.copies)
-        if args is not None and args.device is None:  # between GPUs: it is of the one that copies
-            args.device = args.in_device
+    def _add_copy(self, event: Event) -> None:
+        """Add a copy or memset."""
+        self._add_device_event(event, self.copies)
 
-    def add_device_event(self, event: Event, known: list[DeviceEvent]) -> DeviceArgs | None:
-        """Append it and return its arguments, unless the very same work was there before: that is
-        counted."""
+    def _add_device_event(self, event: Event, work: list[DeviceEvent]) -> DeviceArgs | None:
+        """Append it to ``work`` and return its arguments; None for work that is there already."""
         args = _read_device_args(event)
-        name, start, duration = self.read_name_and_times(event)
-        if args.stream is None and type(event.tid) is str:  # as threads were until 2021
-            args.stream = read_int64(event.tid.removeprefix("stream "))
+        name, start, duration = self._read_name_and_times(event)
         if args.correlation is not None and start is not None:
             key = hash((args.correlation, args.device, args.stream, start, duration, name))
-            if key in self.device_work:
-                self.events.repeated += 1
+            if key in self._device_work:
+                self.repeated += 1
                 return None
-            self.device_work.add(key)
-        known.append(DeviceEvent(name, start, duration, args))
+            self._device_work.add(key)
+        if args.device is None:  # a copy between GPUs: it is of the one that copies
+            args.device = args.in_device
+        work.append(DeviceEvent(name, start, duration, args))
         return args
 
-    def add_window(self, event: Event) -> None:
-        """The time in which the profiler ran."""
-        start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
-        if start is not None and duration is not None and duration >= 0:
-            begin, end = self.events.window or (start, start)
-            self.events.window = (min(begin, start), max(end, start + duration))
+    def _add_window(self, event: Event) -> None:
+        """Extend the time in which the profiler ran."""
+        _, start, duration = self._read_name_and_times(event)
+        if start is not None and duration is not None:
+            begin, end = self.window or (start, start)
+            self.window = (min(begin, start), max(end, start + duration))
 
-    def add_memory(self, event: Event) -> None:
-        """An allocation, or its end."""
-        args, events, at = _read_memory_args(event), self.events, nanoseconds(event.ts)
+    def _add_memory(self, event: Event) -> None:
+        """Add an allocation, or its end."""
+        args, (_, at, _) = _read_memory_args(event), self._read_name_and_times(event)
         if at is None or args.bytes is None:
             return
-        events.memory.append((self.number_thread(event), at, args.bytes))
-        if args.device_type != 1 or args.device is None:
-            return
+        self.memory.append((self._number_thread(event), at, args.bytes))
         reading = Reading(at, args.allocated, args.reserved)
-        for quantity, total in (("allocated", args.allocated), ("reserved", args.reserved)):
-            if total is not None:
-                key = args.device, quantity
-                events.peaks[key] = max(total, events.peaks.get(key, 0))
-        if reading[1:] != (None, None):
-            events.curves[args.device].append(reading)
+        if args.device_type == 1 and args.device is not None and reading[1:] != (None, None):
+            self.curves.setdefault(args.device, []).append(reading)
 
-    def number_thread(self, event: Event) -> int:
-        """Return the number of a process' thread in ``Events.threads``."""
+    def _number_thread(self, event: Event) -> int:
+        """Return the number of a process' thread in ``threads``."""
         process, thread = event.pid, event.tid
         try:
-            return self.threads[process, thread]
+            return self._thread_numbers[process, thread]
         except (KeyError, TypeError):  # new, or a list or object instead of an id
             key = (str(process), str(thread))
-            number = self.threads.setdefault(key, len(self.events.threads))
-            if number == len(self.events.threads):
-                self.events.threads.append((read_int64(process), read_int64(thread)))
-            if isinstance(process, int | str) and isinstance(thread, int | str):
-                self.threads[process, thread] = number
+            number = self._thread_numbers.setdefault(key, len(self.threads))
+            if number == len(self.threads):
+                self.threads.append((read_int64(process), read_int64(thread)))
+            with suppress(TypeError):
+                self._thread_numbers[process, thread] = number
             return number
 
 
-def count_unknown(unknown: dict[str, int], kind: object, category: object) -> None:
-    """Count a skipped event, unless its category and kind are known."""
-    if isinstance(kind, str) and kind not in PHASES:
-        name = f"ph {kind}"
-    elif kind is None and category is None:
-        name = "none, and no ph"  # which every event of the Chrome format has
-    elif category is None or (isinstance(category, str) and category in NOT_USED):
-        return
-    else:
-        name = str(category)
-    name = name[:100]
-    if name in unknown or len(unknown) < 100:
-        unknown[name] = unknown.get(name, 0) + 1
-
-
-def describe_unknown(unknown: dict[str, int]) -> tuple[Diagnostic, ...]:
-    """Return one warning that names them with their numbers of events."""
-    return not_understood(
-        {"categories": [f"{name} ({number} events)" for name, number in unknown.items()]}
-    )
+def collect(blocks: Iterable[list[Event]], *, captures: bool = False) -> Events:
+    """Return all events, sorted. ``captures``: keep what is launched while graphs are captured."""
+    events = Events(captures)
+    for block in blocks:
+        events.add(block)
+        block.clear()  # before the next one is decoded
+    return events

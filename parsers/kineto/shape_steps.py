@@ -33,7 +33,6 @@ from typing import NamedTuple
 
 from perfctl.parsers.kineto.events import MODULE, DeviceEvent, Events
 from perfctl.parsers.kineto.nesting import Nesting
-from perfctl.parsers.kineto.records import Launches
 from perfctl.parsers.operators import Shape
 from perfctl.records.report import Gap
 from perfctl.records.serving import FROM_SHAPES, PART_FROM_SHAPES, ServedStep
@@ -82,7 +81,7 @@ class _Evidence:
     """Of torch's own attention: (keys of all sequences, pairs of tokens and keys) -> calls."""
 
 
-def find_shape_steps(events: Events, nesting: Nesting, launches: Launches) -> ShapeSteps:
+def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
     """Return the steps; empty where ranges name them already, or where nothing was generated."""
     is_named = any(meaning.step is not None for meaning in nesting.meanings.values())
     if is_named or any(is_backward for _, _, is_backward in events.sequences):
@@ -94,7 +93,7 @@ def find_shape_steps(events: Events, nesting: Nesting, launches: Launches) -> Sh
         return ShapeSteps()
     reads_cache = any(map(_CACHE.search, names))
     try:
-        steps = _read_steps(events, launches)
+        steps = _read_steps(events)
     except _UnclearError as error:
         reason = f"no range names a step and its shapes do not tell prefill from decode: {error}"
         gap = Gap("served_step", "not_available", reason)
@@ -120,7 +119,7 @@ def _module_calls(events: Events) -> list[str]:
     return [span.name for span in events.spans if span.is_range and span.name.startswith(MODULE)]
 
 
-def _read_steps(events: Events, launches: Launches) -> list[tuple[int, int, ServedStep]]:
+def _read_steps(events: Events) -> list[tuple[int, int, ServedStep]]:
     """Return the steps. Raises _UnclearError."""
     look_ups = _find_look_ups(events)
     if not look_ups:
@@ -141,7 +140,7 @@ def _read_steps(events: Events, launches: Launches) -> list[tuple[int, int, Serv
             evidence_at(span.start).products[shape[:-1]] += 1
     for event in events.kernels:
         phase = _attention_phase(event)
-        if phase and (place := launches.place(event)) is not None:
+        if phase and (place := event.place) is not None:
             evidence_at(place.at).phases.add(phase)
     for index, span in enumerate(events.spans):
         if span.name == "aten::scaled_dot_product_attention":
@@ -151,7 +150,7 @@ def _read_steps(events: Events, launches: Launches) -> list[tuple[int, int, Serv
                 pairs = sequences * tokens * keys
                 evidence_at(span.start).keys[sequences * keys, pairs] += 1
     if not look_ups and not evidence[0].products:
-        rows = _count_attended_rows(events, launches)
+        rows = _count_attended_rows(events)
         if rows is not None:
             evidence[0].products[(rows,)] += 1
     steps = []
@@ -175,19 +174,19 @@ def _find_look_ups(events: Events) -> list[tuple[int, Shape]]:
 
 
 def _read_shapes(events: Events, index: int) -> list[Shape]:
-    text = events.arguments[events.signatures[index]][0] if events.signatures is not None else None
+    text = events.spans[index].inputs[0]
     try:
         return [tuple(map(int, shape)) for shape in json.loads(text or "[]")]
     except (TypeError, ValueError):
         return []
 
 
-def _count_attended_rows(events: Events, launches: Launches) -> int | None:
+def _count_attended_rows(events: Events) -> int | None:
     """Return the tokens of a call of flash-attention: rows of the tensors of queries and of keys
     before it. None if they disagree."""
     answers = set()
     for event in events.kernels:
-        match, place, grid = _FLASH.search(event.name), launches.place(event), event.args.grid
+        match, place, grid = _FLASH.search(event.name), event.place, event.args.grid
         if match is None or place is None or grid is None or grid[2] is None:
             continue
         heads = grid[2]

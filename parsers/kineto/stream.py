@@ -1,4 +1,4 @@
-"""Events of a Kineto trace, some 1 MB at a time, and the members of the trace beside them.
+"""Events of a Kineto trace, some 256 kB at a time, and the members of the trace beside them.
 
 A trace is one JSON object, plain or gzipped, on one line or pretty-printed. What is read of it is
 cut where one event ends and the next begins, and each block is decoded at once; the arguments of
@@ -9,14 +9,14 @@ string: what lies before it is then no complete array, so that the one before it
 from __future__ import annotations
 
 import codecs
+import gzip
 import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
-from itertools import islice
-from json import JSONDecodeError, JSONDecoder
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
@@ -25,9 +25,9 @@ from perfctl.parsers.common.lines import encoding_of
 from perfctl.records.errors import ReportError
 
 TOOL = "torch"
-CHUNK_BYTES = 1 << 20
-BLOCK_BYTES = 1 << 20
-"""Blocks of 8 MB take more than twice the CPU time: most of it goes to fresh pages of memory."""
+CHUNK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 18
+"""Blocks of 2 MB take a third more CPU time, which goes to fresh pages of memory, of 8 MB twice."""
 MAX_VALUE_BYTES = 64 << 20
 """Largest event or metadata; no profiler comes near it, so more means broken JSON."""
 MAX_REPAIR_BYTES = 32 << 20
@@ -51,24 +51,21 @@ _EDGES_TRIED = 8
 _ENDS_TRIED = 2000
 _REPAIRED_ENDS_TRIED = 20
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_GAP = re.compile(r"[ \t\r\n,]*")
-_ARRAY_BEGIN = '{"":['
-_PARTIAL = re.compile(r"[-+.\w\\]{0,9}\s*\Z")
+_PARTIAL = re.compile(rb"[-+.\w\\]{0,9}\s*\Z")
 """What a cut leaves of a number, a word or an escape."""
 _TOKEN = re.compile(
-    r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(-?(?:inf(?:inity)?|nan)\b)|(,(?=[ \t\r\n,]*[\]},]))',
+    r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(-?(?:inf(?:inity)?|nan)\b)',
     re.DOTALL | re.IGNORECASE,
 )
-"""A string, a bare inf or nan, or a comma too many.
+"""A string, or a bare inf or nan.
 
 Possessive: a regular expression that may go back remembers each character, 150 bytes of memory
 for one of a string."""
-_FAULT = re.compile(
-    r'(\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
-    r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
-    r"|(\\u[0-9a-fA-F]{4})|(\\)|[\x00-\x1f]"
-)
-"""In a string: an escape that is right; half of a pair; a lone backslash; a control character."""
+_FAULT = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|(\\)|[\x00-\x1f]')
+"""In a string: an escape that is right; a lone backslash; a control character."""
+
+Int64 = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)] | None
+"""A number that fits into 64 bits; None where it is not given."""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -86,7 +83,6 @@ class Event(msgspec.Struct, gc=False):
 
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _BROKEN_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 
@@ -94,8 +90,8 @@ _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 def nanoseconds(value: object) -> int | None:
     """Return microseconds, a number or the text of one, as ns; None if unusable."""
     if type(value) is float:
-        number = round(value * 1000)
-    elif type(value) is int:
+        return round(value * 1000)
+    if type(value) is int:
         number = value * 1000
     elif type(value) is str:
         try:
@@ -121,58 +117,53 @@ def read_int64(value: object) -> int | None:
 
 
 class TraceStream:
-    """One trace. Raises ReportError, naming the event and the byte, when the file is cut off,
-    broken, or a gzip bomb."""
+    """One trace. Raises ReportError, naming the byte, when the file is cut off, broken, or a gzip
+    bomb."""
 
     def __init__(self, path: Path) -> None:
         self.metadata: dict[str, Any] = {}
         """Members of the trace but its events; complete once all blocks are read. Numbers with a
         fraction are text."""
         self.repaired = False
-        """Whether bare inf, nan, lone backslashes, commas or characters had to be repaired."""
+        """Whether bare inf, nan, lone backslashes or characters had to be repaired."""
         self._path = path
-        self._buffer = b""
-        self._bytes = self._elements = 0
+        self._buffer = self._head = b""
+        self._bytes = 0
         self._ended = False
 
     def blocks(self) -> Iterator[list[Event]]:
         """Yield the events, many at a time, in the order of the file."""
         with self._path.open("rb") as file:
             self._chunks = self._read_utf8(file)
-            head = self._read_head()
-            is_whole = not head
-            while not is_whole:
+            self._read_head()
+            is_complete = False
+            while not is_complete:
                 self._fill(BLOCK_BYTES)
                 is_last = self._ended
-                events = None
-                for repair in (False, True):
-                    if events is None and is_last:
-                        events = self._decode_tail(head, repair=repair)
-                    elif events is None:
-                        events = self._decode_block(repair=repair)
+                decode = self._decode_tail if is_last else self._decode_block
+                events = decode(repair=False)
+                if events is None:
+                    events = decode(repair=True)
                 if events is None:
                     self._raise_broken()
                     self._fill(2 * len(self._buffer))
                 else:
                     yield events
-                    is_whole = is_last
+                    is_complete = is_last
 
-    def _read_head(self) -> bytes:
-        """Return the text up to the events; empty where the trace has none."""
-        while True:
+    def _read_head(self) -> None:
+        """Read up to the first event."""
+        while not self._ended:
             self._fill(2 * len(self._buffer) or CHUNK_BYTES)
             for match in _ARRAY.finditer(self._buffer):
-                head = self._buffer[: match.end()]
-                if any(self._decode_metadata(head + b"]}", repair=way) for way in (False, True)):
+                self._head = self._buffer[: match.end()]
+                text = self._head + b"]}"
+                if any(self._decode_metadata(text, repair=repair) for repair in (False, True)):
                     self._buffer = self._buffer[match.end() :]
-                    return head
-            if self._ended:
-                break
+                    return
             if len(self._buffer) > MAX_VALUE_BYTES:
                 raise self._error("broken JSON: its first 64 MiB hold no events", BROKEN)
-        if not any(self._decode_metadata(self._buffer, repair=way) for way in (False, True)):
-            self._raise_broken(is_object=True)
-        return b""
+        self._raise_broken(before=b"")
 
     def _decode_block(self, *, repair: bool) -> list[Event] | None:
         """Return the events of the buffer but the last, which may go on in the next block."""
@@ -183,14 +174,14 @@ class TraceStream:
                 return events
         return None
 
-    def _decode_tail(self, head: bytes, *, repair: bool) -> list[Event] | None:
+    def _decode_tail(self, *, repair: bool) -> list[Event] | None:
         """Return the last events, where the array and the object around it end as they should."""
         end = len(self._buffer)
         for _ in range(_REPAIRED_ENDS_TRIED if repair else _ENDS_TRIED):
             end = self._buffer.rfind(b"]", 0, end)
             if end < 0:
                 break
-            if self._decode_metadata(head + self._buffer[end:], repair=repair):
+            if self._decode_metadata(self._head + self._buffer[end:], repair=repair):
                 events = self._decode_events(self._buffer[:end], repair=repair)
                 if events is not None:
                     return events
@@ -214,112 +205,75 @@ class TraceStream:
         try:
             try:
                 events = _EVENTS.decode(array)
-                if any(type(event.ts) is float and event.ts >= EXACT_TIMES_MAX for event in events):
-                    events = _EXACT_EVENTS.decode(array)
-                self._elements += len(events)
-            except msgspec.ValidationError:  # elements that are no objects, numbers out of range
-                elements = list(map(bytes, _ELEMENTS.decode(array)))
-                self._elements += len(elements)
-                objects = b",".join(element for element in elements if element[:1] == b"{")
-                events = _EXACT_EVENTS.decode(b"[%b]" % objects)
+                is_exact = all(
+                    type(event.ts) is not float or event.ts < EXACT_TIMES_MAX for event in events
+                )
+            except msgspec.ValidationError:  # a number that no float can be
+                is_exact = False
+            if not is_exact:
+                events = _EXACT_EVENTS.decode(array)
         except _BROKEN_JSON:
             return None
         self.repaired |= array != given
         return events
 
-    def _raise_broken(self, *, is_object: bool = False) -> None:
+    def _raise_broken(self, before: bytes = b'{"":[') -> None:
         """Raise for the fault in the buffer, unless what is not read yet may complete it.
 
-        ``is_object``: the buffer is a whole file, and not the rest of one from some event on.
+        ``before``: what makes a JSON object of the buffer, which begins with an event.
         """
-        text = _repair(self._buffer).decode("utf-8", "replace")
-        decoder = JSONDecoder(strict=False)
-        at = shift = 0
-        elements = self._elements
+        text = _repair(self._buffer)
+        fault, position = "it is no object with one array of events", 0
+        is_unfinished = not self._ended
         try:
-            while not is_object:
-                at = _GAP.match(text, at).end()  # type: ignore[union-attr]
-                if text[at : at + 1] == "]":
-                    break
-                _, at = decoder.raw_decode(text, at)
-                elements += 1
-            if not is_object:
-                shift = at - len(_ARRAY_BEGIN)
-                decoder.decode(_ARRAY_BEGIN + text[at:])
-            else:
-                decoder.decode(text)
-            fault, position = "it is no object with one array of events", 0
-        except JSONDecodeError as error:
-            fault, position = error.msg, error.pos + shift
-        except (ValueError, RecursionError) as error:
-            fault, position = str(error) or "it is nested too deeply", at
-        is_partial = fault != "Extra data" and _PARTIAL.match(text, position) is not None
-        is_unfinished = is_partial or fault.startswith("Unterminated")
-        if not self._ended and (is_unfinished or shift):
+            _METADATA.decode(before + text)
+        except msgspec.DecodeError as error:
+            fault, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+            position = int(byte[:-1]) - len(before) if byte else 0
+            is_partial = _PARTIAL.match(text, position) is not None and "trailing" not in fault
+            is_unfinished = fault.endswith("truncated") or is_partial
+        except (UnicodeDecodeError, RecursionError) as error:
+            fault, is_unfinished = str(error), False
+        if is_unfinished and not self._ended:
             if len(self._buffer) <= MAX_VALUE_BYTES:
                 return
-            fault = f"it has more than {MAX_VALUE_BYTES >> 20} MiB"
-        self._elements = elements
-        if self._ended and is_unfinished:
-            raise self._error(f"the JSON is cut off{self._position()}", STOPPED)
-        byte = self._bytes - len(self._buffer) + len(text[: position if is_object else at].encode())
-        raise self._error(
-            f"broken JSON after {elements} complete events, at byte {byte}: expected a value "
-            f"({fault})",
-            BROKEN,
-        )
+            fault = f"a value has more than {MAX_VALUE_BYTES >> 20} MiB"
+        elif is_unfinished:
+            raise self._error(f"the JSON is cut off at byte {self._bytes} of the JSON", STOPPED)
+        byte_of_fault = self._bytes - len(self._buffer) + position
+        raise self._error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
     def _fill(self, size: int) -> None:
         """Read until the buffer has at least so many bytes, or the file ends."""
         parts, length = [self._buffer], len(self._buffer)
         while length < size and not self._ended:
-            data = next(self._chunks, None)
-            if data is None:
-                self._ended = True
-            else:
-                parts.append(data)
-                length += len(data)
+            data = next(self._chunks, b"")
+            parts.append(data)
+            length += len(data)
+            self._bytes += len(data)
+            self._ended = not data
         self._buffer = b"".join(parts)
 
     def _read_utf8(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the unpacked text in UTF-8, without a mark at its beginning."""
-        decode = None
-        for data in self._read(file):
-            if not self._bytes:
-                encoding = encoding_of(data)
-                data = data.removeprefix(codecs.BOM_UTF8)
-                if not encoding.startswith("utf-8"):
-                    decode = codecs.getincrementaldecoder(encoding)("replace").decode
-            text = data if decode is None else decode(data).encode()
-            self._bytes += len(text)
-            yield text
+        """Return the unpacked text in UTF-8, without a mark at its beginning."""
+        chunks = self._read(file)
+        head = next(chunks, b"")
+        encoding = encoding_of(head)
+        chunks = chain([head.removeprefix(codecs.BOM_UTF8)], chunks)
+        if encoding.startswith("utf-8"):
+            return chunks
+        return (text.encode() for text in codecs.iterdecode(chunks, encoding, "replace"))
 
     def _read(self, file: BinaryIO) -> Iterator[bytes]:
-        data = file.read(CHUNK_BYTES)
-        if data.startswith(GZIP_MAGIC):
-            try:
-                yield from self._unzip(file, data)
-            except zlib.error as error:
-                reason = f"the gzip data is damaged{self._position()} ({error})"
-                raise self._error(reason, "Copy the file again") from None
-            return
-        while data:
-            yield data
-            data = file.read(CHUNK_BYTES)
-
-    def _unzip(self, file: BinaryIO, data: bytes) -> Iterator[bytes]:
-        zipped = zlib.decompressobj(31)
-        packed_bytes = unpacked_bytes = 0
-        while data or (not zipped.eof and zipped.unconsumed_tail):
-            packed_bytes += len(data)
-            while data:
-                if zipped.eof:  # padding, or a further member
-                    data = data.lstrip(b"\0")
-                    if not data:
-                        break
-                    zipped = zlib.decompressobj(31)
-                unpacked = zipped.decompress(data, CHUNK_BYTES)
-                unpacked_bytes += len(unpacked)
+        """Yield the text, unpacked where it is gzipped."""
+        is_packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        file.seek(0)
+        source = gzip.GzipFile(fileobj=file) if is_packed else file
+        unpacked_bytes = 0
+        try:
+            while data := source.read(CHUNK_BYTES):
+                unpacked_bytes += len(data)
+                packed_bytes = file.tell()
                 if unpacked_bytes > max(MIN_BOMB_BYTES, MAX_EXPANSION * packed_bytes):
                     raise self._error(
                         f"the gzip data unpacks to more than {MAX_EXPANSION} times its size "
@@ -327,18 +281,14 @@ class TraceStream:
                         "trace does that",
                         "If it is a trace, unpack it with gzip and pass the plain JSON",
                     )
-                if unpacked:
-                    yield unpacked
-                data = zipped.unused_data if zipped.eof else zipped.unconsumed_tail
-            data = file.read(1 << 16)
-        while not zipped.eof and (unpacked := zipped.decompress(b"", CHUNK_BYTES)):
-            yield unpacked
-        if not zipped.eof:
-            raise self._error(f"the gzip data is cut off{self._position()}", STOPPED)
-
-    def _position(self) -> str:
-        after = f" after {self._elements} complete events," if self._elements else ""
-        return f"{after} at byte {self._bytes} of the JSON" if self._bytes else after.rstrip(",")
+                yield data
+        except EOFError:
+            raise self._error(
+                f"the gzip data is cut off at byte {self._bytes} of the JSON", STOPPED
+            ) from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            reason = f"the gzip data is damaged at byte {self._bytes} of the JSON ({error})"
+            raise self._error(reason, "Copy the file again") from None
 
     def _error(self, reason: str, remedy: str) -> ReportError:
         return ReportError(self._path, TOOL, reason, remedy)
@@ -356,23 +306,18 @@ def _find_edges(text: bytes) -> Iterator[tuple[int, int]]:
 
 def _repair(text: bytes) -> bytes:
     """Return JSON with what it does not allow repaired: bare inf and nan and lone backslashes
-    (Kineto wrote them before 2023), commas too many, and characters that are no UTF-8."""
+    (Kineto wrote them before 2023), and characters that are no UTF-8."""
     if len(text) > MAX_REPAIR_BYTES:
         return text
     return _TOKEN.sub(_repair_token, text.decode("utf-8", "replace")).encode()
 
 
 def _repair_token(match: re.Match[str]) -> str:
-    """Return null for a bare inf or nan, nothing for a comma too many; a string with what JSON does
-    not allow escaped."""
-    if match[1]:
-        return "null"
-    return "" if match[2] else _FAULT.sub(_repair_escape, match[0])
+    """Return null for a bare inf or nan; a string with what JSON does not allow escaped."""
+    return "null" if match[1] else _FAULT.sub(_repair_escape, match[0])
 
 
 def _repair_escape(match: re.Match[str]) -> str:
     if match[1]:
         return match[0]
-    if match[2]:
-        return "\\ufffd"
-    return r"\\" if match[3] else f"\\u{ord(match[0]):04x}"
+    return r"\\" if match[2] else f"\\u{ord(match[0]):04x}"

@@ -19,26 +19,26 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perfctl.parsers.allocator import curves
+from perfctl.parsers.common.doubts import not_understood
 from perfctl.parsers.common.json import peek
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
-from perfctl.parsers.kineto.events import Events, collect, describe_unknown
-from perfctl.parsers.kineto.fused import (
-    compiled_gaps,
-    compiled_kernels,
-    name_longest,
-    read_call_facts,
-    share_kernels,
-)
+from perfctl.parsers.kineto.events import DeviceEvent, Events, Span, collect, read_fitting, renamed
+from perfctl.parsers.kineto.fused import compiled_gaps, compiled_kernels
 from perfctl.parsers.kineto.nesting import Nesting, assign_operators
+from perfctl.parsers.kineto.origins import name_longest, share_kernels
 from perfctl.parsers.kineto.shape_steps import find_shape_steps
-from perfctl.parsers.kineto.stream import TOOL, TraceStream, read_int64
+from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, read_int64
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 
@@ -55,18 +55,46 @@ _TORCH = ("torch_version", "pytorch_version", "PyTorch version")
 _GFX = {"9.4": "gfx942", "9.5": "gfx950"}
 """computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906,
 gfx908 or gfx90a."""
-_OF_ROCM = ("hip_", "roctracer")
-"""How members of a ROCm trace begin."""
 _YEAR_2000_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
-_ARGUMENTS = ("device", "stream", "grid", "block", "registers", "shared", "context")
+_ARGUMENTS = {
+    **{name: name for name in ("device", "stream", "grid", "block", "registers", "context")},
+    "shared": "shared memory",
+}
 """What the arguments of a kernel state."""
 _FEW = 10
 """What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
 each."""
 
 Metadata = Mapping[str, Any]
+
+
+class _Gpu(msgspec.Struct):
+    """One entry of deviceProperties."""
+
+    index: Int64 = renamed("id")
+    name: str = ""
+    major: Int64 = renamed("computeMajor")
+    minor: Int64 = renamed("computeMinor")
+    sm_count: Int64 = renamed("numSms")
+    memory_bytes: Int64 = renamed("totalGlobalMem")
+
+
+class _Group(msgspec.Struct):
+    """One entry of distributedInfo's pg_config."""
+
+    pg_name: str | None = None
+    ranks: list[int] = []
+
+
+class _Job(msgspec.Struct):
+    """Members of distributedInfo."""
+
+    backend: str | None = None
+    rank: Int64 = None
+    world_size: Int64 = None
+    pg_config: list[_Group] = []
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -87,64 +115,61 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
     stream = TraceStream(path)
-    events = collect(stream.blocks(), op_calls=single_operators)
+    events = collect(stream.blocks())
     metadata = stream.metadata
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
-    agent_gaps = _number_agents(events, metadata)
-    launches = records.Launches(events)
-    nesting = Nesting(events, launches.probes)
-    launches.resolve(nesting)
-    shape_steps = find_shape_steps(events, nesting, launches)
+    gpus, job = _read_gpus(metadata), read_fitting(_Job, metadata.get("distributedInfo"))
+    is_rocm = _is_rocm(metadata, gpus)
+    agent_gaps = _number_agents(events, gpus) if is_rocm else ()
+    unsettled = records.find_launchers(events)
+    nesting = Nesting(events, [place for _, place in unsettled])
+    for (event, _), span in zip(unsettled, nesting.probed, strict=True):
+        event.span = span
+    shape_steps = find_shape_steps(events, nesting)
     nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps.steps])
-    launchers = launches.kernel_spans if events.kernels else None
-    operators = assign_operators(events, nesting, launchers)
+    launchers = [event.span for event in events.kernels]
+    operators = assign_operators(events, nesting, launchers or None)
     ranges = records.ranges(events, nesting)
-    range_numbers = {index: number for number, index in enumerate(nesting.meanings)}
-    served = {range_numbers[index]: step for index, step in nesting.served.items()}
-    graphs = ExplainedGraphs(records.kernels(events, nesting, launches), operators)
+    served = nesting.served.values()
+    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
     explain_graphs(
         path,
         capture,
         events,
         graphs,
-        served.values(),
+        served,
         lambda other: parse(other, single_operators=False),
     )
     operators = graphs.operators
-    facts = read_call_facts(events)
-    kernels, parts, part_gaps = share_kernels(
-        events, nesting, facts, launches.kernel_spans, graphs.kernels
-    )
-    device_ns = records.device_times(events, nesting, launches)
-    torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
+    kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
+    device_ns = records.device_times(events, nesting)
+    environment = _read_environment(metadata, job)
     begin, end = _find_extent(events)
-    rank, world_size = _read_rank(metadata)
+    rank = None if job.world_size == 1 else job.rank
+    if rank is not None and not 0 <= rank < (job.world_size or inf):
+        rank = None
     since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
     is_dated = begin is not None and _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS
     started_at = None
     if is_dated:
         started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
-    phases = {step.phase for step in served.values()} - {"mixed"}
+    phases = {step.phase for step in served} - {"mixed"}
     return Report(
         tool=TOOL,
         path=path,
         form=_describe_form(events),
-        tool_version=torch,
-        devices=_read_devices(events, metadata, kernels),
-        environment={
-            **_read_environment(metadata, torch),
-            **_read_process_groups(events, metadata, world_size),
-            **operators.environment,
-        },
+        tool_version=environment.get("torch"),
+        devices=_list_devices(events, gpus, is_rocm, kernels),
+        environment={**environment, **_read_process_groups(events, job), **operators.environment},
         kernels=kernels,
-        copies=records.copies(events, nesting, launches),
+        copies=records.copies(events, nesting),
         ranges=ranges,
         operations=records.operations(events, nesting, device_ns),
         samples=curves(events.curves),
-        steps=records.steps(ranges, served),
+        steps=records.steps(nesting, ranges),
         memory=_read_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
@@ -154,26 +179,25 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *graphs.gaps,
             *([] if shape_steps.gap is None else [shape_steps.gap]),
             *part_gaps,
-            *compiled_gaps(events, facts),
+            *compiled_gaps(events.compiled),
             *operators.gaps,
             *agent_gaps,
         ),
         diagnostics=(
             *_find_diagnostics(events, metadata, repaired=stream.repaired),
-            *describe_unknown(events.unknown),
             *graphs.diagnostics,
         ),
         started_at=started_at,
         duration_ns=None if begin is None or end is None else end - begin,
         api_calls=records.api_calls(events),
-        op_calls=records.op_calls(events, nesting, device_ns),
-        collectives=records.collectives(events, nesting, launches),
-        compiled_kernels=compiled_kernels(events, facts, device_ns),
+        op_calls=records.op_calls(events, nesting, device_ns) if single_operators else (),
+        collectives=records.collectives(events, nesting),
+        compiled_kernels=compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
         rank=rank,
-        world_size=world_size,
+        world_size=None if rank is None else job.world_size,
         phase=phases.pop() if len(phases) == 1 else None,
-        served_steps=sorted((*served.values(), *(step for _, _, step in shape_steps.steps))),
+        served_steps=sorted((*served, *(step for _, _, step in shape_steps.steps))),
         graph_launches=graphs.launches,
     )
 
@@ -189,51 +213,47 @@ def _find_extent(events: Events) -> tuple[int | None, int | None]:
     """Return begin and end of the capture, ns on the trace's clock."""
     if events.window is not None:
         return events.window
-    begins = [span.start for span in events.spans]
-    ends = [span.end or span.start for span in events.spans]
-    for event in (*events.kernels, *events.copies):
-        if event.start is not None:
-            begins.append(event.start)
-            ends.append(event.start + (event.duration or 0))
-    return min(begins, default=None), max(ends, default=None)
+    work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
+    times = [(one.start, one.start + (one.duration or 0)) for one in work if one.start is not None]
+    if not times:
+        return None, None
+    begins, ends = zip(*times, strict=True)
+    return min(begins), max(ends)
 
 
-def _read_dictionaries(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _read_devices(events: Events, metadata: Metadata, kernels: list[Kernel]) -> tuple[Device, ...]:
-    """Return the GPUs the process saw, those that ran kernels first; the CPU alone where there is
-    none."""
+def _read_gpus(metadata: Metadata) -> list[_Gpu]:
+    """Return the GPUs that the process saw."""
     listed = metadata.get("deviceProperties")
-    is_rocm = any(key.startswith(_OF_ROCM) for key in metadata)
-    devices = []
-    for position, entry in enumerate(listed if isinstance(listed, list) else []):
-        if not isinstance(entry, dict):
-            continue
-        name = entry["name"] if isinstance(entry.get("name"), str) and entry["name"] else None
-        major, minor = read_int64(entry.get("computeMajor")), read_int64(entry.get("computeMinor"))
-        index = read_int64(entry.get("id"))
-        capability = None if major is None or minor is None else f"{major}.{minor}"
-        if is_rocm or (name or "").startswith("AMD"):
-            capability = _GFX.get(capability or "")  # the numbers are of a gfx number
-        devices.append(
-            Device(
-                name=name,
-                kind="gpu",
-                index=position if index is None else index,
-                compute_capability=capability,
-                sm_count=read_int64(entry.get("numSms")),
-                memory_bytes=read_int64(entry.get("totalGlobalMem")),
-            )
-        )
-    if not devices and events.spans and not (events.kernels or events.copies):
+    entries = listed if isinstance(listed, list) else []
+    gpus = [read_fitting(_Gpu, entry) for entry in entries if isinstance(entry, dict)]
+    for position, gpu in enumerate(gpus):
+        gpu.index = position if gpu.index is None else gpu.index
+    return gpus
+
+
+def _is_rocm(metadata: Metadata, gpus: Sequence[_Gpu]) -> bool:
+    is_amd = bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
+    return is_amd or any(key.startswith(("hip_", "roctracer")) for key in metadata)
+
+
+def _list_devices(
+    events: Events, gpus: Sequence[_Gpu], is_rocm: bool, kernels: Sequence[Kernel]
+) -> tuple[Device, ...]:
+    """Return the GPUs, those that ran kernels first; the CPU alone where there is none."""
+    if not gpus and events.spans and not (events.kernels or events.copies):
         return (Device(name=None, kind="cpu"),)
+    devices = []
+    for gpu in gpus:
+        capability = None if None in (gpu.major, gpu.minor) else f"{gpu.major}.{gpu.minor}"
+        if is_rocm:
+            capability = _GFX.get(capability or "")  # the numbers are of a gfx number
+        figures = (capability, gpu.sm_count, gpu.memory_bytes)
+        devices.append(Device(gpu.name or None, "gpu", gpu.index or 0, *figures))
     launches = Counter(kernel.device_index for kernel in kernels)
     return tuple(sorted(devices, key=lambda device: (-launches[device.index], device.index)))
 
 
-def _number_agents(events: Events, metadata: Metadata) -> tuple[Gap, ...]:
+def _number_agents(events: Events, gpus: Sequence[_Gpu]) -> tuple[Gap, ...]:
     """Give the work of a ROCm trace's only GPU that GPU's number; return the gap where there are
     several.
 
@@ -241,35 +261,23 @@ def _number_agents(events: Events, metadata: Metadata) -> tuple[Gap, ...]:
     9), while deviceProperties counts the GPUs from 0. Which processors there are the trace does
     not say.
     """
-    listed = _read_dictionaries(metadata.get("deviceProperties"))
-    is_amd = any(key.startswith(_OF_ROCM) for key in metadata) or (
-        bool(listed) and all(str(entry.get("name", "")).startswith("AMD") for entry in listed)
-    )
     work = [*events.kernels, *events.copies]
     agents = {device for event in work if (device := event.args.device) is not None}
-    if not agents or not is_amd:
-        return ()
-    gpus = {read_int64(entry.get("id")) for entry in listed}
     if len(gpus) == len(agents) == 1:
-        (gpu,) = gpus
         for event in work:
-            event.args.device = gpu
-        return ()
-    shown = ", ".join(map(str, sorted(agents)))
-    reason = (
-        f"ROCm's number of an agent ({shown}) counts the host's processors first, deviceProperties "
-        "counts GPUs from 0"
-    )
-    return (Gap("kernel.device_index", "ambiguous", reason),)
+            event.args.device = gpus[0].index
+    elif agents:
+        reason = (
+            f"ROCm's number of an agent ({', '.join(map(str, sorted(agents)))}) counts the host's "
+            "processors first, deviceProperties counts GPUs from 0"
+        )
+        return (Gap("kernel.device_index", "ambiguous", reason),)
+    return ()
 
 
-def _read_distributed(metadata: Metadata) -> dict[str, Any]:
-    distributed = metadata.get("distributedInfo")
-    return distributed if isinstance(distributed, dict) else {}
-
-
-def _read_environment(metadata: Metadata, torch: str | None) -> dict[str, str]:
-    facts = {"torch": torch} if torch else {}
+def _read_environment(metadata: Metadata, job: _Job) -> dict[str, str]:
+    torch = next((metadata[key] for key in _TORCH if metadata.get(key)), None)
+    facts = {} if torch is None else {"torch": str(torch)}
     for key in (*_VERSIONS, *_FLAGS):
         if isinstance(metadata.get(key), int | str):
             facts[key] = str(metadata[key])
@@ -277,57 +285,44 @@ def _read_environment(metadata: Metadata, torch: str | None) -> dict[str, str]:
         facts["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
     if hip := read_int64(metadata.get("hip_runtime_version")):
         facts["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
-    distributed = _read_distributed(metadata)
-    for key in ("backend", "rank", "world_size"):
-        if isinstance(distributed.get(key), int | str):
-            facts[f"distributed_{key}"] = str(distributed[key])
-    names = {"baseTimeNanoseconds": "clock_base_ns", "schemaVersion": "schema_version"}
-    for key, name in names.items():
-        if read_int64(metadata.get(key)) is not None:
-            facts[name] = str(metadata[key])
-    return facts
+    named = {
+        "distributed_backend": job.backend,
+        "distributed_rank": job.rank,
+        "distributed_world_size": job.world_size,
+        "clock_base_ns": read_int64(metadata.get("baseTimeNanoseconds")),
+        "schema_version": read_int64(metadata.get("schemaVersion")),
+    }
+    return facts | {name: str(value) for name, value in named.items() if value is not None}
 
 
-def _read_process_groups(
-    events: Events, metadata: Metadata, world_size: int | None
-) -> dict[str, str]:
+def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
     """Return ranks of the process groups that the trace has collectives of, those smaller than the
     job: {"process_groups": JSON}.
 
     By the collectives' own arguments, else by distributedInfo.
     """
-    configured = {
-        entry["pg_name"]: tuple(entry["ranks"])
-        for entry in _read_dictionaries(_read_distributed(metadata).get("pg_config"))
-        if isinstance(entry.get("pg_name"), str)
-        and isinstance(entry.get("ranks"), list)
-        and all(type(rank) is int for rank in entry["ranks"])
-    }
-    groups: dict[str, tuple[int, ...]] = {}
+    configured = {group.pg_name: group.ranks for group in job.pg_config}
+    groups: dict[str, list[int]] = {}
     for comm in events.comms.values():
-        stated = tuple(map(int, re.findall(r"\d{1,9}", comm.ranks or "")))
-        for ranks in (stated, configured.get(comm.group or "", ())):
-            is_part = world_size is None or len(ranks) < world_size
+        stated = [int(rank) for rank in re.findall(r"\d{1,9}", comm.ranks or "")]
+        for ranks in (stated, configured.get(comm.group, [])):
+            is_part = job.world_size is None or len(ranks) < job.world_size
             if comm.group and ranks and len(ranks) == comm.size and is_part:
                 groups.setdefault(comm.group, ranks)
     return {"process_groups": json.dumps(groups)} if groups else {}
 
 
-def _read_rank(metadata: Metadata) -> tuple[int | None, int | None]:
-    """Return rank and world size; neither for a process that was alone."""
-    distributed = _read_distributed(metadata)
-    rank, world = read_int64(distributed.get("rank")), read_int64(distributed.get("world_size"))
-    if rank is None or rank < 0 or world == 1 or (world is not None and rank >= world):
-        return None, None
-    return rank, world
-
-
 def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
     """Return peaks of the GPU's allocator, where the trace has a single GPU."""
-    if len({device for device, _ in events.peaks}) != 1:
+    if len(events.curves) != 1:
         return ()
-    peaks = sorted(events.peaks.items())
-    return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in peaks)
+    (readings,) = events.curves.values()
+    _, *totals = zip(*readings, strict=True)
+    return tuple(
+        MemoryFigure("peak", quantity, max(known))
+        for quantity, sizes in zip(("allocated", "reserved"), totals, strict=True)
+        if (known := [size for size in sizes if size is not None])
+    )
 
 
 def _find_gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
@@ -400,29 +395,23 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
 
 def _find_losses(events: Events) -> Iterator[Gap]:
     """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
-    few events lack."""
-    calls, total = events.calls, len(events.kernels)
-    correlations = [event.args.correlation for event in events.kernels]
-    launched = calls.keys() & set(correlations)
+    few kernels lack."""
+    total, all_args = len(events.kernels), [event.args for event in events.kernels]
+    correlations = [args.correlation for args in all_args]
+    launched = events.calls.keys() & set(correlations)
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
         why = "captured into a graph, ended after the profiler did, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {why}")
-    alone = sum(correlation not in calls for correlation in correlations)
+    alone = sum(correlation not in events.calls for correlation in correlations)
     if 0 < alone * _FEW <= total:
         reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
         why = "made before the profiler began, or lost"
         yield Gap("kernel.call", "not_available", f"{reason}: {why}")
-    if 0 < events.uncorrelated * _FEW <= events.called:
-        reason = (
-            f"{events.uncorrelated:,} of {events.called:,} calls of the runtime state no "
-            "correlation, which all others do"
-        )
-        yield Gap("api_call.correlation", "unreadable", reason)
-    for argument in _ARGUMENTS:
-        lacking = [getattr(event.args, argument) for event in events.kernels].count(None)
-        name = "shared memory" if argument == "shared" else argument
+    columns = zip(*map(attrgetter(*_ARGUMENTS), all_args), strict=True)
+    for name, column in zip(_ARGUMENTS.values(), columns, strict=False):
+        lacking = column.count(None)
         if 0 < lacking * _FEW <= total:
             reason = f"{lacking:,} of {total:,} launches state no {name}, which all others do"
             yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
@@ -436,18 +425,14 @@ def _find_diagnostics(
         for text in (notes if isinstance(notes, list) else [notes])[:20]:
             if isinstance(text, str) and text:
                 yield Diagnostic(key.lower(), "torch.profiler", text[:500])
-    if repaired:
-        text = "what JSON does not allow was repaired: numbers, escapes, commas or characters"
-        yield Diagnostic("warning", "perfctl", text)
-    if events.repeated:
-        text = f"{events.repeated} events appear twice in the trace; each was counted once"
-        yield Diagnostic("warning", "perfctl", text)
-    if events.backwards:
-        text = f"{events.backwards} events have a negative duration: they never ended"
-        yield Diagnostic("warning", "perfctl", text)
-    if events.timeless:
-        text = f"{events.timeless} operations or ranges have no start time and were left out"
-        yield Diagnostic("warning", "perfctl", text)
-    if events.counter_ranges:
-        text = f"{events.counter_ranges} CUPTI counter ranges (cuda_profiler_range) were not read"
-        yield Diagnostic("info", "perfctl", text)
+    warnings = (
+        (repaired, "what JSON does not allow was repaired: numbers, escapes or characters"),
+        (events.backwards, "{} events have a negative duration: they never ended"),
+        (events.repeated, "{} events appear twice in the trace; each was counted once"),
+        (events.timeless, "{} operations or ranges have no start time and were left out"),
+    )
+    for count, text in warnings:
+        if count:
+            yield Diagnostic("warning", "perfctl", text.format(count))
+    unknown = [f"{name} ({count} events)" for name, count in events.unknown.items()]
+    yield from not_understood({"categories": unknown})

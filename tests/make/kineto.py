@@ -93,11 +93,11 @@ def kernel(
     return event("kernel", name, ts, dur, process=0, thread=7, **given)
 
 
-def collect(events: Sequence[object], *, op_calls: bool = False) -> Events:
+def collect(events: Sequence[object]) -> Events:
     """What one pass over these elements of ``traceEvents`` leaves."""
     text = json.dumps([event for event in events if isinstance(event, dict)])
     block = msgspec.json.decode(text, type=list[StreamEvent])
-    return kineto_events.collect([block], op_calls=op_calls)
+    return kineto_events.collect([block])
 
 
 def written(path: Path, *events: Event, **metadata: Any) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.parsers.allocator import Reading
 from perfctl.parsers.kineto.events import DeviceArgs, DeviceEvent, Place, Span
 from tests.make.kineto import (
     Event,
@@ -46,18 +47,15 @@ def test_events_that_are_used_are_counted_as_known_and_those_in_no_list_by_name(
             {**allocation(1, 8), "cat": "gpu_dma"},
             "no event",
             None,
-            event("cuda_profiler_range", "sm", 1, 1),
-            event("cuda_profiler_range", "sm", 2, 1),
         ]
     )
-    assert found.known == 5
+    assert found.known == 3
     assert found.unknown == {"ph Z": 1, "gpu_dma": 2, "['kernel']": 1, "ph Q": 1}
-    assert (found.counter_ranges, found.timeless, found.repeated) == (2, 0, 0)
+    assert found.timeless == 0
     assert (len(found.spans), len(found.kernels), len(found.memory)) == (1, 1, 1)
 
 
 def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
-    twice, last = operation("twice", 50, 4, 9), operation("c", 60, 1, 7)
     found = collect(
         [
             operation("first", 0, 5, 0),
@@ -66,17 +64,14 @@ def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
             operation("none", 30, 5),
             operation("none", 30, 5),
             operation("none", 40, 5, -7),
-            twice,
-            twice,
-            last,
-            operation("first", 0, 5, 0),
+            operation("alone", 50, 4, 9),
+            operation("c", 60, 1, 7),
             operation("late", 80, 5, 11),
             operation("early", 70, 5, 11),
         ]
     )
     assert found.by_external == {0: 0, 7: -1, 9: 6, 11: -1}
     assert [span.external for span in found.spans] == [0, 7, 7, -1, -1, -1, 9, 7, 11, 11]
-    assert found.repeated == 2
 
 
 def test_a_span_keeps_its_times_to_the_nanosecond_and_has_no_end_where_none_is_given() -> None:
@@ -187,32 +182,6 @@ def test_calls_of_every_runtime_and_driver_are_launches(category: str) -> None:
     assert collect([launch(5, 1, category=category)]).calls == {1: Place(0, 5000)}
 
 
-def test_device_work_that_differs_in_anything_is_kept_and_the_very_same_is_not() -> None:
-    def work(
-        name: str = "k",
-        start: object = 1,
-        dur: object = 2,
-        correlation: object = 3,
-        device: int = 0,
-        stream: int = 7,
-    ) -> Event:
-        return kernel(name, start, dur, None, correlation, device=device, stream=stream)
-
-    others = [
-        work("l"),
-        work(start=2),
-        work(dur=3),
-        work(correlation=4),
-        work(device=1),
-        work(stream=8),
-    ]
-    found = collect([work(), *others, work(), work(device=1)])
-    assert (len(found.kernels), found.repeated) == (7, 2)
-    unsure = [work(correlation=None), work(start=None)]
-    again = collect([*unsure, *unsure])
-    assert (len(again.kernels), again.repeated) == (4, 0)
-
-
 def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
     shape = {
         "grid": [2, 3, 4],
@@ -220,16 +189,16 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
         "registers_per_thread": 40,
         "shared_memory": "512",
     }
-    in_stream = {**event("gpu_memcpy", "Memcpy HtoD", 4, 1, bytes=16, device=1), "tid": "stream 9"}
-    told = {**event("gpu_memset", "Memset", 5, 1, bytes=32, stream=3), "tid": "stream 9"}
+    copy = event("gpu_memcpy", "Memcpy HtoD", 4, 1, bytes=16, device=1)
+    memset = event("gpu_memset", "Memset", 5, 1, bytes=32, stream=3)
     graph = {"context": 2, "graph_id": 11, "graph_node_id": 13, "est._achieved_occupancy_%": 25}
     outside = {"graph_id": 0, "graph_node_id": 0, "est._achieved_occupancy_%": 101}
     found = collect(
         [
             kernel("k", 1, 2, 8, 6, device=1, stream=20, **shape, **graph),
             kernel("k", 9, 2, 8, 7, **outside),
-            in_stream,
-            told,
+            copy,
+            memset,
         ]
     )
     known = {"correlation": 6, "device": 1, "stream": 20, "registers": 40, "shared": 512}
@@ -240,7 +209,7 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
         DeviceEvent("k", 9000, 2000, DeviceArgs(external=8, correlation=7)),
     ]
     assert found.copies == [
-        DeviceEvent("Memcpy HtoD", 4000, 1000, DeviceArgs(device=1, stream=9, bytes=16)),
+        DeviceEvent("Memcpy HtoD", 4000, 1000, DeviceArgs(device=1, bytes=16)),
         DeviceEvent("Memset", 5000, 1000, DeviceArgs(stream=3, bytes=32)),
     ]
 
@@ -267,7 +236,7 @@ def test_the_window_reaches_over_all_windows_of_the_trace(
     )
 
 
-def test_allocations_are_kept_and_the_largest_totals_of_each_gpu() -> None:
+def test_allocations_are_kept_and_the_totals_of_each_gpu() -> None:
     gpu = {"device_type": 1, "device_id": 0}
     found = collect(
         [
@@ -292,7 +261,10 @@ def test_allocations_are_kept_and_the_largest_totals_of_each_gpu() -> None:
         (0, 6000, 1),
         (0, 7000, 1),
     ]
-    assert found.peaks == {(0, "allocated"): 0, (0, "reserved"): 900, (1, "allocated"): 50}
+    assert found.curves == {
+        0: [Reading(1000, 0, 900), Reading(3000, None, 700)],
+        1: [Reading(4000, 50, None)],
+    }
 
 
 def test_a_thread_is_one_of_a_process_however_its_number_is_written() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.kineto.records import steps
-from perfctl.records.report import Range, Report, Step
+from perfctl.records.report import Report, Step
 from tests.make.kineto import (
+    annotation,
     kernel,
     launch,
     operation,
@@ -54,29 +54,27 @@ def test_without_a_launch_call_the_external_id_holds_for_what_began_no_earlier(
     assert device_time(found, "last") == 0
 
 
-def a_range(name: str, start: int, step: int | None, phase: str | None = None) -> Range:
-    return Range(0, name, None, start, 10, 1, 0, None, step=step, phase=phase)
-
-
-def test_steps_and_their_phases_stand_in_the_order_of_time_the_step_before_its_phases() -> None:
-    found = [
-        a_range("perfctl:phase:forward", 5, 0, "forward"),
-        a_range("perfctl:step:0", 5, 0),
-        a_range("fc:forward", 6, 0, "forward"),
-        a_range("perfctl:window", 0, None),
-        a_range("plain", 7, 0),
-        a_range("perfctl:phase:data", 50, None, "data"),
-        a_range("perfctl:step:1", 1, 1)._replace(duration_ns=None),
-        a_range("perfctl:step:one", 6, 0),
+def test_steps_and_their_phases_stand_in_the_order_of_time_the_step_before_its_phases(
+    tmp_path: Path,
+) -> None:
+    events = [
+        annotation("perfctl:phase:forward", 5, 10),
+        annotation("perfctl:step:0", 5, 20),
+        annotation("fc:forward", 6, 5),
+        annotation("perfctl:window", 0, 90),
+        annotation("plain", 7, 1),
+        annotation("ProfilerStep#9", 8, 1),
+        annotation("perfctl:phase:data", 50, 1),
+        annotation("perfctl:step:1", 1, None, thread=2),
+        annotation("perfctl:step:one", 6, 1),
     ]
-    assert steps(found) == (
-        Step(1, "step", 1, None),
-        Step(0, "step", 5, 10),
-        Step(0, "forward", 5, 10),
+    assert read(tmp_path, *events).steps == (
+        Step(1, "step", 1_000, None),
+        Step(0, "step", 5_000, 20_000),
+        Step(0, "forward", 5_000, 10_000),
     )
 
 
-def test_a_step_of_torchs_profiler_that_begins_within_one_of_perfctls_is_no_second_step() -> None:
-    mark = a_range("ProfilerStep#9", 8, 0)
-    assert steps([a_range("perfctl:step:0", 5, 0), mark]) == (Step(0, "step", 5, 10),)
-    assert steps([mark._replace(step=9), a_range("plain", 9, 9)]) == (Step(9, "step", 8, 10),)
+def test_a_step_of_torchs_profiler_is_one_where_perfctl_names_none(tmp_path: Path) -> None:
+    events = [annotation("ProfilerStep#9", 8, 5), annotation("plain", 9, 1)]
+    assert read(tmp_path, *events).steps == (Step(9, "step", 8_000, 5_000),)

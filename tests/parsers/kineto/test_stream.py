@@ -110,9 +110,11 @@ def test_events_of_all_sizes_come_out_in_every_layout(
     assert read(path) == (wanted(events), {**head, **tail})
 
 
-def test_elements_that_are_no_objects_are_left_out(tmp_path: Path) -> None:
-    text = '{"traceEvents": [1, {"name": "a"}, null, "},{", [{"name": "b"}], {"name": "c"}, {}]}'
-    assert read(put(tmp_path / "x.json", text))[0] == [("a", {}), ("c", {}), (None, {})]
+@pytest.mark.parametrize("element", ["1", "null", '"},{"', '[{"name": "b"}]'])
+def test_elements_that_are_no_objects_are_refused(element: str, tmp_path: Path) -> None:
+    text = f'{{"traceEvents": [{{"name": "a"}}, {element}, {{}}]}}'
+    with pytest.raises(ReportError, match="it is no object with one array of events"):
+        read(put(tmp_path / "x.json", text))
 
 
 def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_large_file_needs_little_memory(tmp_path: Path, monkeypatch: pytest.Mo
     assert peak < len(text) / 2
 
 
-def test_a_file_cut_anywhere_is_reported_as_cut_with_event_and_byte(tmp_path: Path) -> None:
+def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path: Path) -> None:
     whole = json.dumps(
         {"head": {"a": 1}, "traceEvents": [event(0), event(1), event(2)], "tail": "end"}
     )
@@ -174,20 +176,6 @@ def test_a_file_cut_anywhere_is_reported_as_cut_with_event_and_byte(tmp_path: Pa
             read(put(tmp_path / "x.json", whole[:size]))
         assert f"at byte {size} " in error.value.reason
         assert "stopped while it wrote" in error.value.remedy
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 5, 13, 1 << 20])
-def test_the_number_of_whole_events_is_told(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_small(monkeypatch, chunk)
-    whole = json.dumps({"traceEvents": [{"n": 1}, {"n": 2}, {"n": 3}]})
-    size = whole.index('{"n": 3') + 4
-    with pytest.raises(
-        ReportError,
-        match=f"the JSON is cut off after 2 complete events, at byte {size} of the JSON",
-    ):
-        read(put(tmp_path / "x.json", whole[:size]))
 
 
 def test_a_cut_gzip_is_reported_as_cut(tmp_path: Path) -> None:
@@ -200,7 +188,7 @@ def test_a_cut_gzip_is_reported_as_cut(tmp_path: Path) -> None:
 def test_gzip_data_whose_check_fails_are_damaged(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(b'{"traceEvents": [{}, {}]}'))
     packed[-8] ^= 1  # the first byte of the sum over the text
-    with pytest.raises(ReportError, match=r"the gzip data is damaged \(.*check") as error:
+    with pytest.raises(ReportError, match=r"the gzip data is damaged at byte 0 .*check") as error:
         read(put(tmp_path / "x.json.gz", bytes(packed)))
     assert error.value.remedy == "Copy the file again"
 
@@ -253,7 +241,8 @@ def test_a_gzip_bomb_is_refused_with_its_expansion(
 ) -> None:
     monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 1 << 20)
     bomb = gzip.compress(b'{"traceEvents": [' + b'{"a": 1},' * 400_000 + b"{}]}")
-    first_over = 200 * len(bomb) // 2**20 + 1  # the text comes 1 MiB at a time
+    chunk = kineto_stream.CHUNK_BYTES
+    first_over = (200 * len(bomb) // chunk + 1) * chunk >> 20
     told = rf"more than 200 times its size \({first_over} MiB from {len(bomb) >> 10} KiB so far\)"
     with pytest.raises(ReportError, match=told):
         read(put(tmp_path / "x.json.gz", bomb))
@@ -283,13 +272,14 @@ def test_the_limits_are_64_mib_a_value_and_200_fold_from_256_mib_on() -> None:
 
 
 @pytest.mark.parametrize("chunk", [7, 60, 100, 1000, 1 << 20])
-def test_the_byte_of_a_fault_is_where_its_event_begins_wherever_the_blocks_are_cut(
+def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(
     chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_small(monkeypatch, chunk)
     text = '{"traceEvents": [{"\u00e9": 1}, {"n": 2 "\u00e9": 3},' + '{"n": 4},' * 300
+    byte = text.encode().index(b' "', text.encode().index(b"2 ")) + 1
     with pytest.raises(
-        ReportError, match=r"broken JSON after 1 complete events, at byte 28: expected a value \("
+        ReportError, match=f"broken JSON at byte {byte}: expected ',' or '}}'"
     ) as error:
         read(put(tmp_path / "x.json", text))
     assert "lose a bracket" in error.value.remedy
@@ -329,7 +319,7 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(
     far = "x" * 100
     args = (
         rf'{{"a": inf, "far": "{far}", "file": "C:\Users\x", "b": -nan, "text": "\u00e9\\ \"inf\" '
-        rf'{far}", "half": "\ud800", "c": [inf, 1]}}'
+        rf'{far}", "c": [inf, 1]}}'
     )
     path = put(
         tmp_path / "x.json",
@@ -341,7 +331,6 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(
         "file": r"C:\Users\x",
         "b": None,
         "text": f'\u00e9\\ "inf" {far}',
-        "half": "\ufffd",
         "c": [None, 1],
     }
     for chunk in range(1, len(args) + 40, 3):
@@ -363,13 +352,3 @@ def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path: Path) -> Non
 def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path: Path) -> None:
     path = put(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
     assert read(path)[0] == [("k\ufffd", {}), (None, {})]
-
-
-@pytest.mark.parametrize("chunk", [3, 1 << 20])
-def test_commas_too_many_are_passed_over(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_small(monkeypatch, chunk)
-    text = '{"traceEvents": [{"name": "a,]"},, {"name": "b", "args": {"c": [1,]}},\n], "d": 1,}'
-    path = put(tmp_path / "x.json", text)
-    assert read(path) == ([("a,]", {}), ("b", {"c": [1]})], {"d": 1})

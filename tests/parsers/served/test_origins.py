@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.terminal import ledger_document
-from perfctl.parsers.kineto.fused import _multiplies, read_path, read_paths
+from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
 from tests.analyse import synthetic
 from tests.make.kineto import Event, annotation, kernel, launch, operation, read
