@@ -5,9 +5,10 @@ what a version does not have reads as NULL."""
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain
@@ -16,9 +17,12 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.parsers.common import sqlite_pages
+from perfctl.parsers.common.lines import readable
 from perfctl.parsers.common.sqlite_pages import Column
+from perfctl.parsers.common.tables import Column as Field
+from perfctl.parsers.common.tables import Table
 from perfctl.records.errors import ReportError
-from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
+from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c"
@@ -156,10 +160,63 @@ class Database:
         return first, last
 
 
+class Tables:
+    """The tables of a database that a parser reads, by their names without ``suffix``. A column
+    that this version lacks is NULL, and a table that it lacks has no rows."""
+
+    def __init__(
+        self, database: Database, columns: Mapping[str, Iterable[str]], suffix: str = ""
+    ) -> None:
+        """``columns``: table -> columns that are read."""
+        self.database, self.suffix = database, suffix
+        self._selects = {table: self._select(table, names) for table, names in columns.items()}
+
+    def _select(self, table: str, names: Iterable[str]) -> str:
+        known = self.database.tables.get(table + self.suffix, frozenset())
+        columns = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in names]
+        source = f"FROM {quoted(table + self.suffix)}" if known else "WHERE FALSE"
+        return f"(SELECT {', '.join(columns)} {source})"
+
+    def execute(self, query: str) -> sqlite3.Cursor:
+        """Run a query that names tables in braces."""
+        return self.database.connection.execute(query.format_map(self._selects))
+
+    def read(self, table: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a small table, with the columns that are read."""
+        return self.execute(f"SELECT * FROM {{{table}}}").fetchall()
+
+    def read_fields(self, columns: Iterable[Field], query: str) -> Iterator[dict[str, Any]]:
+        """Yield the fields of each row of a query that names tables in braces."""
+        cursor = self.execute(query)
+        return map(Table(columns, [name for name, *_ in cursor.description]).read, cursor)
+
+    def count(self, table: str) -> int:
+        """Return how many rows the table has."""
+        return int(self.execute(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
+
+
+def has_tables(path: Path, head: bytes, *names: str) -> bool:
+    """Return whether the file is a database with tables of these names, or of names that begin
+    with them. A damaged one is recognised by the table definitions in its first bytes."""
+    if not is_sqlite(head):
+        return False
+    try:
+        with closing(connect(path)) as connection:
+            query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+            found = [str(name) for (name,) in connection.execute(query)]
+    except (sqlite3.Error, OSError, UnicodeError):
+        # a message about a damaged schema need not be UTF-8
+        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
+    return all(any(table.startswith(name) for table in found) for name in names)
+
+
 @contextmanager
 def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with
-    ``tool`` and ``remedy``, for every SQLite error inside the block."""
+    ``tool`` and ``remedy``, for a file that is not complete, and for every SQLite error inside
+    the block."""
+    with readable(path, tool, "Check its permissions"):
+        check_whole(path, tool, remedy)
     try:
         with closing(connect(path)) as connection:
             yield Database(connection, path)
