@@ -8,7 +8,7 @@ reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -135,16 +135,3 @@ def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[st
                 break
         values[column.field or column.name] = found
     return values
-
-
-def sql_columns(columns: Iterable[Column], alias: str, known: Collection[str]) -> list[str]:
-    """Return the SQL of each column; NULL for a column that this version does not have."""
-    return [f'{alias}."{column.name}"' if column.name in known else "NULL" for column in columns]
-
-
-def read_selected(columns: Iterable[Column], cells: Iterable[Any]) -> dict[str, Any]:
-    """Return field -> value of a row that was selected by :func:`sql_columns`."""
-    return {
-        column.field or column.name: column.read(cell)
-        for column, cell in zip(columns, cells, strict=False)
-    }

@@ -16,6 +16,7 @@ from perfctl.parsers.common.lines import encoding_of
 from perfctl.parsers.common.tables import ends_with_line, read_csv
 from perfctl.parsers.dlprof.records import (
     HEADERS,
+    KNOWN,
     SUMMARY_WORDS,
     Block,
     Row,
@@ -113,7 +114,7 @@ def read_table(path: Path, kind: str) -> list[Row]:
             names = columns
         elif not names:
             title = cells
-        elif cells == title or find_kind(columns):
+        elif cells == title or columns == names or _is_title(columns):
             raise repeated(path, "dlprof", "a report of DLProf", line)
         elif len(cells) < len(names):
             reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
@@ -127,6 +128,10 @@ def read_table(path: Path, kind: str) -> list[Row]:
     if not names:
         raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", _CUT)
     return rows
+
+
+def _is_title(columns: list[str]) -> bool:
+    return columns[0] in KNOWN["titles"] and not any(columns[1:])
 
 
 def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:

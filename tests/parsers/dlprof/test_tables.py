@@ -110,8 +110,8 @@ def test_the_rows_of_a_table_are_those_below_its_header(tmp_path: Path) -> None:
         ),
         ("conv,1,2,3\nOp Type Summary Report\n", "a report of DLProf appears twice.*line 4"),
         (
-            "conv,1,2,3\nKernel Report,,,\nKernel Name,Op Name,Total GPU Time (ns),x\n",
-            "a report of DLProf appears twice.*line 5",
+            "conv,1,2,3\nKernel Report,,,\n",
+            "a report of DLProf appears twice.*line 4",
         ),
         ('conv,1,2,"3', r"the file ends inside a quoted cell \(line 3\)"),
         ('conv,1,2,"3"x\n', "line 3 is no complete CSV"),
