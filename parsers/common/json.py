@@ -47,11 +47,26 @@ def read_whole(path: Path, tool: str, remedy: str) -> Any:
         raise ReportError(path, tool, reason, remedy) from error
 
 
+def read_versioned(
+    path: Path, tool: str, key: str, version: int, remedies: tuple[str, str]
+) -> dict[str, Any]:
+    """Return the content of a file of perfctl's own, whose ``key`` holds the version of its form.
+    Raises ReportError for a file that is cut off, of another program, or from a newer perfctl.
+    ``remedies``: for the first and the second."""
+    content = read_whole(path, tool, remedies[0])
+    if not isinstance(content, dict) or not isinstance(content.get(key), int):
+        raise ReportError(path, tool, f"no field {key}", remedies[1])
+    if content[key] > version:
+        reason = f"version {content[key]}, this perfctl reads {version}"
+        raise ReportError(path, tool, reason, "Install a newer perfctl")
+    return content
+
+
 def typed(kind: type[R], row: Mapping[str, Any]) -> R:
     """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond
     64 bits."""
     made = kind(**row)
-    for name, wanted in _fields(cast(Any, kind)).items():
+    for name, wanted in field_types(cast(Any, kind)).items():
         value = getattr(made, name)
         if not isinstance(value, wanted):
             raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
@@ -61,8 +76,8 @@ def typed(kind: type[R], row: Mapping[str, Any]) -> R:
 
 
 @lru_cache(maxsize=16)
-def _fields(kind: type[Any]) -> dict[str, Any]:
-    """A whole number stands for a float as well."""
+def field_types(kind: type[Any]) -> dict[str, Any]:
+    """Return the type of each field of a record; a whole number may stand for a float."""
     hints = get_type_hints(kind).items()
     return {
         name: hint | int if float in (hint, *getattr(hint, "__args__", ())) else hint

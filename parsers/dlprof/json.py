@@ -139,7 +139,9 @@ def _read_block(title: str, node: dict[str, Any]) -> Block:
     if columns and is_table:
         lines = [(label, tuple(map(_print, cells.values()))) for label, cells in node.items()]
         return Block(title, columns, lines)
-    plain = [(label, (_print(value),)) for label, value in node.items() if not _is_tree(value)]
+    plain: list[tuple[str, tuple[str, ...]]] = [
+        (label, (_print(value),)) for label, value in node.items() if not _is_tree(value)
+    ]
     return Block(title, (), plain)
 
 

@@ -145,7 +145,7 @@ def test_what_older_records_lack_is_empty(tmp_path: Path) -> None:
         ([], "no field perfctl_workload_record"),
         (without("perfctl_workload_record"), "no field perfctl_workload_record"),
         (without(perfctl_workload_record="1"), "no field perfctl_workload_record"),
-        (without(perfctl_workload_record=2), "record version 2, this perfctl reads 1"),
+        (without(perfctl_workload_record=2), "version 2, this perfctl reads 1"),
         (without("steps"), "a field is missing or wrong ('steps')"),
         (without("gaps"), "a field is missing or wrong ('gaps')"),
         (without(duration_ns=1.5), "a field is missing or wrong (_RunFields.duration_ns is '1.5')"),
