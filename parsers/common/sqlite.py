@@ -79,13 +79,16 @@ class Database:
         """Return the column for use in SQL, or NULL where this version does not have it."""
         return name if self.has(table, name) else "NULL"
 
+    def select(self, table: str, columns: Iterable[str]) -> str:
+        """Return a query of a table, with NULL in the place of a missing column, and without a row
+        in the place of a missing table."""
+        known = self.tables.get(table, frozenset())
+        wanted = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in columns]
+        return f"SELECT {', '.join(wanted)} {f'FROM {quoted(table)}' if known else 'WHERE FALSE'}"
+
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        """Return all rows of a small table in its order, None in the place of a missing column; []
-        without the table."""
-        if table not in self.tables:
-            return []
-        wanted = ", ".join(self.column(table, name) for name in columns)
-        return self.connection.execute(f"SELECT {wanted} FROM {table}").fetchall()
+        """Return all rows of a small table in its order."""
+        return self.connection.execute(self.select(table, columns)).fetchall()
 
     def pairs(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
@@ -169,13 +172,9 @@ class Tables:
     ) -> None:
         """``columns``: table -> columns that are read."""
         self.database, self.suffix = database, suffix
-        self._selects = {table: self._select(table, names) for table, names in columns.items()}
-
-    def _select(self, table: str, names: Iterable[str]) -> str:
-        known = self.database.tables.get(table + self.suffix, frozenset())
-        columns = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in names]
-        source = f"FROM {quoted(table + self.suffix)}" if known else "WHERE FALSE"
-        return f"(SELECT {', '.join(columns)} {source})"
+        self._selects = {
+            table: f"({database.select(table + suffix, names)})" for table, names in columns.items()
+        }
 
     def execute(self, query: str) -> sqlite3.Cursor:
         """Run a query that names tables in braces."""
