@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TextIO
 from perfctl.parsers.common.lines import encoding_of, readable
 from perfctl.parsers.common.numbers import read_integer
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap
 
 CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
@@ -39,8 +38,6 @@ class Column(NamedTuple):
     read: Callable[[Any], Any] = read_integer
     also: tuple[str, ...] = ()
     """Other names of the column, in other versions."""
-    gap: str = ""
-    """Why files without the column lack it, for columns whose absence is a gap."""
 
 
 class Table:
@@ -50,8 +47,6 @@ class Table:
         places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
         self._readers: list[tuple[str, int, Callable[[Any], Any]]] = []
         self._absent: dict[str, None] = {}
-        self.gaps: list[Gap] = []
-        """One for each declared gap whose column is missing."""
         for column in columns:
             field = column.field or column.name
             known = [places[name] for name in (column.name, *column.also) if name in places]
@@ -59,8 +54,6 @@ class Table:
                 self._readers.append((field, known[0], column.read))
             else:
                 self._absent[field] = None
-                if column.gap:
-                    self.gaps.append(Gap(field, "not_available", column.gap))
 
     def read(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return field -> value; None for missing columns, and for cells that cannot be read."""

@@ -18,13 +18,12 @@ from perfctl.parsers.common.tables import (
     read_text,
 )
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap
 
 COLUMNS = (
     Column("Start", "ns", "start"),
     Column("Stream_Id", field="stream", also=("Queue_Id",)),
     Column("Name", field="name", read=read_text),
-    Column("Size", "byte", "bytes", gap="no version of the file states sizes"),
+    Column("Size", "byte", "bytes"),
 )
 
 
@@ -60,11 +59,9 @@ def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_cou
     assert both.read(["1", "2"])["stream"] == 2
 
 
-def test_a_missing_column_reads_as_none_and_may_declare_a_gap() -> None:
+def test_a_missing_column_reads_as_none() -> None:
     table = Table(COLUMNS, ["Start"])
     assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
-    assert table.gaps == [Gap("bytes", "not_available", "no version of the file states sizes")]
-    assert Table(COLUMNS, ["Size"]).gaps == []
 
 
 def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts() -> None:
