@@ -239,6 +239,8 @@ class _Launches:
                 self.numbers[self._key(row)] = self.count
             self.count += 1
         agents.add_used(used)
+        self._counters_of = Tally(number for number, _ in self._read_counts())
+        """Launch -> number of its counters; None for rows of no launch."""
 
     def _key(self, row: dict[str, Any]) -> object:
         return row["dispatch"], row["name" if self._trace else "process"]
@@ -281,7 +283,7 @@ class _Launches:
                 "work-groups in all, block_x that of work-items in one"
             )
             yield Gap("kernel.grid_y", "not_available", reason)
-        if unmatched := sum(number is None for number, _ in self._read_counts()):
+        if unmatched := self._counters_of[None]:
             reason = f"{unmatched} rows of counters are of launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
 
@@ -289,10 +291,9 @@ class _Launches:
         """Yield which launches are missing, and which have fewer counters than most."""
         why = "left out by a filter of the profiler, or lost"
         yield from numbering("launches with the dispatch IDs", self.dispatches, why=why)
-        counters = Tally(number for number, _ in self._read_counts())
-        if counters and not self._trace:
-            usual, _ = Tally(counters.values()).most_common(1)[0]
-            fewer = [launch for launch, count in counters.items() if count < usual]
+        if self._counters_of and not self._trace:
+            usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
+            fewer = [launch for launch, count in self._counters_of.items() if count < usual]
             if fewer:
                 text = (
                     f"{len(fewer)} launches have fewer counters than the others ({usual}), first "
@@ -323,7 +324,10 @@ def parse(path: Path) -> Report:
     ]
     for file in files["api_trace"]:
         for _, row in read_rows(file, _CALL):
-            recording.add_call(row["domain"], row["name"], row, row["thread"])
+            if "MARKER" in row["domain"]:
+                recording.add_range(row["name"], row, row["thread"])
+            else:
+                recording.add_calls(row["domain"], row["name"], read_span(row)[1])
     for file in files["stats"] if not launches.count and not recording.calls else ():
         # sums of whole domains count only if there is nothing else
         if not file.name.endswith("domain_stats.csv") or len(files["stats"]) == 1:

@@ -26,6 +26,7 @@ from perfctl.parsers.rocm.records import (
     make_counter,
     make_kernel,
     make_scratch,
+    read_span,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Gap, Kernel, Report
@@ -112,8 +113,8 @@ class _Process:
                     copies.append(make_copy(fields, self._ordinals.get))
             elif kind in API_DOMAINS:
                 for row in rows:
-                    name = self._name_operation(row)
-                    self._recording.add_call(kind, name, read_object(TIMES, row))
+                    _, duration = read_span(read_object(TIMES, row))
+                    self._recording.add_calls(kind, self._name_operation(row), duration)
             elif rows and kind not in ("kernel_dispatch", "names"):
                 reason = f"{len(rows):,} records of {kind} are not read"
                 self._recording.gaps.append(Gap(kind, "not_available", reason))

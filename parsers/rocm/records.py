@@ -298,24 +298,24 @@ class Recording:
         )
         self.devices.setdefault(index, gpu)
 
-    def add_call(
-        self, category: str, name: str, row: Mapping[str, Any], thread: int | None = None
+    def add_calls(
+        self, category: str, name: str, duration_ns: float | None, calls: int = 1
     ) -> None:
-        """Add a ROCTx range, or a call of a category such as HIP_RUNTIME_API_EXT to the sums of
-        its function."""
-        start, exact = read_span(row)
-        duration = None if exact is None else round(exact)
+        """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
         lower = category.lower()
-        if "marker" not in lower:
-            known = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
-            sums = self.calls.setdefault((next(known, lower), name), [0, 0])
-            sums[0] += 1
-            sums[1] += duration or 0
-        elif start is None:
+        known = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
+        sums = self.calls.setdefault((next(known, lower), name), [0, 0])
+        sums[0] += calls
+        sums[1] += round(duration_ns or 0)
+
+    def add_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
+        """Add a ROCTx range with the fields of TIMES."""
+        start, duration = read_span(row)
+        if start is None:
             self.unplaced += 1
         else:
-            number = len(self.ranges)
-            self.ranges.append(Range(number, name, "roctx", start, duration, thread, None, None))
+            number, length = len(self.ranges), None if duration is None else round(duration)
+            self.ranges.append(Range(number, name, "roctx", start, length, thread, None, None))
 
     def make_report(self) -> Report:
         """Return the report."""

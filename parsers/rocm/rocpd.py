@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import newer, not_understood
-from perfctl.parsers.common.sqlite import Database, Tables, has_tables, opened
+from perfctl.parsers.common.sqlite import Database, Tables, has_tables, integer, opened
 from perfctl.parsers.common.sqlite_checks import check
 from perfctl.parsers.common.tables import Column, read_text
 from perfctl.parsers.rocm.records import (
@@ -92,21 +92,24 @@ _COPIES = """
     SELECT n.string AS "Direction", c.*
     FROM {rocpd_memory_copy} c LEFT JOIN {rocpd_string} n ON n.id = c.name_id ORDER BY c.id
 """
-_CALLS = """
-    SELECT c.string AS category, n.string AS function, e.extdata AS text, t.tid, r.start, r."end"
+_REGIONS = """
     FROM {rocpd_region} r LEFT JOIN {rocpd_string} n ON n.id = r.name_id
     LEFT JOIN {rocpd_event} e ON e.id = r.event_id
     LEFT JOIN {rocpd_string} c ON c.id = e.category_id
-    LEFT JOIN {rocpd_info_thread} t ON t.id = r.tid ORDER BY r.start, r.id
+    LEFT JOIN {rocpd_info_thread} t ON t.id = r.tid
 """
-"""API calls and ROCTx ranges; ``text`` holds what the program gave to ``roctxRangePush``."""
-_CALL = (
-    *TIMES,
-    Column("category", read=read_text),
-    Column("function", read=read_text),
-    Column("text", read=read_text),
-    Column("tid"),
-)
+"""API calls and ROCTx ranges, with their names, categories and threads."""
+_CALLS = f"""
+    SELECT coalesce(c.string, 'api') AS category, coalesce(n.string, '{NAMELESS}'),
+        sum({integer('r."end"')} - {integer("r.start")}), count(*)
+    {_REGIONS} WHERE category NOT LIKE '%MARKER%' GROUP BY 1, 2 ORDER BY min(r.id)
+"""
+_RANGES = f"""
+    SELECT n.string AS function, e.extdata, r.start, r."end", t.tid
+    {_REGIONS} WHERE c.string LIKE '%MARKER%' ORDER BY r.start, r.id
+"""
+"""``extdata`` holds what the program gave to ``roctxRangePush``."""
+_RANGE = (*TIMES, Column("function", read=str), Column("extdata", read=read_text), Column("tid"))
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -202,11 +205,11 @@ def _read_part(part: Tables, recording: Recording) -> None:
         if agent in ordinals:
             facts = {**(facts or {}), "name": name, "product_name": product}
             recording.add_gpu(ordinals[agent], facts)
-    for row in part.read_fields(_CALL, _CALLS):
-        category, name = row["category"] or "api", row["function"] or NAMELESS
-        if "MARKER" in category:
-            name = (_read_json(row["text"]) or {}).get("message") or name
-        recording.add_call(category, str(name), row, row["tid"])
+    for category, function, total, count in part.execute(_CALLS):
+        recording.add_calls(str(category), str(function), total, count)
+    for row in part.read_fields(_RANGE, _RANGES):
+        message = read_text((_read_json(row["extdata"]) or {}).get("message"))
+        recording.add_range(message or row["function"], row, row["tid"])
     recording.times += [(start, end) for _, start, end in part.read("rocpd_info_process")]
     nameless = part.execute(
         "SELECT count(*) FROM {rocpd_kernel_dispatch} k LEFT JOIN {rocpd_info_kernel_symbol} s "
