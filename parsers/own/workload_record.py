@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import not_understood, others, words
-from perfctl.parsers.common.json import field_types, read_versioned, typed
+from perfctl.parsers.own.json import field_types, read_versioned, typed
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import (
