@@ -217,11 +217,11 @@ class _Launches:
 
     def __init__(self, trace: list[Path], counts: list[Path], agents: _Agents) -> None:
         self._trace, self._counts, self._agents = trace, counts, agents
-        self.numbers: dict[object, int] = {}
+        self._numbers: dict[object, int] = {}
         """Key of a row -> launch; of files with counters."""
-        self.dispatches: list[int] = []
+        self._dispatches: list[int] = []
         self.count = 0
-        self.has_lds = self.has_scratch = False
+        self._has_lds = self.has_scratch = False
         self.start = self.end = 0
         """First start and last end in ns."""
         used = set[str]()
@@ -230,13 +230,11 @@ class _Launches:
             if start is not None:
                 self.start = min(self.start or start, start)
                 self.end = max(self.end, start + round(duration or 0))
-            self.has_lds |= bool(row["lds"])
+            self._has_lds |= bool(row["lds"])
             self.has_scratch |= bool(row["scratch"])
-            used.add(row["agent"] or "")
+            used.add((row["agent"] or "").strip())
             if row["dispatch"] is not None:
-                self.dispatches.append(row["dispatch"])
-            if counts:
-                self.numbers[self._key(row)] = self.count
+                self._dispatches.append(row["dispatch"])
             self.count += 1
         agents.add_used(used)
         self._counters_of = Tally(number for number, _ in self._read_counts())
@@ -247,13 +245,14 @@ class _Launches:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per launch."""
-        seen: set[object] = set()
+        launch = 0
         for file in self._trace or self._counts:
             for _, row in read_rows(file, _COUNTED):
-                if self._trace:
-                    yield row
-                elif (key := self._key(row)) not in seen:
-                    seen.add(key)
+                number = launch
+                if self._counts:
+                    number = self._numbers.setdefault(self._key(row), launch)
+                if self._trace or number == launch:
+                    launch += 1
                     yield row
 
     def read_kernels(self) -> Iterator[Kernel]:
@@ -264,7 +263,7 @@ class _Launches:
         """Yield the launch of each row of counters; None if the trace does not have it."""
         for file in self._counts:
             for _, row in read_rows(file, _COUNTED):
-                yield self.numbers.get(self._key(row)), row
+                yield self._numbers.get(self._key(row)), row
 
     def read_counters(self) -> Iterator[Counter]:
         for launch, row in enumerate(self._rows()) if self.has_scratch else ():
@@ -274,7 +273,7 @@ class _Launches:
                 yield make_counter(number, row["counter"], row["value"])
 
     def find_gaps(self) -> Iterator[Gap]:
-        if self.has_lds:
+        if self._has_lds:
             reason = "the file gives static and dynamic LDS as one sum, kept as the static one"
             yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
         if self.count and not self._trace:
@@ -290,7 +289,7 @@ class _Launches:
     def find_doubts(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
         why = "left out by a filter of the profiler, or lost"
-        yield from numbering("launches with the dispatch IDs", self.dispatches, why=why)
+        yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
         if self._counters_of and not self._trace:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
             fewer = [launch for launch, count in self._counters_of.items() if count < usual]
