@@ -105,14 +105,14 @@ def find_kind(columns: Iterable[str]) -> str | None:
 
 def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
     """Return the launch that the fields of LAUNCH describe."""
-    layer, direction, step, source = place_op(fields["op"], fields["direction"], fields["step"])
+    place, source = place_op(fields["op"] or "", fields["direction"], fields["step"])
     return Kernel(
         launch,
         fields["long"] or fields["short"] or "",
         fields["short"],
-        layer,
-        direction,
-        step,
+        place.layer,
+        place.direction,
+        place.step,
         source,
         device_index=fields["device"],
         **{size: fields[size] for size in _SIZES},
@@ -127,20 +127,12 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
     records = []
     for row in rows:
         if row["calls"] is not None:
-            layer, direction, *_ = place_op(row["op"], row["direction"])
+            place, _ = place_op(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
-            records.append(Operation(row["op"], row["type"], *figures, layer, direction))
+            records.append(
+                Operation(row["op"], row["type"], *figures, place.layer, place.direction)
+            )
     return records
-
-
-def place_op(
-    op_name: str | None, direction: object, iteration: int | None = None
-) -> tuple[str | None, str | None, int | None, str | None]:
-    """Return (layer, direction, step, how the layer was found) by the name of an op, else by
-    DLProf's own columns."""
-    place, source = layer_of(op_name or "")
-    step = place.step if place.step is not None else iteration
-    return place.layer, place.direction or _DIRECTIONS.get(str(direction)), step, source
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
@@ -201,15 +193,18 @@ def make_advice(problem: object, recommendation: object) -> Diagnostic:
     return Diagnostic("info", "DLProf expert systems", f"{problem}. {recommendation}")
 
 
-def layer_of(op_name: str) -> tuple[RangeName, str | None]:
-    """(layer, direction and step, how they were found) that an op name gives; all None where it
-    lies in no module's call."""
+def place_op(
+    op_name: str, direction: str | None = None, iteration: int | None = None
+) -> tuple[RangeName, str | None]:
+    """Return layer, direction and step of an op by its name, else by DLProf's own columns, and how
+    the layer was found. An op outside of every module's call has no layer."""
     names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
-    step = next((name.step for name in names if name.step is not None), None)
-    if layer := next((name for name in names if name.layer is not None), None):
-        return layer._replace(step=step), "range"
+    step = next((name.step for name in names if name.step is not None), iteration)
+    direction = _DIRECTIONS.get(direction or "")
+    if place := next((name for name in names if name.layer is not None), None):
+        return place._replace(direction=place.direction or direction, step=step), "range"
     path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
-    return RangeName(layer=path, step=step), None if path is None else "operation"
+    return RangeName(path, direction, step), None if path is None else "operation"
 
 
 def _called(op_name: str) -> str | None:

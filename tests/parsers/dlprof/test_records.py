@@ -13,8 +13,8 @@ from perfctl.parsers.dlprof.records import (
     describe_tables,
     figure,
     find_gaps,
-    layer_of,
     make_report,
+    place_op,
     table_summaries,
 )
 from perfctl.records.ranges import RangeName
@@ -176,7 +176,7 @@ def test_an_operation_without_a_count_is_none() -> None:
 def test_an_op_s_name_gives_layer_direction_and_step(
     name: str, place: RangeName, source: str | None
 ) -> None:
-    assert layer_of(name) == (place, source)
+    assert place_op(name) == (place, source)
 
 
 def test_sums_are_kept_by_name_where_the_finer_report_is_absent() -> None:
