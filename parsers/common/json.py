@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ LIMIT = 64 << 20
 """Largest file in bytes; its objects take some ten times as much memory."""
 
 
+@lru_cache(maxsize=2)
 def peek(head: bytes) -> str:
-    """Decode the first bytes of a file, unpacked if gzipped; "" if that is not possible."""
+    """Decode the first bytes of a file, unpacked if gzipped; "" if that is not possible. One
+    parser after another asks for them."""
     if head.startswith(GZIP_MAGIC):
         try:
             head = zlib.decompressobj(31).decompress(head, 1 << 18)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from perfctl.parsers.common.lines import encoding_of, readable
+from perfctl.parsers.common.lines import encoding_of, head_lines, readable
 from perfctl.parsers.common.numbers import read_integer
 from perfctl.records.errors import ReportError
 
@@ -98,11 +98,9 @@ def split_csv(line: str) -> list[str]:
         return []
 
 
-@lru_cache(maxsize=2)
 def read_header(head: bytes) -> tuple[str, ...]:
     """Return the cells of a CSV file's first line, from its first bytes; () if it is no CSV."""
-    lines = head.decode(encoding_of(head), "replace").splitlines()[:1]
-    return tuple(split_csv(lines[0])) if lines else ()
+    return tuple(cell for line in head_lines(head)[:1] for cell in split_csv(line))
 
 
 def ends_with_line(path: Path, *ends: bytes) -> bool:

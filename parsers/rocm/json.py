@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether its first member is rocprofv3's."""
-    text = "" if path.is_dir() else peek(head[:4096]).lstrip()[:200]
+    text = "" if path.is_dir() else peek(head).lstrip()[:200]
     return text.replace(" ", "").replace("\n", "").startswith('{"' + ROOT)
 
 
