@@ -138,8 +138,8 @@ class Database:
     ) -> Iterator[list[Column]]:
         import numpy as np
 
-        shown = ", ".join(self.column(table, name) for name in names)
-        query = f"SELECT {shown} FROM {table} NOT INDEXED ORDER BY rowid LIMIT -1 OFFSET {skipped}"
+        rows_left = f"NOT INDEXED ORDER BY rowid LIMIT -1 OFFSET {skipped}"
+        query = f"{self.select(table, names)} {rows_left}"
         cursor = self.connection.execute(query)
         while rows := cursor.fetchmany(ROWS_TOGETHER):
             values = list(chain.from_iterable(rows))
