@@ -120,8 +120,9 @@ def read_pickle(path: Path) -> Any:
         TypeError,
         AttributeError,
         OverflowError,
+        MemoryError,  # a damaged pickle may state any size
     ) as error:
-        reason = f"the pickle is damaged or cut off ({str(error)[:100]})"
+        reason = f"the pickle is damaged or cut off ({str(error)[:100] or 'out of memory'})"
         raise ReportError(path, TOOL, reason, _REMEDY) from error
 
 
