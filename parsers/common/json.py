@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.lines import encoding_of, readable
-from perfctl.records.errors import ReportError
+from perfctl.parsers.common.lines import encoding_of
+from perfctl.records.errors import ReportError, readable
 
 GZIP_MAGIC = b"\x1f\x8b"
 LIMIT = 64 << 20

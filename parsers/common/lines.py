@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from perfctl.records.errors import ReportError
+from perfctl.records.errors import readable as readable
 from perfctl.records.report import Diagnostic
 
 LINE_LIMIT = 4 * 2**20
@@ -105,20 +106,6 @@ def has_cr_ends(text: str) -> bool:
     """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save;
     not progress bars."""
     return "\r" in text and "\n" not in text
-
-
-@contextmanager
-def readable(
-    path: Path,
-    tool: str,
-    remedy: str = "Check the path and its permissions",
-    reason: str = "it cannot be read",
-) -> Iterator[None]:
-    """Raise a ReportError about ``path`` for an OSError inside the block."""
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error
 
 
 @contextmanager

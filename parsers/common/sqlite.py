@@ -17,11 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.parsers.common import sqlite_pages
-from perfctl.parsers.common.lines import readable
 from perfctl.parsers.common.sqlite_pages import Column
 from perfctl.parsers.common.tables import Column as Field
 from perfctl.parsers.common.tables import Table
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, readable
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _COLUMNS = (
@@ -214,7 +213,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with
     ``tool`` and ``remedy``, for a file that is not complete, and for every SQLite error inside
     the block."""
-    with readable(path, tool, "Check its permissions"):
+    with readable(path, tool):
         check_whole(path, tool, remedy)
     try:
         with closing(connect(path)) as connection:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from perfctl.parsers.common.lines import encoding_of, head_lines, readable
+from perfctl.parsers.common.lines import encoding_of, head_lines
 from perfctl.parsers.common.numbers import read_integer
-from perfctl.records.errors import ReportError
+from perfctl.records.errors import ReportError, readable
 
 CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
