@@ -4,21 +4,16 @@ A snapshot has the segments that the allocator took from each GPU, with their bl
 events of each GPU, the oldest of which may be lost. So the curve is worked out backwards from the
 end, which the segments state. An event's size is what a tensor asked for, and blocks are rounded
 up, so the curve is of requested bytes. A free counts when it is completed.
-
-A pickle is a program, which may name any function and call it. Only lists, dictionaries, numbers
-and texts are read: a pickle that names anything is refused before it can call it.
 """
 
 from __future__ import annotations
 
-import io
-import pickle  # every name in a file is refused  # nosec B403
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
 from perfctl.parsers.common.json import peek, read_whole
@@ -30,8 +25,6 @@ _REMEDY = (
     "Write it as JSON: json.dump(torch.cuda.memory._snapshot(), open('snapshot.json', 'w'), "
     "default=str), and pass that"
 )
-LIMIT = 256 << 20
-"""Largest pickle in bytes; its objects take some ten times as much memory."""
 _INT64 = 1 << 63
 _REQUESTED = {"alloc": 1, "free_completed": -1, "free": -1}
 """Events that change what tensors hold, and how; "free" is of torch before 2.0."""
@@ -52,13 +45,19 @@ def parse(path: Path) -> Report:
     no snapshot."""
     with path.open("rb") as file:
         is_pickle = file.read(1) == b"\x80"
-    content = read_pickle(path) if is_pickle else read_whole(path, TOOL, _REMEDY)
+    if is_pickle:
+        # few files are one, and every file is asked
+        from perfctl.parsers.common.plain_pickle import read_plain
+
+        content, steps = read_plain(path, TOOL, _REMEDY)
+    else:
+        content, steps = read_whole(path, TOOL, _REMEDY), None
     snapshot = {"segments": content} if isinstance(content, list) else content
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise ReportError(path, TOOL, "it holds no segments of PyTorch's allocator", _REMEDY)
     gpus = _sort_by_gpu(snapshot)
-    # one list of a pickle may be in many places
-    if sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values()) > path.stat().st_size:
+    named = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
+    if steps is not None and named > steps:
         raise ReportError(path, TOOL, "it names more events than it holds", _REMEDY)
     readings = {index: gpu.read_curve() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
@@ -87,43 +86,6 @@ def parse(path: Path) -> Report:
         started_at=started_at,
         duration_ns=duration_ns,
     )
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads plain data; everything else needs a function or class by name."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.BytesIO(path.read_bytes()))
-        self._path = path
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Refuse the file."""
-        reason = (
-            f"it holds more than plain data ({module[:80]}.{name[:80]}), so it was not read; "
-            "nothing of it was run"
-        )
-        raise ReportError(self._path, TOOL, reason, _REMEDY)
-
-
-def read_pickle(path: Path) -> Any:
-    """Return the content of a pickle. Raises ReportError for one that is too large, is damaged, or
-    holds more than plain data."""
-    if (size := path.stat().st_size) > LIMIT:
-        raise ReportError(path, TOOL, f"{size:,} bytes of a pickle are too many", _REMEDY)
-    try:
-        return _PlainUnpickler(path).load()
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        MemoryError,  # a damaged pickle may state any size
-    ) as error:
-        reason = f"the pickle is damaged or cut off ({str(error)[:100] or 'out of memory'})"
-        raise ReportError(path, TOOL, reason, _REMEDY) from error
 
 
 def _dictionaries(value: object) -> list[Json]:

@@ -82,6 +82,13 @@ _COLUMNS: dict[str, list[str]] = {
     "read_only_model_config": KNOWN["settings"],
 }
 """All tables and columns that are read."""
+_NAMELESS = "'(no name in the database)'"
+_TENSOR_CORE_USE = """
+    SELECT o.op_id, sum(CASE WHEN k.uses_tc THEN k.gpu_stop - k.gpu_start
+        WHEN NOT k.uses_tc THEN 0 END), sum(k.gpu_stop - k.gpu_start)
+    FROM {read_only_kernels} k JOIN {read_only_ops} o ON o.id = k.read_only_ops_id
+    GROUP BY o.id ORDER BY o.id
+"""
 _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 
@@ -160,7 +167,6 @@ def _duration(start: str, stop: str) -> str:
     return f"CASE WHEN {stop} >= {start} AND {stop} THEN {stop} - {start} END"
 
 
-_NAMELESS = "'(no name in the database)'"
 _KERNELS = f"""
     SELECT o.op_name AS "op name", {_text("o.direction_id")} AS direction,
         {_text("k.name_id")} AS "kernel name",
@@ -196,12 +202,6 @@ _MODELS = f"""
     LEFT JOIN {{kernel_summary_metrics}} k ON k.aggr_id IS m.aggr_id AND k.domain_id IS m.domain_id
     LEFT JOIN {{memory_summary_metrics}} c ON c.aggr_id IS m.aggr_id AND c.domain_id IS m.domain_id
     LEFT JOIN {{read_only_domains}} d ON d.id = m.domain_id
-"""
-_TENSOR_CORE_USE = """
-    SELECT o.op_id, sum(CASE WHEN k.uses_tc THEN k.gpu_stop - k.gpu_start
-        WHEN NOT k.uses_tc THEN 0 END), sum(k.gpu_stop - k.gpu_start)
-    FROM {read_only_kernels} k JOIN {read_only_ops} o ON o.id = k.read_only_ops_id
-    GROUP BY o.id ORDER BY o.id
 """
 
 

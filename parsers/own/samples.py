@@ -20,6 +20,7 @@ MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
 _NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
+_REALS = words("gpu_utilisation power_w temperature_c energy_j process_utilisation host_cpu")
 _GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
@@ -34,7 +35,6 @@ def _read_real(cell: str) -> float | None:
     return value
 
 
-_REALS = words("gpu_utilisation power_w temperature_c energy_j process_utilisation host_cpu")
 _COLUMNS = [
     Column("throttle_reasons", read=read_text)
     if name == "throttle_reasons"

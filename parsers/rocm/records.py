@@ -260,7 +260,7 @@ class Recording:
     copies: Iterable[Copy] = ()
     ranges: list[Range] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    """Those that are no sums of ``calls``."""
+    """Operations that are no sums of ``calls``."""
     summaries: list[Summary] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers.memory_snapshot import read_pickle
+from perfctl.parsers.common.plain_pickle import read_plain
 from perfctl.records.errors import ReportError
 from perfctl.records.report import MemoryFigure, Report
 
@@ -121,7 +121,7 @@ class Harm:
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-@pytest.mark.parametrize("harm", [Harm(), 1j, bytearray(b"x"), Path("x")])
+@pytest.mark.parametrize("harm", [Harm(), {1, 2}, 1j, bytearray(b"x"), Path("x")])
 def test_what_could_run_something_is_refused_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, harm: object
 ) -> None:
@@ -158,8 +158,9 @@ def test_plain_data_of_every_kind_comes_out_as_pickle_gives_it(tmp_path: Path) -
     for protocol in range(6):
         path = tmp_path / f"{protocol}.pickle"
         path.write_bytes(pickle.dumps(content, protocol))
-        found = read_pickle(path)
+        found, steps = read_plain(path, "torch", "")
         assert found == content == pickle.load(io.BytesIO(path.read_bytes()))
+        assert steps > 100
         assert found["all"] is found["again"]
 
 
@@ -169,7 +170,7 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path: Path) -> None:
     for end in range(1, len(whole), 7):
         path.write_bytes(whole[:end])
         with pytest.raises(ReportError, match="damaged or cut off"):
-            read_pickle(path)
+            read_plain(path, "torch", "")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_nonsensical_program_never_ends_in_a_traceback(tmp_path: Path, program
     path = tmp_path / "odd.pickle"
     path.write_bytes(program)
     try:
-        read_pickle(path)
+        read_plain(path, "torch", "")
     except ReportError as error:
         assert "plain data" in str(error) or "damaged" in str(error)
 
