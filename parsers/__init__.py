@@ -52,6 +52,8 @@ class Parser:
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
     options: tuple[str, ...] = ()
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
+    joins_files: bool = False
+    """Whether several files may be one report of this format: the module has ``leader(path)``."""
     is_refused: bool = False
     """Whether ``parse`` only names the release that was the last to read the format."""
 
@@ -82,13 +84,8 @@ class Parser:
 
     def leader(self, path: Path) -> Path:
         """The file that a report of several files is read from, which is mostly ``path`` itself."""
-        find_leader: Callable[[Path], Path] | None = getattr(self._load(), "leader", None)
-        return path if find_leader is None else find_leader(path)
-
-    @property
-    def joins_files(self) -> bool:
-        """Whether several files may be one report of this format."""
-        return hasattr(self._load(), "leader")
+        first: Path = self._load().leader(path) if self.joins_files else path
+        return first
 
     def _load(self) -> Any:
         return import_module(f"perfctl.parsers.{self.module}")
@@ -101,8 +98,8 @@ PARSERS: tuple[Parser, ...] = (
     Parser("ncu report", "ncu.rep", ("source",)),
     Parser("rocprofv3 database", "rocm.rocpd"),
     Parser("rocprofv3 JSON", "rocm.json"),
-    Parser("rocprofv3 CSV", "rocm.csv"),
-    Parser("rocprof v1 and rocprof-compute", "rocm.refused", is_refused=True),
+    Parser("rocprofv3 CSV", "rocm.csv", joins_files=True),
+    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True, is_refused=True),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
     Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),

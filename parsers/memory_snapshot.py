@@ -9,7 +9,8 @@ up, so the curve is of requested bytes. A free counts when it is completed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ _INT64 = 1 << 63
 _REQUESTED = {"alloc": 1, "free_completed": -1, "free": -1}
 """Events that change what tensors hold, and how; "free" is of torch before 2.0."""
 _RESERVED = {"segment_alloc": 1, "segment_free": -1, "segment_map": 1, "segment_unmap": -1}
-_TOTALS = ("total_size", "allocated_size", "active_size", "requested_size")
 Json = dict[str, Any]
 
 
@@ -55,33 +55,34 @@ def parse(path: Path) -> Report:
     snapshot = {"segments": content} if isinstance(content, list) else content
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise ReportError(path, TOOL, "it holds no segments of PyTorch's allocator", _REMEDY)
-    segments = _dictionaries(snapshot["segments"])
-    given = snapshot.get("device_traces")
-    traces = [_dictionaries(one) for one in (given if isinstance(given, list) else [])]
-    if steps is not None and len(segments) + sum(map(len, traces)) > steps:
+    gpus = _sort_by_gpu(snapshot)
+    named = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
+    if steps is not None and named > steps:
         raise ReportError(path, TOOL, "it names more events than it holds", _REMEDY)
-    totals = _totals(segments)
-    devices = sorted({*totals, *(device for device, events in enumerate(traces) if events)})
-    readings = {
-        device: list(_curve(events, totals.get(device, {})))[::-1]
-        for device, events in enumerate(traces)
-        if events
-    }
+    readings = {index: gpu.read_curve() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
     started_at = duration_ns = None
     if times:
         started_at = datetime.fromtimestamp(min(times) / 1e9, UTC).isoformat(timespec="seconds")
         duration_ns = max(times) - min(times)
+    figures: tuple[MemoryFigure, ...] = ()
+    if len(gpus) == 1:
+        (gpu,), curve = gpus.values(), next(iter(readings.values()), [])
+        figures = tuple(_make_figures(gpu, curve))
     return Report(
         tool=TOOL,
         path=path,
         form=f"PyTorch memory snapshot, {'pickle' if is_pickle else 'JSON'}",
-        devices=tuple(Device(None, "gpu", device) for device in devices),
+        devices=tuple(Device(None, "gpu", index) for index in gpus),
         samples=curves(readings),
-        memory=_figures(devices, totals, readings),
-        summaries=tuple(_summaries(segments, traces)),
-        gaps=(*_gaps(devices, traces, readings), *_lost_figures(segments, traces)),
-        diagnostics=tuple(_out_of_memory(traces)),
+        memory=figures,
+        summaries=tuple(_count_contents(gpus)),
+        gaps=tuple(_find_gaps(gpus, has_times=bool(times))),
+        diagnostics=tuple(
+            Diagnostic("warning", TOOL, f"GPU {index} ran out of memory {number} times")
+            for index, gpu in gpus.items()
+            if (number := sum(event.get("action") == "oom" for event in gpu.events))
+        ),
         started_at=started_at,
         duration_ns=duration_ns,
     )
@@ -96,111 +97,113 @@ def _read_count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < _INT64 else None
 
 
-def _totals(segments: Iterable[Json]) -> dict[int, dict[str, int | None]]:
-    """Device -> sums over its segments; None where a segment does not state it."""
-    devices: dict[int, dict[str, int | None]] = {}
-    for segment in segments:
-        device = _read_count(segment.get("device")) or 0
-        totals = devices.setdefault(device, dict.fromkeys(_TOTALS, 0))
-        for name in _TOTALS:
-            known, more = totals[name], _read_count(segment.get(name))
-            totals[name] = None if known is None or more is None else known + more
-    return devices
+@dataclass(slots=True)
+class _Gpu:
+    """What a snapshot holds of one GPU."""
+
+    segments: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+
+    def total(self, name: str) -> int | None:
+        """Return the sum over the segments; None where one does not state it."""
+        counts = [_read_count(segment.get(name)) for segment in self.segments]
+        return sum(filter(None, counts)) if counts and None not in counts else None
+
+    def read_curve(self) -> list[Reading]:
+        """Return what was held after each event."""
+        held, reserved = self.total("requested_size"), self.total("total_size")
+        curve = []
+        for event in reversed(_find_changes(self.events)):
+            size, at = _read_count(event.get("size")), _read_count(event.get("time_us"))
+            if at is not None and at < _INT64 // 1000:
+                curve.append(Reading(at * 1000, held, reserved))
+            # without a size nothing is known from here back
+            held = _undo(held, size, _REQUESTED.get(event["action"], 0))
+            reserved = _undo(reserved, size, _RESERVED.get(event["action"], 0))
+        return curve[::-1]
 
 
-def _curve(events: Iterable[Json], totals: dict[str, int | None]) -> Iterator[Reading]:
-    """What was held after each event of one GPU, the last one first."""
-    held, reserved = totals.get("requested_size"), totals.get("total_size")
-    for event in reversed(list(events)):
-        action, size, at = (
-            event.get("action"),
-            _read_count(event.get("size")),
-            _read_count(event.get("time_us")),
-        )
-        if not isinstance(action, str) or (action not in _REQUESTED and action not in _RESERVED):
-            continue
-        if at is not None and at < _INT64 // 1000:
-            yield Reading(at * 1000, held, reserved)
-        if size is None:  # from here back nothing is known
-            held = reserved = None
-        if held is not None and size is not None:
-            held -= size * _REQUESTED.get(action, 0)
-        if reserved is not None and size is not None:
-            reserved -= size * _RESERVED.get(action, 0)
-        held, reserved = (None if one is None or one < 0 else one for one in (held, reserved))
+def _undo(held: int | None, size: int | None, sign: int) -> int | None:
+    """Return what was held before an event."""
+    if held is None or size is None or held < size * sign:
+        return None
+    return held - size * sign
 
 
-def _figures(
-    devices: list[int], totals: dict[int, dict[str, int | None]], readings: dict[int, list[Reading]]
-) -> tuple[MemoryFigure, ...]:
-    """At the end by the segments, and the peaks of the events; where a single GPU is concerned."""
-    if len(devices) != 1:
-        return ()
-    last = totals.get(devices[0], {})
-    names = {"allocated": "allocated_size", "reserved": "total_size", "requested": "requested_size"}
-    figures = [
-        MemoryFigure("after", name, size)
-        for name, key in names.items()
-        if (size := last.get(key)) is not None
-    ]
-    curve = readings.get(devices[0], [])
-    requested = [reading.allocated for reading in curve if reading.allocated is not None]
-    reserved = [reading.reserved for reading in curve if reading.reserved is not None]
-    for name, values in (("requested", requested), ("reserved", reserved)):
-        if values:
-            figures.append(MemoryFigure("peak", name, max(values)))
-    return tuple(figures)
+def _find_changes(events: list[Json]) -> list[Json]:
+    """Return the events that change what is held; an action may be anything."""
+    actions = [*_REQUESTED, *_RESERVED]
+    return [event for event in events if event.get("action") in actions]
 
 
-def _summaries(segments: list[Json], traces: list[list[Json]]) -> Iterator[Summary]:
+def _sort_by_gpu(snapshot: Json) -> dict[int, _Gpu]:
+    """Return the segments and events of each GPU."""
+    gpus: defaultdict[int, _Gpu] = defaultdict(_Gpu)
+    for segment in _dictionaries(snapshot["segments"]):
+        gpus[_read_count(segment.get("device")) or 0].segments.append(segment)
+    traces = snapshot.get("device_traces")
+    for index, events in enumerate(traces if isinstance(traces, list) else ()):
+        if found := _dictionaries(events):
+            gpus[index].events = found
+    return dict(sorted(gpus.items()))
+
+
+def _make_figures(gpu: _Gpu, curve: list[Reading]) -> Iterator[MemoryFigure]:
+    """Yield what is held at the end, by the segments, and the peaks of the events."""
+    for name, key in (
+        ("allocated", "allocated_size"),
+        ("reserved", "total_size"),
+        ("requested", "requested_size"),
+    ):
+        if (size := gpu.total(key)) is not None:
+            yield MemoryFigure("after", name, size)
+    for name, sizes in (
+        ("requested", [reading.allocated for reading in curve]),
+        ("reserved", [reading.reserved for reading in curve]),
+    ):
+        if known := [size for size in sizes if size is not None]:
+            yield MemoryFigure("peak", name, max(known))
+
+
+def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
+    segments = [segment for gpu in gpus.values() for segment in gpu.segments]
     yield Summary("segments", len(segments), None)
-    states: defaultdict[str, int] = defaultdict(int)
+    states, actions = Counter[str](), Counter[str]()
     for segment in segments:
         for block in _dictionaries(segment.get("blocks")):
             states[str(block.get("state"))[:60]] += _read_count(block.get("size")) or 0
+    for gpu in gpus.values():
+        actions.update(str(event.get("action"))[:60] for event in gpu.events)
     yield from (Summary(f"blocks {state}", size, "B") for state, size in sorted(states.items()))
-    actions = Counter(str(event.get("action"))[:60] for events in traces for event in events)
     yield from (
         Summary(f"events {action}", number, None) for action, number in sorted(actions.items())
     )
 
 
-def _gaps(
-    devices: list[int], traces: list[list[Json]], readings: dict[int, list[Reading]]
-) -> Iterator[Gap]:
+def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
     yield Gap("kernel", "not_available", "a memory snapshot holds no kernels")
     yield Gap("operation", "not_available", "a memory snapshot holds no operations")
-    if len(devices) > 1:
+    if len(gpus) > 1:
         reason = (
-            f"the snapshot is of {len(devices)} GPUs: the curve tells them apart, memory figures "
-            "do not"
+            f"the snapshot is of {len(gpus)} GPUs: the curve tells them apart, memory figures do "
+            "not"
         )
         yield Gap("memory", "ambiguous", reason)
-    if not any(traces):
+    if not any(gpu.events for gpu in gpus.values()):
         reason = (
             "it holds no events: torch.cuda.memory._record_memory_history() was not called before"
         )
         yield Gap("sample", "not_collected", reason)
-    elif not any(readings.values()):
+    elif not has_times:
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
-
-
-def _lost_figures(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
-    """Yield gaps for figures that some segments or events lack."""
+    segments = [segment for gpu in gpus.values() for segment in gpu.segments]
     for name in ("total_size", "allocated_size", "requested_size"):
         lost = sum(_read_count(segment.get(name)) is None for segment in segments)
         if 0 < lost < len(segments):
             reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
             yield Gap("memory", "unreadable", reason)
-    actions = [*_REQUESTED, *_RESERVED]  # an action may be anything
-    events = [event for trace in traces for event in trace if event.get("action") in actions]
+    events = [event for gpu in gpus.values() for event in _find_changes(gpu.events)]
     for name in ("time_us", "size"):
         lost = sum(_read_count(event.get(name)) is None for event in events)
         if lost and (lost < len(events) or name == "size"):
             yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")
-
-
-def _out_of_memory(traces: list[list[Json]]) -> Iterator[Diagnostic]:
-    for device, events in enumerate(traces):
-        if number := sum(event.get("action") == "oom" for event in events):
-            yield Diagnostic("warning", TOOL, f"GPU {device} ran out of memory {number} times")

@@ -6,7 +6,7 @@ import gzip
 import zlib
 from pathlib import Path
 
-from perfctl.records.sqlite_header import is_sqlite, stated_bytes
+from perfctl.records.sqlite_header import stated_bytes
 
 GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"
@@ -18,9 +18,6 @@ COMPRESSED = {
     b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
 }
 """First bytes -> (what wrote the file, the command that unpacks it)."""
-_UNZIP = "Unpack it with gunzip and pass the unpacked file"
-_INSIDE = 512
-"""Bytes of the content that are looked at."""
 
 
 def why_unknown(path: Path, known: str) -> tuple[str, str]:
@@ -54,44 +51,32 @@ def why_unknown(path: Path, known: str) -> tuple[str, str]:
             "Pass it to perfctl ingest, which reads the reports in it, or unpack it",
         )
     if head.startswith(GZIP):
-        return _why_zipped(path, known)
+        return _why_zipped(path)
     for magic, (tool, command) in COMPRESSED.items():
         if head.startswith(magic):
             return (
                 f"it is compressed with {tool}, which perfctl does not read",
                 f"Unpack it with {command}, then pass it",
             )
-    return _why_content(path, head, known)
+    return _why_content(head, known)
 
 
-def _why_zipped(path: Path, known: str) -> tuple[str, str]:
-    """Of a gzip file, by the beginning of what is in it."""
+def _why_zipped(path: Path) -> tuple[str, str]:
     try:
         with gzip.open(path) as file:
-            head = file.read(_INSIDE)
-    except EOFError:
-        return "the gzip data is cut off in its first bytes", "Copy the file again"
-    except (zlib.error, OSError) as error:
-        return f"the gzip data is damaged in its first bytes ({error})", "Copy the file again"
-    if not head:
-        return (
-            "it is a gzip file of nothing",
-            "The profiler wrote nothing: check its log and run it again",
-        )
-    if head.startswith(GZIP):
-        return "it was gzipped twice", "Unpack it once with gunzip and pass that file"
-    if is_sqlite(head):
-        return "it is a gzipped SQLite database", _UNZIP
-    if b"\0" in head or not _is_text(head):
-        return "it is a gzip file of no report that perfctl knows", f"Known are: {known}"
-    return "it is a gzip file, but not a gzipped Kineto trace", _UNZIP
+            file.read(512)
+    except (EOFError, zlib.error, OSError) as error:
+        reason = f"the gzip data is damaged or cut off in its first bytes ({error})"
+        return reason, "Copy the file again"
+    return (
+        "it is a gzip file, but not a gzipped Kineto trace",
+        "Unpack it with gunzip and pass the unpacked file",
+    )
 
 
-def _why_content(path: Path, head: bytes, known: str) -> tuple[str, str]:
+def _why_content(head: bytes, known: str) -> tuple[str, str]:
     if not head.strip(b"\0"):
         return "it begins with zeros: it was not written or copied to its end", "Copy it again"
-    if path.name.endswith(".gz") and not _is_text(head):
-        return "its name says gzip, but it does not begin like a gzip file", "Copy it again"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "it is a web page, not a report", (
             "Name the store that a page of perfctl was made from; download a file itself (on "
@@ -101,11 +86,6 @@ def _why_content(path: Path, head: bytes, known: str) -> tuple[str, str]:
         reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
         return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
     return f"not a known report format (known: {known})", "Export it as one of these"
-
-
-def _is_text(head: bytes) -> bool:
-    """Whether it decodes as UTF-8, but for a last character that may be cut."""
-    return head.isascii() or len(head.decode("utf-8", "ignore").encode()) > len(head) - 4
 
 
 def is_tar(path: Path) -> bool:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any
 
-from perfctl.parsers.common.lines import encoding_of, readable
-from perfctl.records.errors import ReportError
+from perfctl.parsers.common.lines import encoding_of
+from perfctl.records.errors import ReportError, readable
 
 GZIP_MAGIC = b"\x1f\x8b"
 LIMIT = 64 << 20
 """Largest file in bytes; its objects take some ten times as much memory."""
 
-_LARGEST = 2**63
-R = TypeVar("R")
 
-
+@lru_cache(maxsize=2)
 def peek(head: bytes) -> str:
-    """Decode the first bytes of a file, unpacked if gzipped; "" if that is not possible."""
+    """Decode the first bytes of a file, unpacked if gzipped; "" if that is not possible. One
+    parser after another asks for them."""
     if head.startswith(GZIP_MAGIC):
         try:
             head = zlib.decompressobj(31).decompress(head, 1 << 18)
@@ -45,26 +43,3 @@ def read_whole(path: Path, tool: str, remedy: str) -> Any:
     except (ValueError, RecursionError) as error:
         reason = f"it is not complete JSON ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, tool, reason, remedy) from error
-
-
-def typed(kind: type[R], row: Mapping[str, Any]) -> R:
-    """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond
-    64 bits."""
-    made = kind(**row)
-    for name, wanted in _fields(cast(Any, kind)).items():
-        value = getattr(made, name)
-        if not isinstance(value, wanted):
-            raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
-        if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-            raise OverflowError(f"{kind.__name__}.{name} does not fit 64 bits")
-    return made
-
-
-@lru_cache(maxsize=16)
-def _fields(kind: type[Any]) -> dict[str, Any]:
-    """A whole number stands for a float as well."""
-    hints = get_type_hints(kind).items()
-    return {
-        name: hint | int if float in (hint, *getattr(hint, "__args__", ())) else hint
-        for name, hint in hints
-    }

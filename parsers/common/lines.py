@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from perfctl.parsers.common.doubts import repeated
 from perfctl.records.errors import ReportError
+from perfctl.records.errors import readable as readable
 from perfctl.records.report import Diagnostic
 
 LINE_LIMIT = 4 * 2**20
@@ -33,8 +33,6 @@ _KEPT_LINES = 1000
 LINES = 1_000_000
 """Of a file: with one reading a line some 350 MB. A GPU read once a second has so many in
 eleven days."""
-_OPENING, _LONGEST_OPENING = 3, 12
-_STAMP = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d{16}\b")
 _KEPT = 5
 _SHOWN = 160
 
@@ -104,20 +102,6 @@ def has_cr_ends(text: str) -> bool:
     """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save;
     not progress bars."""
     return "\r" in text and "\n" not in text
-
-
-@contextmanager
-def readable(
-    path: Path,
-    tool: str,
-    remedy: str = "Check the path and its permissions",
-    reason: str = "it cannot be read",
-) -> Iterator[None]:
-    """Raise a ReportError about ``path`` for an OSError inside the block."""
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error
 
 
 @contextmanager
@@ -213,8 +197,7 @@ class Lines:
 
 
 class ToolText:
-    """The lines of one file. Raises ReportError when the same log begins again, or there are too
-    many lines."""
+    """The lines of one file. Raises ReportError when there are too many."""
 
     def __init__(self, path: Path, tool: str) -> None:
         self.path, self._tool = path, tool
@@ -228,13 +211,10 @@ class ToolText:
 
     def __iter__(self) -> Iterator[str]:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
-        opening = _Opening()
         with open_text(self.path) as file:
             for number, line in enumerate(Lines(file, self._log), 1):
                 self.line, self.ends_whole = number, line.endswith("\n")
                 line = line.rstrip("\r\n")
-                if (again := opening.again(line, number)) is not None:
-                    raise repeated(self.path, self._tool, "one log", again)
                 if number > LINES:
                     reason = f"it has more than {LINES:,} lines, which do not fit into memory"
                     remedy = "Pass the part that matters (head, tail) or every tenth reading"
@@ -269,43 +249,6 @@ class ToolText:
             text = f"{count} lines longer than 4 million characters were left out"
             found.append(Diagnostic("warning", "perfctl", text))
         return found
-
-
-class _Opening:
-    """Detects when the first lines of a log, up to its first time, appear again later."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._stamp: str | None = None
-        self._is_whole = self._is_past = False
-        self._matched = self._since = 0
-
-    def again(self, line: str, number: int) -> int | None:
-        """Return the line, from 1, where the opening began again, once it repeated after other
-        times; else None."""
-        if not line.strip():
-            return None
-        if not self._is_whole:
-            self._open(line)
-        elif self._stamp is not None:
-            if not self._is_past:
-                match = _STAMP.search(line[:_SHOWN])
-                self._is_past = match is not None and match[0] != self._stamp
-            elif line == self._lines[self._matched]:
-                self._since = self._since if self._matched else number
-                self._matched += 1
-            else:
-                self._since, self._matched = number, int(line == self._lines[0])
-            if self._matched == len(self._lines):
-                return self._since
-        return None
-
-    def _open(self, line: str) -> None:
-        self._lines.append(line)
-        if self._stamp is None and (match := _STAMP.search(line[:_SHOWN])):
-            self._stamp = match[0]
-        enough = len(self._lines) >= _OPENING and self._stamp is not None
-        self._is_whole = enough or len(self._lines) == _LONGEST_OPENING
 
 
 @lru_cache(maxsize=2)

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from perfctl.parsers.common.doubts import Joined
     from perfctl.records.report import Report
 
-_MOST_AGAIN = 100
-"""How often the rest of a file may turn out to hold several runs, where a parser only finds where
-the second begins."""
 _A_DATE = 946_684_800 * 10**9
 """1 January 2000, in ns: a reading before it has no date."""
 
@@ -47,17 +44,24 @@ class _Piece(NamedTuple):
 def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iterator[Part]:
     """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says.
     Raises OSError."""
+    from perfctl.records.report import Diagnostic
+
     seen: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
-        pieces = _pieces(path, joined, parse, Path(folder), _MOST_AGAIN)
-        for number, (piece, found) in enumerate(pieces, 1):
-            if isinstance(found, ReportError):
-                reason = f"lines {piece.first:,} to {piece.last:,}: {found.reason}"
-                yield Part(number, None, error=ReportError(path, found.tool, reason, found.remedy))
-            elif (times := _times(found)) and (twin := seen.setdefault(times, number)) != number:
+        for number, piece in enumerate(_cut(path, joined.starts, Path(folder)), 1):
+            place = f"lines {piece.first:,} to {piece.last:,}"
+            try:
+                found = parse(piece.path)
+            except ReportError as error:
+                reason = f"{place}: {error.reason}"
+                yield Part(number, None, error=ReportError(path, error.tool, reason, error.remedy))
+                continue
+            if (times := _times(found)) and (twin := seen.setdefault(times, number)) != number:
                 yield Part(number, None, twin=twin)
-            else:
-                yield Part(number, _of_piece(found, path, number, piece))
+                continue
+            note = Diagnostic("info", "perfctl", f"run {number} of those in this file: {place}")
+            report = replace(found, path=path, diagnostics=(*found.diagnostics, note))
+            yield Part(number, report)
 
 
 def _times(report: Report) -> str:
@@ -72,38 +76,6 @@ def _times(report: Report) -> str:
     has_times |= any(sample.at_ns > _A_DATE for sample in samples)
     text = repr((kernels, samples, operations, report.summaries)) if has_times else ""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text else ""
-
-
-def _of_piece(report: Report, path: Path, number: int, piece: _Piece) -> Report:
-    from perfctl.records.report import Diagnostic
-
-    place = f"run {number} of those in this file: lines {piece.first:,} to {piece.last:,}"
-    said = (*report.diagnostics, Diagnostic("info", "perfctl", place))
-    return replace(report, path=path, diagnostics=said)
-
-
-def _pieces(
-    path: Path, joined: Joined, parse: Callable[[Path], Report], folder: Path, again: int
-) -> Iterator[tuple[_Piece, Report | ReportError]]:
-    """The pieces with what is read of them; one that holds several runs itself is cut further."""
-    from perfctl.parsers.common.doubts import Joined
-
-    for piece in _cut(path, joined.starts, folder):
-        try:
-            yield piece, parse(piece.path)
-        except Joined as inner:
-            if not again:
-                yield piece, inner
-            within = _pieces(piece.path, inner, parse, folder / "rest", again - 1) if again else ()
-            for one, found in within:
-                yield (
-                    one._replace(
-                        first=one.first + piece.first - 1, last=one.last + piece.first - 1
-                    ),
-                    found,
-                )
-        except ReportError as error:
-            yield piece, error
 
 
 def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:

@@ -34,9 +34,13 @@ _VALUES = frozenset(
     )
 )
 """Instructions whose argument is the value."""
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MARK = object()
+_CONSTANTS: dict[str, Any] = {
+    "NONE": None,
+    "NEWTRUE": True,
+    "NEWFALSE": False,
+    "EMPTY_TUPLE": (),
+}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
@@ -79,10 +83,14 @@ class _NotPlainError(Exception):
 
 
 class _Machine:
-    """The part of pickle's stack machine that makes plain data."""
+    """The part of pickle's stack machine that makes plain data. An instruction that does not fit
+    the stack raises LookupError, ValueError, TypeError or AttributeError."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        """Values since the last mark."""
+        self.below: list[list[Any]] = []
+        """Values below each mark."""
         self.memo: dict[int, Any] = {}
         self.result: Any = None
 
@@ -93,72 +101,40 @@ class _Machine:
         elif name in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(self.memo[argument])
         elif name == "MEMOIZE":
-            self.memo[len(self.memo)] = self._top()
+            self.memo[len(self.memo)] = stack[-1]
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            self.memo[argument] = self._top()
+            self.memo[argument] = stack[-1]
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
+        elif name in ("EMPTY_DICT", "EMPTY_LIST"):
+            stack.append({} if name == "EMPTY_DICT" else [])
         elif name == "MARK":
-            stack.append(_MARK)
-        elif name == "EMPTY_DICT":
-            stack.append({})
-        elif name == "EMPTY_LIST":
-            stack.append([])
-        elif name in ("SETITEM", "SETITEMS", "DICT"):
-            self._set_items(name)
-        elif name in ("APPEND", "APPENDS", "LIST"):
-            self._append(name)
-        elif name == "TUPLE":
-            stack.append(tuple(self._since_mark()))
+            self.below.append(stack)
+            self.stack = []
+        elif name in ("SETITEMS", "DICT", "APPENDS", "LIST", "TUPLE"):
+            self.stack = self.below.pop()
+            self._put_together(name, stack)
+        elif name == "APPEND":
+            self._put_together("APPENDS", [stack.pop()])
+        elif name == "SETITEM":
+            value, key = stack.pop(), stack.pop()
+            self._put_together("SETITEMS", [key, value])
         elif name in _TUPLES:
-            count = _TUPLES[name]
-            items = [self._pop() for _ in range(count)]
-            stack.append(tuple(reversed(items)))
+            stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
         elif name == "STOP":
-            self.result = self._pop()
+            self.result = stack.pop()
         elif name not in ("PROTO", "FRAME"):
             raise _NotPlainError(name)
 
-    def _top(self) -> Any:
-        if self.stack[-1] is _MARK:
-            raise ValueError("a mark in place of a value")
-        return self.stack[-1]
-
-    def _pop(self) -> Any:
-        value = self._top()
-        self.stack.pop()
-        return value
-
-    def _since_mark(self) -> list[Any]:
-        place = len(self.stack) - 1
-        while self.stack[place] is not _MARK:
-            if place == 0:
-                raise ValueError("no mark")
-            place -= 1
-        items = self.stack[place + 1 :]
-        del self.stack[place:]
-        return items
-
-    def _set_items(self, name: str) -> None:
-        items = (
-            self._since_mark() if name != "SETITEM" else list(reversed([self._pop(), self._pop()]))
-        )
-        target = {} if name == "DICT" else self._top()
-        if type(target) is not dict or len(items) % 2:
-            raise ValueError("no dictionary to put values into")
-        for key in items[::2]:
-            if type(key) not in (str, int):
-                raise ValueError("a key that is no text and no number")
-        target.update(zip(items[::2], items[1::2], strict=True))
-        if name == "DICT":
-            self.stack.append(target)
-
-    def _append(self, name: str) -> None:
-        items = [self._pop()] if name == "APPEND" else self._since_mark()
-        if name == "LIST":
-            self.stack.append(items)
+    def _put_together(self, name: str, items: list[Any]) -> None:
+        """Make a list, tuple or dictionary of items, or add them to the one on the stack."""
+        if name == "TUPLE":
+            self.stack.append(tuple(items))
             return
-        target = self._top()
-        if type(target) is not list:
-            raise ValueError("no list to put values into")
-        target.extend(items)
+        if name in ("LIST", "DICT"):
+            self.stack.append([] if name == "LIST" else {})
+        target = self.stack[-1]
+        if name in ("LIST", "APPENDS"):
+            target.extend(items)
+        else:
+            target.update(zip(items[::2], items[1::2], strict=True))

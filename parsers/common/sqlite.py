@@ -5,9 +5,10 @@ what a version does not have reads as NULL."""
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain
@@ -17,8 +18,10 @@ from urllib.parse import quote
 
 from perfctl.parsers.common import sqlite_pages
 from perfctl.parsers.common.sqlite_pages import Column
-from perfctl.records.errors import ReportError
-from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
+from perfctl.parsers.common.tables import Column as Field
+from perfctl.parsers.common.tables import Table
+from perfctl.records.errors import ReportError, readable
+from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c"
@@ -75,13 +78,16 @@ class Database:
         """Return the column for use in SQL, or NULL where this version does not have it."""
         return name if self.has(table, name) else "NULL"
 
+    def select(self, table: str, columns: Iterable[str]) -> str:
+        """Return a query of a table, with NULL in the place of a missing column, and without a row
+        in the place of a missing table."""
+        known = self.tables.get(table, frozenset())
+        wanted = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in columns]
+        return f"SELECT {', '.join(wanted)} {f'FROM {quoted(table)}' if known else 'WHERE FALSE'}"
+
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        """Return all rows of a small table in its order, None in the place of a missing column; []
-        without the table."""
-        if table not in self.tables:
-            return []
-        wanted = ", ".join(self.column(table, name) for name in columns)
-        return self.connection.execute(f"SELECT {wanted} FROM {table}").fetchall()
+        """Return all rows of a small table in its order."""
+        return self.connection.execute(self.select(table, columns)).fetchall()
 
     def pairs(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
@@ -131,8 +137,8 @@ class Database:
     ) -> Iterator[list[Column]]:
         import numpy as np
 
-        shown = ", ".join(self.column(table, name) for name in names)
-        query = f"SELECT {shown} FROM {table} NOT INDEXED ORDER BY rowid LIMIT -1 OFFSET {skipped}"
+        rows_left = f"NOT INDEXED ORDER BY rowid LIMIT -1 OFFSET {skipped}"
+        query = f"{self.select(table, names)} {rows_left}"
         cursor = self.connection.execute(query)
         while rows := cursor.fetchmany(ROWS_TOGETHER):
             values = list(chain.from_iterable(rows))
@@ -156,10 +162,59 @@ class Database:
         return first, last
 
 
+class Tables:
+    """The tables of a database that a parser reads, by their names without ``suffix``. A column
+    that this version lacks is NULL, and a table that it lacks has no rows."""
+
+    def __init__(
+        self, database: Database, columns: Mapping[str, Iterable[str]], suffix: str = ""
+    ) -> None:
+        """``columns``: table -> columns that are read."""
+        self.database, self.suffix = database, suffix
+        self._selects = {
+            table: f"({database.select(table + suffix, names)})" for table, names in columns.items()
+        }
+
+    def execute(self, query: str) -> sqlite3.Cursor:
+        """Run a query that names tables in braces."""
+        return self.database.connection.execute(query.format_map(self._selects))
+
+    def read(self, table: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a small table, with the columns that are read."""
+        return self.execute(f"SELECT * FROM {{{table}}}").fetchall()
+
+    def read_fields(self, columns: Iterable[Field], query: str) -> Iterator[dict[str, Any]]:
+        """Yield the fields of each row of a query that names tables in braces."""
+        cursor = self.execute(query)
+        return map(Table(columns, [name for name, *_ in cursor.description]).read, cursor)
+
+    def count(self, table: str) -> int:
+        """Return how many rows the table has."""
+        return int(self.execute(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
+
+
+def has_tables(path: Path, head: bytes, *names: str) -> bool:
+    """Return whether the file is a database with tables of these names, or of names that begin
+    with them. A damaged one is recognised by the table definitions in its first bytes."""
+    if not is_sqlite(head):
+        return False
+    try:
+        with closing(connect(path)) as connection:
+            query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+            found = [str(name) for (name,) in connection.execute(query)]
+    except (sqlite3.Error, OSError, UnicodeError):
+        # a message about a damaged schema need not be UTF-8
+        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
+    return all(any(table.startswith(name) for table in found) for name in names)
+
+
 @contextmanager
 def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with
-    ``tool`` and ``remedy``, for every SQLite error inside the block."""
+    ``tool`` and ``remedy``, for a file that is not complete, and for every SQLite error inside
+    the block."""
+    with readable(path, tool):
+        check_whole(path, tool, remedy)
     try:
         with closing(connect(path)) as connection:
             yield Database(connection, path)

@@ -8,15 +8,14 @@ reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from perfctl.parsers.common.lines import encoding_of, readable
+from perfctl.parsers.common.lines import encoding_of, head_lines
 from perfctl.parsers.common.numbers import read_integer
-from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap
+from perfctl.records.errors import ReportError, readable
 
 CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
@@ -39,8 +38,6 @@ class Column(NamedTuple):
     read: Callable[[Any], Any] = read_integer
     also: tuple[str, ...] = ()
     """Other names of the column, in other versions."""
-    gap: str = ""
-    """Why files without the column lack it, for columns whose absence is a gap."""
 
 
 class Table:
@@ -50,8 +47,6 @@ class Table:
         places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
         self._readers: list[tuple[str, int, Callable[[Any], Any]]] = []
         self._absent: dict[str, None] = {}
-        self.gaps: list[Gap] = []
-        """One for each declared gap whose column is missing."""
         for column in columns:
             field = column.field or column.name
             known = [places[name] for name in (column.name, *column.also) if name in places]
@@ -59,8 +54,6 @@ class Table:
                 self._readers.append((field, known[0], column.read))
             else:
                 self._absent[field] = None
-                if column.gap:
-                    self.gaps.append(Gap(field, "not_available", column.gap))
 
     def read(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return field -> value; None for missing columns, and for cells that cannot be read."""
@@ -105,11 +98,9 @@ def split_csv(line: str) -> list[str]:
         return []
 
 
-@lru_cache(maxsize=2)
 def read_header(head: bytes) -> tuple[str, ...]:
     """Return the cells of a CSV file's first line, from its first bytes; () if it is no CSV."""
-    lines = head.decode(encoding_of(head), "replace").splitlines()[:1]
-    return tuple(split_csv(lines[0])) if lines else ()
+    return tuple(cell for line in head_lines(head)[:1] for cell in split_csv(line))
 
 
 def ends_with_line(path: Path, *ends: bytes) -> bool:
@@ -135,16 +126,3 @@ def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[st
                 break
         values[column.field or column.name] = found
     return values
-
-
-def sql_columns(columns: Iterable[Column], alias: str, known: Collection[str]) -> list[str]:
-    """Return the SQL of each column; NULL for a column that this version does not have."""
-    return [f'{alias}."{column.name}"' if column.name in known else "NULL" for column in columns]
-
-
-def read_selected(columns: Iterable[Column], cells: Iterable[Any]) -> dict[str, Any]:
-    """Return field -> value of a row that was selected by :func:`sql_columns`."""
-    return {
-        column.field or column.name: column.read(cell)
-        for column, cell in zip(columns, cells, strict=False)
-    }

@@ -1,15 +1,39 @@
-"""Parser of DLProf's CSV reports: a folder of them, or a single file."""
+"""DLProf's CSV reports, a folder of them or a single file, recognised by their columns.
+
+Seen: PyTorch 1.7.0 and 1.8.0, TensorFlow 1 (2020). Every file but the summary is a title line and
+one table; columns are looked up by name, "Avg." and "Avg" being the same. The summary is a stack of
+blocks, read by label.
+"""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Callable, Set
 from pathlib import Path
 
-from perfctl.parsers.dlprof.records import report
-from perfctl.parsers.dlprof.tables import PROBE_BYTES, kind_of, members, read_summary, read_table
+from perfctl.parsers.common.doubts import repeated
+from perfctl.parsers.common.lines import encoding_of
+from perfctl.parsers.common.tables import ends_with_line, read_csv
+from perfctl.parsers.dlprof.records import (
+    HEADERS,
+    KNOWN,
+    SUMMARY_WORDS,
+    Block,
+    Row,
+    find_kind,
+    make_report,
+    normalize,
+)
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Report
+from perfctl.records.report import Diagnostic, Gap, Report
 
-ROUNDED = Diagnostic(
+ROWS = 200_000
+"""Rows of one table; this many take some 400 MB."""
+_PROBE_BYTES = 65536
+_KIND_BYTES = 8192
+"""Bytes of a file's beginning that show its kind, in UTF-16 too."""
+_CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
+_ROUNDED = Diagnostic(
     "info",
     "perfctl",
     "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %",
@@ -17,21 +41,126 @@ ROUNDED = Diagnostic(
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A CSV whose title or columns are DLProf's, or a folder that is one DLProf report."""
-    return bool(members(path)) if path.is_dir() else kind_of(head) is not None
+    """Return whether the title or columns are DLProf's, or a folder is one DLProf report."""
+    return bool(_find_members(path) if path.is_dir() else find_kinds(head))
 
 
 def parse(path: Path) -> Report:
     """Read one folder or file. Raises ReportError when a file in it is cut off or broken."""
     if path.is_dir():
-        files = members(path)
+        files = _find_members(path)
     else:
         with path.open("rb") as file:
-            kind = kind_of(file.read(PROBE_BYTES))
-        files = {kind: path} if kind else {}
+            files = dict.fromkeys(find_kinds(file.read(_PROBE_BYTES)), path)
     if not files:
         remedy = "Pass the folder that dlprof was given as --output_path"
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
+    blocks, gaps = read_blocks(files["summary"]) if "summary" in files else ([], [])
     tables = {kind: read_table(file, kind) for kind, file in files.items() if kind != "summary"}
-    summary = read_summary(files["summary"]) if "summary" in files else None
-    return report(path, "CSV", tables, summary, files.values(), [ROUNDED] if summary else ())
+    notes = [_ROUNDED] if blocks else []
+    return make_report(path, "CSV", tables, blocks, files.values(), notes, gaps)
+
+
+def find_kinds(head: bytes) -> Set[str]:
+    """Return the report that the first bytes of a file belong to: a key of HEADERS, "summary", or
+    none."""
+    text = head[:_KIND_BYTES].decode(encoding_of(head), "replace").lstrip("\ufeff")
+    lines = [] if "\0" in text else text.splitlines()
+    for line in lines[:2]:
+        kind = find_kind(map(normalize, next(csv.reader([line]), [])))
+        if kind and (kind != "expert_systems" or "expert systems feedback" in lines[0].lower()):
+            return {kind}
+    labels = {line.split(",")[0].strip(' "').lower() for line in lines}
+    return {"summary"} if len(labels & SUMMARY_WORDS) >= 2 else set()
+
+
+def _find_members(folder: Path) -> dict[str, Path]:
+    """Return kind -> file of a folder that is one DLProf report. Several summaries are several
+    runs."""
+    return find_members(folder, "*.csv", find_kinds)
+
+
+def find_members(
+    folder: Path, pattern: str, find_kinds: Callable[[bytes], Set[str]]
+) -> dict[str, Path]:
+    """Return kind -> file of a folder that is one DLProf report; empty when it is none.
+
+    It is one when no kind of report is there twice, and no other file or one with DLProf's own file
+    name.
+    """
+    files = sorted(path for path in folder.glob(pattern) if path.is_file())
+    found: dict[str, Path] = {}
+    foreign = False
+    for path in files:
+        with path.open("rb") as file:
+            kinds = find_kinds(file.read(_PROBE_BYTES))
+        if kinds & found.keys():
+            return {}
+        foreign |= not kinds
+        found |= dict.fromkeys(kinds, path)
+    named = any(path.name.startswith("dlprof_") for path in found.values())
+    return found if named or not foreign else {}
+
+
+def read_table(path: Path, kind: str) -> list[Row]:
+    """Return the rows by normalised column name. Raises ReportError for a cut row, and where
+    another report begins."""
+    title: list[str] = []
+    names: list[str] = []
+    rows: list[Row] = []
+    for line, cells in read_csv(path, "dlprof", _CUT):
+        columns = [normalize(cell) for cell in cells]
+        if not names and set(columns).issuperset(HEADERS[kind]):
+            names = columns
+        elif not names:
+            title = cells
+        elif cells == title or columns == names or _is_title(columns):
+            raise repeated(path, "dlprof", "a report of DLProf", line)
+        elif len(cells) < len(names):
+            reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
+            raise ReportError(path, "dlprof", reason, _CUT)
+        elif len(rows) == ROWS:
+            reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
+            remedy = "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
+            raise ReportError(path, "dlprof", reason, remedy)
+        else:
+            rows.append(dict(zip(names, cells, strict=False)))
+    if not names:
+        raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", _CUT)
+    return rows
+
+
+def _is_title(columns: list[str]) -> bool:
+    return columns[0] in KNOWN["titles"] and not any(columns[1:])
+
+
+def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
+    """Return the blocks of a summary, in order, and a gap if its last cell was left out. Raises
+    ReportError when a block appears twice, or no line is a label and a value."""
+    blocks: list[Block] = []
+    for line, (first, *rest) in read_csv(path, "dlprof", _CUT):
+        label, values = first.strip(), tuple(cell.strip() for cell in rest)
+        if not rest:
+            if any(block.title == label for block in blocks):
+                raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
+            blocks.append(Block(label, (), []))
+        elif not label and blocks and not blocks[-1].lines:
+            blocks[-1] = Block(blocks[-1].title, values, [])
+        elif blocks and blocks[-1].columns:
+            blocks[-1].lines.append((label, values))
+        else:
+            blocks = blocks or [Block("", (), [])]
+            # GPU names are separated by commas without quotes (1.7.0): everything after the label
+            # is the value
+            blocks[-1].lines.append((label, (",".join(rest).strip(),)))
+    filled = [block.lines for block in blocks if block.lines]
+    if not filled:
+        reason = "the summary has no lines with a label and a value"
+        raise ReportError(path, "dlprof", reason, "Run DLProf again")
+    if ends_with_line(path):
+        return blocks, []
+    # the last number may be cut: DLProf ends every line
+    label, values = filled[-1].pop()
+    filled[-1].append((label, (*values[:-1], "")))
+    reason = f"the last line is incomplete: the last cell of '{label}' was left out"
+    return blocks, [Gap("summary", "unreadable", reason)]

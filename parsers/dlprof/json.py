@@ -12,14 +12,21 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.json import read_whole
 from perfctl.parsers.common.lines import encoding_of
-from perfctl.parsers.dlprof.records import report
-from perfctl.parsers.dlprof.tables import SUMMARY_WORDS, WANTED, Block, column, summary_of, together
+from perfctl.parsers.dlprof.csv import find_members
+from perfctl.parsers.dlprof.records import (
+    HEADERS,
+    SUMMARY_WORDS,
+    Block,
+    Row,
+    find_kind,
+    make_report,
+    normalize,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
 
@@ -39,98 +46,83 @@ _REMEDY = (
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """JSON whose keys in the first bytes are the columns or labels of a DLProf report, or a folder
-    of such files."""
-    return bool(members(path)) if path.is_dir() else bool(_kinds_in(head))
+    """Return whether the keys in the first bytes are the columns or labels of a DLProf report, or a
+    folder has several such files."""
+    return len(_list_files(path)) > 1 if path.is_dir() else bool(_find_kinds(head))
 
 
-def members(folder: Path) -> list[Path]:
-    """The JSON files of a folder that is one DLProf report of several files; empty when it
-    is not."""
-    files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
-    ours = (
-        list(dict.fromkeys(together(files, _kinds_in).values())) if len(files) <= MOST_FILES else []
-    )
-    return ours if len(ours) > 1 else []
+def _list_files(path: Path) -> list[Path]:
+    """Return the file, or those of a folder that is one DLProf report."""
+    if not path.is_dir():
+        return [path]
+    if len(list(path.glob("*.json"))) > MOST_FILES:
+        return []
+    return list(dict.fromkeys(find_members(path, "*.json", _find_kinds).values()))
 
 
-def _kinds_in(head: bytes) -> set[str]:
+def _find_kinds(head: bytes) -> set[str]:
     """Return the reports that the keys in the first bytes belong to; none where they are
     not JSON."""
     text = head.decode(encoding_of(head), "replace").lstrip("\ufeff \t\r\n")
     if not text.startswith(("{", "[")) or "\0" in text:
         return set()
     keys = set(map(_normalize, _KEY.findall(text)))
-    kinds = {kind for kind, wanted in WANTED.items() if keys.issuperset(wanted)}
+    kinds = {kind for kind, wanted in HEADERS.items() if keys.issuperset(wanted)}
     return kinds | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is not complete JSON, is too large, or holds no
     DLProf report."""
-    tables: dict[str, list[dict[str, str]]] = {}
+    tables: dict[str, list[Row]] = {}
     blocks: list[Block] = []
-    files = members(path) if path.is_dir() else [path]
-    for part in chain.from_iterable(_parts(read_whole(file, "dlprof", _REMEDY)) for file in files):
-        if isinstance(part, Block):
-            blocks.append(part)
-            continue
-        kind = _kind_of(part)
-        for number, row in enumerate(part):
-            if missing := sorted(set(WANTED[kind]) - row.keys()):
-                reason = f"row {number} of a table has no '{missing[0]}', the rows before it have"
-                raise ReportError(path, "dlprof", reason, _REMEDY)
-        if part[0] in tables.get(kind, ()):
-            reason = f"the {kind} report appears twice; counting both would double the totals"
-            raise ReportError(path, "dlprof", reason, _REMEDY)
-        tables.setdefault(kind, []).extend(part)
+    files = _list_files(path)
+    for file in files:
+        for part in _find_parts(read_whole(file, "dlprof", _REMEDY)):
+            if isinstance(part, Block):
+                blocks.append(part)
+            else:
+                tables.setdefault(find_kind(part[0]) or "", []).extend(part)
     words = {block.title.lower() for block in blocks}
     words |= {label.lower() for block in blocks for label, _ in block.lines}
-    summary = summary_of(path, blocks) if len(words & SUMMARY_WORDS) >= 2 else None
-    if not tables and not summary:
+    if len(words & SUMMARY_WORDS) < 2:
+        blocks = []
+    if not tables and not blocks:
         raise ReportError(path, "dlprof", "this JSON holds no DLProf report", _REMEDY)
-    return report(path, "JSON", tables, summary, files, [_UNVERIFIED])
+    return make_report(path, "JSON", tables, blocks, files, [_UNVERIFIED])
 
 
-def _parts(root: Any) -> Iterator[Block | list[dict[str, str]]]:
+def _find_parts(root: Any) -> Iterator[Block | list[Row]]:
     """Yield everything in the tree that can be a report: the rows of tables that are DLProf's, and
     objects of labels that have values."""
     waiting: deque[tuple[str, Any]] = deque([("", root)])
     while waiting:
         title, node = waiting.popleft()
-        inner: list[tuple[str, Any]] = []
-        if _kind_of(rows := _read_rows(node)):
+        if rows := _read_rows(node):
             yield rows
         elif isinstance(node, list):
-            inner = [(title, item) for item in node]
+            waiting.extend((title, item) for item in node)
         elif isinstance(node, dict):
             block = _read_block(title, node)
             if block.lines:
                 yield block
-            inner = [] if block.columns else list(node.items())
-        waiting.extend((key, value) for key, value in inner if _is_tree(value))
+            if not block.columns:
+                waiting.extend(node.items())
 
 
-def _kind_of(rows: list[dict[str, str]]) -> str:
-    """Return the report that has the columns of the first row; "" if none has."""
-    kinds = (kind for kind, wanted in WANTED.items() if rows and rows[0].keys() >= set(wanted))
-    return next(kinds, "")
-
-
-def _read_rows(node: Any) -> list[dict[str, str]]:
-    """Return the rows of a list of objects, or of {"columns": [...], "rows" or "data": [[...],
-    ...]}; [] for anything else."""
-    if isinstance(node, list) and all(isinstance(item, dict) for item in node):
-        return [{_normalize(key): _print(item[key]) for key in item} for item in node]
-    named = {key.lower(): node[key] for key in node} if isinstance(node, dict) else {}
-    names = named.get("columns", named.get("headers", named.get("header")))
-    rows = named.get("rows", named.get("data"))
-    if not isinstance(names, list) or not isinstance(rows, list):
+def _read_rows(node: Any) -> list[Row]:
+    """Return the rows of a list of objects, or of {"columns": [...], "rows": [[...], ...]}, that
+    have the columns of one report; [] for anything else."""
+    if isinstance(node, dict):
+        names, rows = node.get("columns"), node.get("rows")
+        if not isinstance(names, list) or not isinstance(rows, list):
+            return []
+        node = [dict(zip(map(str, names), row, strict=False)) for row in rows if _is_tree(row)]
+    if not isinstance(node, list) or not all(isinstance(item, dict) for item in node):
         return []
-    if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
-        return []
-    names = [_normalize(str(name)) for name in names]
-    return [dict(zip(names, map(_print, row), strict=True)) for row in rows]
+    rows = [{_normalize(key): _print(item[key]) for key in item} for item in node]
+    kinds = {find_kind(row) for row in rows}
+    return rows if len(kinds) == 1 and None not in kinds else []
 
 
 def _read_block(title: str, node: dict[str, Any]) -> Block:
@@ -147,11 +139,10 @@ def _read_block(title: str, node: dict[str, Any]) -> Block:
     if columns and is_table:
         lines = [(label, tuple(map(_print, cells.values()))) for label, cells in node.items()]
         return Block(title, columns, lines)
-    block = Block(title, (), [])
-    for label, value in node.items():
-        if not _is_tree(value):
-            block.lines.append((label, (_print(value),)))
-    return block
+    plain: list[tuple[str, tuple[str, ...]]] = [
+        (label, (_print(value),)) for label, value in node.items() if not _is_tree(value)
+    ]
+    return Block(title, (), plain)
 
 
 def _is_tree(value: Any) -> bool:
@@ -159,7 +150,7 @@ def _is_tree(value: Any) -> bool:
 
 
 def _normalize(key: str) -> str:
-    return column(key.replace("_", " "))
+    return normalize(key.replace("_", " "))
 
 
 def _print(value: Any) -> str:

@@ -9,23 +9,42 @@ then. A range "conv2:forward" in it, or a dotted module path, says more.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import newer, not_understood, numbering, others
 from perfctl.parsers.common.tables import Column, read_object, read_text
-from perfctl.parsers.dlprof.tables import KNOWN, figure
 from perfctl.records.ranges import RangeName, read_range_name
-from perfctl.records.report import Diagnostic, Gap, Kernel, Operation, Report, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Operation, Report, Summary
 
+KNOWN: Any = json.loads(Path(__file__).with_name("known.json").read_text())
+"""Columns of the reports, tables and columns of the database, read or not, and how its figures
+are called."""
+HEADERS: dict[str, list[str]] = KNOWN["headers"]
+"""Kind of report -> columns that only it has together."""
+SUMMARY_WORDS = frozenset(KNOWN["summary_words"])
+"""Titles and labels of the summary; two of them tell it from other files."""
+NEWEST = "1.8"
 Row = Mapping[str, str]
-"""Normalised column name (dlprof_tables.column) -> cell."""
+"""Normalised column name -> cell."""
 
-DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": "backward"}
+
+class Block(NamedTuple):
+    """One titled block of the summary."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Names of the value columns; empty where each line is a label and one value."""
+    lines: list[tuple[str, tuple[str, ...]]]
+    """(label, values)"""
+
+
+_DIRECTIONS = {"fprop": "forward", "fwd": "forward", "bprop": "backward", "bwd": "backward"}
 _SUMMED = (
     ("op_type", "detail", "op type", "# calls"),
     ("group_op", "detail", "name", "num calls aggregated"),
@@ -49,21 +68,21 @@ _MISSING = {
 }
 _OP_ID = re.compile(r"(.+)_(\d{1,6})")
 """Ops are called CONV2D_1, CONV2D_2, ...; forward and backward share a number."""
-NEWEST = "1.8"
-
-SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_LAUNCH = (
+_UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z")
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+LAUNCH = (
     Column("op name", field="op", read=read_text),
     Column("direction", read=read_text),
     Column("kernel name", field="short", read=read_text),
     Column("long kernel name", field="long", read=read_text),
     Column("iteration", field="step"),
     Column("device id", field="device"),
-    *(Column(name.replace("_", " "), field=name) for name in SIZES),
+    *(Column(name.replace("_", " "), field=name) for name in _SIZES),
     Column("gpu start time (ns)", "ns", "start"),
     Column("gpu duration (ns)", "ns", "duration"),
 )
-_OPERATION = (
+OPERATION = (
     Column("op name", field="op", read=str),
     Column("op type", field="type", read=read_text),
     Column("direction", read=read_text),
@@ -73,59 +92,47 @@ _OPERATION = (
 )
 
 
-def kernel_records(rows: Iterable[Row]) -> list[Kernel]:
-    """Return one record per launch, in the order of the iteration report."""
-    return [
-        make_kernel(launch, read_object(_LAUNCH, row), nameless="")
-        for launch, row in enumerate(rows)
-    ]
+def normalize(name: str) -> str:
+    """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
+    return " ".join(name.strip().lower().replace(".", "").split())
 
 
-def make_kernel(launch: int, fields: Mapping[str, Any], nameless: str) -> Kernel:
-    """Return the launch that these fields describe: op, direction, step, short and long (its
-    names), device, grid_x..z, block_x..z, start, duration."""
-    layer, direction, step, source = place_op(fields["op"], fields["direction"], fields["step"])
+def find_kind(columns: Iterable[str]) -> str | None:
+    """Return the kind of report that has these columns."""
+    names = set(columns)
+    return next((kind for kind, wanted in HEADERS.items() if names.issuperset(wanted)), None)
+
+
+def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
+    """Return the launch that the fields of LAUNCH describe."""
+    place, source = place_op(fields["op"] or "", fields["direction"], fields["step"])
     return Kernel(
         launch,
-        fields["long"] or fields["short"] or nameless,
+        fields["long"] or fields["short"] or "",
         fields["short"],
-        layer,
-        direction,
-        step,
+        place.layer,
+        place.direction,
+        place.step,
         source,
         device_index=fields["device"],
-        **{size: fields[size] for size in SIZES},
+        **{size: fields[size] for size in _SIZES},
         start_ns=fields["start"],
         duration_ns=fields["duration"],
     )
 
 
-def operations(rows: Iterable[Row]) -> list[Operation]:
-    """Return one record per row of the detail report: each op of the model, summed over its
-    calls."""
-    return make_operations(read_object(_OPERATION, row) for row in rows)
-
-
 def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
-    """Return the ops that these fields describe: op, type, direction, calls, cpu, gpu. One without
-    a number of calls is none."""
+    """Return the ops that the fields of OPERATION describe, each summed over its calls. One
+    without a number of calls is none."""
     records = []
     for row in rows:
         if row["calls"] is not None:
-            layer, direction, *_ = place_op(row["op"], row["direction"])
+            place, _ = place_op(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
-            records.append(Operation(row["op"], row["type"], *figures, layer, direction))
+            records.append(
+                Operation(row["op"], row["type"], *figures, place.layer, place.direction)
+            )
     return records
-
-
-def place_op(
-    op_name: str | None, direction: object, iteration: int | None = None
-) -> tuple[str | None, str | None, int | None, str | None]:
-    """Return (layer, direction, step, how the layer was found) by the name of an op, else by
-    DLProf's own columns."""
-    place, source = layer_of(op_name or "")
-    step = place.step if place.step is not None else iteration
-    return place.layer, place.direction or DIRECTIONS.get(str(direction)), step, source
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
@@ -146,63 +153,58 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
     return summaries
 
 
-def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
-    """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are
-    their launches."""
-    gaps = []
+def find_kernel_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
+    """Yield the fields of launches that no form of DLProf has, for this reason, and how many
+    launches have no layer."""
+    for name in ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes"):
+        yield Gap(f"kernel.{name}", "not_available", reason)
+    if unplaced := sum(kernel.layer is None for kernel in kernels):
+        reason = f"{unplaced} of {len(kernels)} launches have an op name outside every module"
+        yield Gap("kernel.layer", "not_collected", reason)
+
+
+def find_operation_gaps() -> Iterator[Gap]:
+    """Yield the fields of operations that no form of DLProf has."""
+    reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
+    for name in ("memory_bytes", "flops", "self_cpu_ns"):
+        yield Gap(f"operation.{name}", "not_available", reason)
+
+
+def find_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
+    """Yield the gaps of reports of these kinds ("iteration", "detail", "summary", ...), which have
+    these launches."""
     for kind, (quantity, what) in _MISSING.items():
         if kind not in kinds:
             reason = f"no {kind} report, so no {what}: add {kind} to dlprof's --reports"
-            gaps.append(Gap(quantity, "not_collected", reason))
+            yield Gap(quantity, "not_collected", reason)
     reason = (
         "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of "
         "kernels"
     )
-    gaps.append(Gap("copy", "not_available", reason))
+    yield Gap("copy", "not_available", reason)
     if "iteration" in kinds:
-        gaps += [*never(reason), *layer_gap(found)]
-    return [*gaps, *(operation_gaps() if "detail" in kinds else ())]
+        yield from find_kernel_gaps(kernels, reason)
+    if "detail" in kinds:
+        yield from find_operation_gaps()
 
 
-def never(reason: str) -> list[Gap]:
-    """Gaps of what no form of DLProf says about kernels."""
-    fields = ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes")
-    return [Gap(f"kernel.{name}", "not_available", reason) for name in fields]
+def make_advice(problem: object, recommendation: object) -> Diagnostic:
+    """Return one entry of the expert systems feedback."""
+    return Diagnostic("info", "DLProf expert systems", f"{problem}. {recommendation}")
 
 
-def layer_gap(found: Collection[Kernel]) -> list[Gap]:
-    """One gap when launches could not be assigned to a layer."""
-    unplaced = sum(kernel.layer is None for kernel in found)
-    reason = f"{unplaced} of {len(found)} launches have an op name outside every module"
-    return [Gap("kernel.layer", "not_collected", reason)] if unplaced else []
-
-
-def operation_gaps() -> list[Gap]:
-    """Gaps of operations that every form of DLProf has."""
-    reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
-    return [
-        Gap(f"operation.{name}", "not_available", reason)
-        for name in ("memory_bytes", "flops", "self_cpu_ns")
-    ]
-
-
-def feedback(problems: Iterable[tuple[str, str]]) -> list[Diagnostic]:
-    """Expert systems feedback: (problem, recommendation) each."""
-    return [
-        Diagnostic("info", "DLProf expert systems", f"{problem}. {advice}")
-        for problem, advice in problems
-    ]
-
-
-def layer_of(op_name: str) -> tuple[RangeName, str | None]:
-    """(layer, direction and step, how they were found) that an op name gives; all None where it
-    lies in no module's call."""
+def place_op(
+    op_name: str, direction: str | None = None, iteration: int | None = None
+) -> tuple[RangeName, str | None]:
+    """Return layer, direction and step of an op by its name, else by DLProf's own columns, and how
+    the layer was found. An op outside of every module's call has no layer."""
     names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
-    step = next((name.step for name in names if name.step is not None), None)
-    if layer := next((name for name in names if name.layer is not None), None):
-        return layer._replace(step=step), "range"
+    step = next((name.step for name in names if name.step is not None), iteration)
+    direction = _DIRECTIONS.get(direction or "")
+    if place := next((name for name in names if name.layer is not None), None):
+        return place._replace(direction=place.direction or direction, step=step), "range"
     path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
-    return RangeName(layer=path, step=step), None if path is None else "operation"
+    return RangeName(path, direction, step), None if path is None else "operation"
 
 
 def _called(op_name: str) -> str | None:
@@ -251,48 +253,141 @@ def describe_tables(
     )
 
 
-def report(
+def read_environment(config: Mapping[str, str]) -> dict[str, str]:
+    """Return versions by the names of Report.environment. ``config``: cells of the system config by
+    the database's column names."""
+    found = {name: config[column] for column, name in KNOWN["config"].items() if config.get(column)}
+    product, _, version = found.get("framework", "").partition(" ")
+    return found | ({"torch": version} if product == "PyTorch" and version else {})
+
+
+def read_version(environment: Mapping[str, str]) -> str | None:
+    """Return DLProf's own version, without what follows its numbers."""
+    version = _VERSION.match(environment.get("dlprof", ""))
+    return version[1] if version else environment.get("dlprof")
+
+
+def figure(name: str, value: object, unit: str | None) -> Summary:
+    """Return a finite number, also a printed one, as such; anything else as text."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = nan
+    if isfinite(number):
+        return Summary(name, number, unit)
+    return Summary(name, None, unit, None if value is None else str(value))
+
+
+def make_report(
     path: Path,
     form: str,
     tables: Mapping[str, Sequence[Row]],
-    summary: Report | None,
+    blocks: Iterable[Block],
     files: Collection[Path],
     notes: Iterable[Diagnostic],
+    gaps: Iterable[Gap] = (),
 ) -> Report:
-    """Return the report of these tables (kind -> rows) and the facts of a summary. ``files``: those
-    that were read; ``notes``: on the form."""
-    facts = summary or Report("dlprof", path, "")
-    kinds = sorted([*tables, "summary"] if summary else tables)
-    kernels = kernel_records(tables.get("iteration", ()))
-    advice = ((row["problem"], row["recommendation"]) for row in tables.get("expert_systems", ()))
-    beside = [
-        entry.name
-        for entry in (sorted(path.iterdir()) if path.is_dir() else [])
-        if entry not in files and entry.name[0] != "." and entry.is_file()
-    ]
-    unread = [name for name in beside if form == "CSV" and fnmatch(name, "dlprof_*.csv")]
-    shown = ", ".join(beside[:10])
-    text = f"read as one DLProf report; other files in the folder were not read: {shown}"
-    return replace(
-        facts,
+    """Return the report of these tables (kind -> rows) and the blocks of a summary. ``files``:
+    those that were read; ``notes`` and ``gaps``: on the form."""
+    config, figures = _read_summary(blocks)
+    environment = read_environment(config)
+    version = read_version(environment)
+    devices, config_gaps = _read_devices(config, environment)
+    walls = [entry for entry in figures if entry.name == "Wall Clock Time"]
+    wall = walls[0].value if walls and walls[0].unit == "ns" else None
+    kinds = sorted([*tables, "summary"] if figures else tables)
+    rows = tables.get("iteration", ())
+    kernels = [make_kernel(launch, read_object(LAUNCH, row)) for launch, row in enumerate(rows)]
+    ops = (read_object(OPERATION, row) for row in tables.get("detail", ()))
+    unread, unread_notes = _find_unread(path, form, files)
+    advice = tables.get("expert_systems", ())
+    return Report(
+        tool="dlprof",
         path=path,
         form=f"DLProf {form}: {', '.join(kinds)}",
+        tool_version=version,
+        devices=devices,
+        environment=environment,
         kernels=kernels,
-        operations=operations(tables.get("detail", ())),
-        summaries=(*facts.summaries, *table_summaries(tables)),
-        gaps=(
-            *gaps_of(kinds, kernels),
-            *(
-                Gap(name, "unreadable", f"{name} is empty or not a DLProf report")
-                for name in unread
-            ),
-            *facts.gaps,
-        ),
+        operations=make_operations(ops),
+        summaries=(*figures, *table_summaries(tables)),
+        gaps=(*find_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
         diagnostics=(
             *notes,
-            *([Diagnostic("info", "perfctl", text)] if beside else ()),
-            *feedback(advice),
-            *facts.diagnostics,
-            *describe_tables(tables, facts.tool_version),
+            *unread_notes,
+            *(make_advice(row["problem"], row["recommendation"]) for row in advice),
+            *describe_tables(tables, version),
         ),
+        duration_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
+
+
+def _find_unread(
+    path: Path, form: str, files: Collection[Path]
+) -> tuple[list[Gap], list[Diagnostic]]:
+    """Return gaps for CSV files of DLProf's in a folder that were not read, and a note on all files
+    that were not."""
+    names = [
+        entry.name
+        for entry in (sorted(path.iterdir()) if path.is_dir() else ())
+        if entry not in files and entry.name[0] != "." and entry.is_file()
+    ]
+    shown = ", ".join(names[:10])
+    text = f"read as one DLProf report; other files in the folder were not read: {shown}"
+    gaps = [
+        Gap(name, "unreadable", f"{name} is empty or not a DLProf report")
+        for name in names
+        if form == "CSV" and fnmatch(name, "dlprof_*.csv")
+    ]
+    return gaps, [Diagnostic("info", "perfctl", text)] if names else []
+
+
+def _read_summary(blocks: Iterable[Block]) -> tuple[dict[str, str], list[Summary]]:
+    """Return the system config, by the database's column names, and the figures of a summary."""
+    config: dict[str, str] = {}
+    figures: list[Summary] = []
+    for block in blocks:
+        is_config = block.title.lower() == "system config"
+        for label, values in block.lines:
+            if is_config:
+                config[label.lower().replace(" ", "_").removeprefix("gpu_")] = values[0]
+            if is_config and label != "GPU Count":
+                # versions and names are texts, even "11.6"
+                figures.append(Summary(label, None, None, values[0] or None))
+            elif block.columns:
+                for name, value in zip(block.columns, values, strict=False):
+                    figures.append(_read_figure(f"{block.title}: {label}: {name}", value))
+            else:
+                figures.append(_read_figure(label, values[0]))
+    return config, figures
+
+
+def _read_figure(label: str, value: str) -> Summary:
+    """Return a figure without the unit in its label."""
+    match = _UNIT.match(label)
+    name, unit = (match["name"], match["time"] or match["percent"]) if match else (label, None)
+    if label == "Iteration Time Standard Deviation":
+        unit = "ns"  # printed without a unit, below an average that has one
+    return figure(name, value or None, unit)
+
+
+def _read_devices(
+    config: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[tuple[Device, ...], list[Gap]]:
+    """Return the GPUs, whose names are separated by commas without quotes, and the CPU. The count
+    shows whether the names were split correctly."""
+    names = [name.strip() for name in config.get("name(s)", "").split(",") if name.strip()]
+    count = config.get("count", "")
+    gaps = []
+    if names and count.isdecimal() and int(count) != len(names):
+        reason = f"the summary counts {count} GPUs and names {len(names)}: {', '.join(names)}"
+        gaps.append(Gap("device.name", "ambiguous", reason))
+        names = []
+    if config and "cudnn_version" not in config:
+        reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
+        gaps.append(Gap("environment.cudnn", "not_available", reason))
+    driver = environment.get("driver_version")
+    devices = [Device(name, "gpu", n, driver_version=driver) for n, name in enumerate(names)]
+    if "cpu_model" in environment:
+        devices.append(Device(environment["cpu_model"], "cpu"))
+    return tuple(devices), gaps

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.json import read_whole
+from perfctl.parsers.own.json import read_versioned
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 
@@ -18,12 +18,8 @@ _AS_STATED = ("model", "mode", "precision", "steps", "phase_ns", "memory_bytes",
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
     """Read the points of a file. Raises ReportError when it is another file, cut off, or from a
     newer perfctl."""
-    content = read_whole(path, "bench", "Export it again")
-    if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
-        raise ReportError(path, "bench", f"no field {KEY}", "Create it with perfctl bench export")
-    if content[KEY] > VERSION:
-        reason = f"version {content[KEY]}, this perfctl reads {VERSION}"
-        raise ReportError(path, "bench", reason, "Install a newer perfctl")
+    remedies = ("Export it again", "Create it with perfctl bench export")
+    content = read_versioned(path, "bench", KEY, VERSION, remedies)
     try:
         machines = [BenchMachine(**row) for row in content["machines"]]
         return tuple(_read_point(row, machines, content["layers"]) for row in content["points"])

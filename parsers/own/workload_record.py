@@ -3,13 +3,12 @@ environment."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import not_understood, others, words
-from perfctl.parsers.common.json import read_whole, typed
+from perfctl.parsers.own.json import field_types, read_versioned, typed
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import (
@@ -24,15 +23,18 @@ from perfctl.records.report import (
 
 KEY = "perfctl_workload_record"
 VERSION = 1
-_OF_ROWS: dict[str, Collection[str]] = {
-    "steps": Step._fields,
-    "memory": MemoryFigure._fields,
-    "summaries": Summary._fields,
-    "layer_times": LayerTime._fields,
-    "gaps": Gap._fields,
-    "ops": [item.name for item in fields(OpShape)],
+_ROWS: dict[str, Any] = {
+    "steps": Step,
+    "memory": MemoryFigure,
+    "summaries": Summary,
+    "layer_times": LayerTime,
+    "gaps": Gap,
+    "ops": OpShape,
 }
-_FIELDS = frozenset(_OF_ROWS) | words(
+"""Field of the record and the report -> what its rows are."""
+_LATER = ("summaries", "layer_times")
+"""Fields that older records lack."""
+_FIELDS = frozenset(_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment "
     "device started_at duration_ns clock parameters crc32"
 )
@@ -57,56 +59,36 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks
     a field."""
-    record = load(path)
+    again = "The workload was stopped while writing: run it again"
+    remedies = (again, "This file was not written by a perfctl workload")
+    record = read_versioned(path, "workload", KEY, VERSION, remedies)
+    unknown = others(record, _FIELDS)
     try:
-        record, unknown_fields = _understood(record)
+        run = {name: record[name] for name in _RunFields._fields if name in record}
+        rows: dict[str, Any] = {name: _read_rows(record, name, unknown) for name in _ROWS}
         return Report(
             tool="workload",
             path=path,
             form=f"perfctl workload record, version {record[KEY]}",
             devices=(typed(Device, record["device"]),) if record.get("device") else (),
             environment=_environment(record),
-            steps=tuple(typed(Step, row) for row in record["steps"]),
-            memory=tuple(typed(MemoryFigure, row) for row in record["memory"]),
-            summaries=tuple(typed(Summary, row) for row in record.get("summaries", ())),
-            ops=tuple(read_op_shape(row) for row in record["ops"]),
-            layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
-            gaps=tuple(typed(Gap, row) for row in record["gaps"]),
-            diagnostics=not_understood({"fields": unknown_fields}),
-            **typed(
-                _RunFields, {name: record[name] for name in _RunFields._fields if name in record}
-            )._asdict(),
+            **rows,
+            diagnostics=not_understood({"fields": unknown}),
+            **typed(_RunFields, run)._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = f"a field is missing or wrong ({error})"
         raise ReportError(path, "workload", reason, "Run this batch size again") from error
 
 
-def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return (the record without unknown fields, the names of the unknown fields)."""
-    known_part = {key: value for key, value in record.items() if key in _FIELDS}
-    unknown = others(record, _FIELDS)
-    for name, known in _OF_ROWS.items():
-        rows = record[name] if isinstance(record.get(name), list) else []
-        if strange := others(dict.fromkeys(key for row in rows for key in row), known):
-            unknown += [f"{name}.{key}" for key in strange]
-            known_part[name] = [
-                {key: value for key, value in row.items() if key in known} for row in rows
-            ]
-    return known_part, unknown
-
-
-def load(path: Path) -> dict[str, Any]:
-    """The JSON object, checked for kind and version."""
-    record = read_whole(path, "workload", "The workload was stopped while writing: run it again")
-    if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
-        raise ReportError(
-            path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload"
-        )
-    if record[KEY] > VERSION:
-        reason = f"record version {record[KEY]}, this perfctl reads {VERSION}"
-        raise ReportError(path, "workload", reason, "Install a newer perfctl")
-    return record
+def _read_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[Any, ...]:
+    """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
+    rows = record.get(name, []) if name in _LATER else record[name]
+    known = field_types(_ROWS[name])
+    read = read_op_shape if name == "ops" else partial(typed, _ROWS[name])
+    strange = others(dict.fromkeys(key for row in rows for key in row), known)
+    unknown += [f"{name}.{key}" for key in strange]
+    return tuple(read({key: row[key] for key in row if key in known}) for row in rows)
 
 
 def _environment(record: dict[str, Any]) -> dict[str, str]:

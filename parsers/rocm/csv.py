@@ -13,61 +13,57 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
-from math import inf
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import SOURCE, numbering, repeated
-from perfctl.parsers.common.numbers import read_real
-from perfctl.parsers.common.tables import Column, Table, ends_with_line, read_csv, read_header
+from perfctl.parsers.common.doubts import SOURCE, numbering, repeated, words
+from perfctl.parsers.common.numbers import read_integer, read_real
+from perfctl.parsers.common.tables import (
+    Column,
+    Table,
+    ends_with_line,
+    read_csv,
+    read_header,
+    read_text,
+)
 from perfctl.parsers.rocm.records import (
     AGAIN,
+    COPY,
+    LAUNCH,
     ROCPROFV3,
-    SERIAL,
-    Calls,
+    TIMES,
+    Recording,
     Rows,
     clean_name,
-    find_missing,
     make_copy,
     make_counter,
-    make_device,
     make_kernel,
     make_scratch,
-    order_devices,
     read_span,
-    read_stamp,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
-    Copy,
     Counter,
     Device,
     Diagnostic,
     Gap,
     Kernel,
     Operation,
-    Range,
     Report,
     Summary,
 )
 
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
 """The first columns of sums; MinNs, MaxNs and StdDev follow."""
-KINDS: dict[str, frozenset[str]] = {
-    "kernel_trace": frozenset(("Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X")),
-    "counter_collection": frozenset(
-        ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
-    ),
-    "memory_copy_trace": frozenset(
-        ("Kind", "Direction", "Source_Agent_Id", "Destination_Agent_Id")
-    ),
-    "api_trace": frozenset(
-        ("Domain", "Function", "Process_Id", "Start_Timestamp", "End_Timestamp")
-    ),
-    "memory_allocation_trace": frozenset(("Kind", "Operation", "Allocation_Size")),
-    "scratch_memory_trace": frozenset(("Kind", "Operation", "Alloc_Flags")),
+KINDS = {
+    "kernel_trace": words("Kernel_Name Start_Timestamp End_Timestamp Grid_Size_X"),
+    "counter_collection": words("Dispatch_Id Kernel_Name Counter_Name Counter_Value"),
+    "memory_copy_trace": words("Kind Direction Source_Agent_Id Destination_Agent_Id"),
+    "api_trace": words("Domain Function Process_Id Start_Timestamp End_Timestamp"),
+    "memory_allocation_trace": words("Kind Operation Allocation_Size"),
+    "scratch_memory_trace": words("Kind Operation Alloc_Flags"),
     "stats": frozenset((*STATS, "MinNs", "MaxNs")),
-    "agent_info": frozenset(("Node_Id", "Logical_Node_Id", "Agent_Type")),
+    "agent_info": words("Node_Id Logical_Node_Id Agent_Type"),
 }
 """Kind of file -> columns that only it has together."""
 _NOT_READ = {
@@ -80,51 +76,24 @@ _SUFFIX = re.compile(
     "|(?:kernel|domain|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg)"
     r"_api)_stats)\.csv\Z"
 )
-_API_NAME = re.compile(r"(__)?hip[A-Z]\w*\Z|hsa_\w+\Z|roctx\w+\Z|nccl[A-Z]\w*\Z|rccl\w*\Z")
-_STATS_API = re.compile(
-    r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats\Z"
+_STATS_KIND = re.compile(
+    r"(domain|copy|allocation|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg)_api)_stats\.csv\Z"
 )
-_AGENT = re.compile(r"(?:(?P<kind>Agent|GPU|CPU) )?(?P<number>\d{1,6})\Z")
+_AGENT = re.compile(r"(?:Agent |(?P<is_gpu>GPU ))?(?P<number>\d{1,6})\Z")
+_PRODUCTS = {"Grid_Size": "Grid_Size_X", "Workgroup_Size": "Workgroup_Size_X"}
+"""Columns of counter_collection, which has only the product of the three sizes."""
 
-_TIMES = (
-    Column("Start_Timestamp", "ns", "start", read_stamp),
-    Column("End_Timestamp", "ns", "end", read_stamp),
-    Column("Correlation_Id", field="correlation", read=str),
+_COUNTED = (
+    *LAUNCH,
     Column("Process_Id", field="process", read=str),
-)
-_LAUNCH = (
-    *_TIMES,
-    Column("Dispatch_Id", field="dispatch"),
-    Column("Kernel_Name", field="name", read=str),
-    Column("Agent_Id", field="agent", read=str),
-    Column("Stream_Id", field="stream", also=("Queue_Id",)),
-    # counter_collection has only the product of the three sizes
-    Column("Grid_Size_X", field="items_x", also=("Grid_Size",)),
-    Column("Grid_Size_Y", field="items_y"),
-    Column("Grid_Size_Z", field="items_z"),
-    Column("Workgroup_Size_X", field="block_x", also=("Workgroup_Size",)),
-    Column("Workgroup_Size_Y", field="block_y"),
-    Column("Workgroup_Size_Z", field="block_z"),
-    Column("VGPR_Count", field="vgprs"),
-    Column("Accum_VGPR_Count", field="accvgprs"),
-    Column("LDS_Block_Size", "byte", "lds", also=("Group_Segment_Size",)),
-    Column("Scratch_Size", "byte", "scratch", also=("Private_Segment_Size",)),
     Column("Counter_Name", field="counter", read=str),
     Column("Counter_Value", field="value", read=str),
 )
 _CALL = (
-    *_TIMES,
+    *TIMES,
     Column("Domain", field="domain", read=str),
     Column("Function", field="name", read=str),
     Column("Thread_Id", field="thread"),
-)
-_COPY = (
-    *_TIMES,
-    Column("Direction", field="kind", read=str),
-    Column("Source_Agent_Id", field="source", read=str),
-    Column("Destination_Agent_Id", field="target", read=str),
-    Column("Stream_Id", field="stream"),
-    Column("Size", "byte", "bytes", also=("Bytes",)),
 )
 _SUM = (
     Column("Name", field="name", read=str),
@@ -134,14 +103,17 @@ _SUM = (
     Column("MaxNs", "ns", "Max", read_real),
     Column("StdDev", "ns", "StdDev", read_real),
 )
-_AGENT_INFO = (
-    Column("Node_Id", field="node"),
-    Column("Logical_Node_Id", field="logical"),
-    Column("Agent_Type", field="type", read=str),
-    Column("Name", field="name", read=str),
-    Column("Product_Name", field="product", read=str),
-    Column("Cu_Count", field="cu_count"),
-    Column("Max_Engine_Clk_Fcompute", field="max_engine_clk_fcompute"),
+_AGENT_INFO = tuple(
+    Column(name, field=name.lower(), read=read_text)
+    for name in (
+        "Node_Id",
+        "Logical_Node_Id",
+        "Agent_Type",
+        "Name",
+        "Product_Name",
+        "Cu_Count",
+        "Max_Engine_Clk_Fcompute",
+    )
 )
 
 
@@ -192,7 +164,7 @@ def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict
     row that does not fit the header."""
     rows = read_csv(path, ROCPROFV3, AGAIN)
     line, header = next(rows, (0, []))
-    table = Table(columns, header)
+    table = Table(columns, [_PRODUCTS.get(name, name) for name in header])
     for line, cells in rows:
         if len(cells) != len(header):
             reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is cut off"
@@ -206,109 +178,105 @@ def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict
 
 
 class _Agents:
-    """The GPUs, and the agents that ran kernels."""
+    """Finds the ordinals of GPUs, which the files name by the number of their agent."""
 
-    def __init__(self, files: Iterable[Path]) -> None:
-        self.devices: dict[int, Device] = {}
-        """GPUs by index, from agent_info.csv."""
-        self.seen: set[int] = set()
-        """Numbers of agents that ran kernels."""
-        nodes, logical = dict[int, int](), dict[int, int]()
+    def __init__(self, files: Iterable[Path], recording: Recording) -> None:
+        self._recording = recording
+        logical, nodes = dict[int | None, int](), dict[int | None, int]()
         for file in files:
             for _, row in read_rows(file, _AGENT_INFO):
-                if row["type"].upper() == "GPU" and row["node"] is not None:
-                    index = nodes[row["node"]] = logical[row["logical"]] = len(self.devices)
-                    self.devices[index] = make_device(index, row["name"], row["product"], row)
-        self._by_number = logical | nodes
+                if str(row["agent_type"]).upper() == "GPU":
+                    index = len(recording.devices)
+                    logical[read_integer(row["logical_node_id"])] = index
+                    nodes[read_integer(row["node_id"])] = index
+                    recording.add_gpu(index, row)
+        self._ordinals = logical | nodes
 
-    def add(self, agent: str | None) -> None:
-        """Note an agent that ran kernels."""
-        match = _AGENT.match((agent or "").strip())
-        if match and match["kind"] != "CPU":
-            self.seen.add(int(match["number"]))
+    def add_used(self, agents: Iterable[str]) -> None:
+        """Note the agents that ran kernels; without agent_info.csv they are counted from 0."""
+        if not self._recording.devices:
+            numbers = sorted(int(match["number"]) for match in map(_AGENT.match, agents) if match)
+            self._ordinals = {number: index for index, number in enumerate(numbers)}
+        for agent in agents:
+            if (index := self.find(agent)) is not None:
+                self._recording.devices.setdefault(index, Device(None, "gpu", index))
+                self._recording.used.add(index)
 
-    def ordinal(self, agent: str | None) -> int | None:
-        """Return the device of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that
-        were seen are counted from 0."""
+    def find(self, agent: str | None) -> int | None:
+        """Return the ordinal of "Agent 1", "1" or "GPU 0"."""
         match = _AGENT.match((agent or "").strip())
-        if match is None or match["kind"] == "CPU":
+        if match is None:
             return None
         number = int(match["number"])
-        if match["kind"] == "GPU":
-            return number
-        if self.devices:
-            return self._by_number.get(number)
-        return sorted(self.seen).index(number) if number in self.seen else None
-
-    def order(self) -> tuple[Device, ...]:
-        """Return the devices, those that ran kernels first."""
-        used = {self.ordinal(f"Agent {number}") for number in self.seen}
-        unnamed = {index: Device(None, "gpu", index) for index in range(len(self.seen))}
-        return order_devices(self.devices or unnamed, used)
+        return number if match["is_gpu"] else self._ordinals.get(number)
 
 
 class _Launches:
-    """The launches of ``kernel_trace``, else of ``counter_collection``. A first pass checks all
-    rows."""
+    """The launches of ``kernel_trace``, else of ``counter_collection``, and their counters. They
+    are read anew for each iteration; a first pass checks all rows."""
 
     def __init__(self, trace: list[Path], counts: list[Path], agents: _Agents) -> None:
-        self.trace, self.counts, self.agents = trace[:1], counts[:1], agents
-        self.count = 0
-        self.has_lds = self.has_scratch = False
-        self._dispatches: list[int] = []
-        self._numbers: dict[tuple[object, object], int] = {}
+        self._trace, self._counts, self._agents = trace, counts, agents
+        self._numbers: dict[object, int] = {}
         """Key of a row -> launch; of files with counters."""
-        self._counters_of: Tally[int | None] = Tally()
-        """Launch -> its counters; None for rows of no launch."""
-        first, last = inf, -inf
+        self._dispatches: list[int] = []
+        self.count = 0
+        self._has_lds = self.has_scratch = False
+        self.start = self.end = 0
+        """First start and last end in ns."""
+        used = set[str]()
         for row in self._rows():
             start, duration = read_span(row)
             if start is not None:
-                first, last = min(first, start), max(last, start + round(duration or 0))
-            self.has_lds |= bool(row["lds"])
+                self.start = min(self.start or start, start)
+                self.end = max(self.end, start + round(duration or 0))
+            self._has_lds |= bool(row["lds"])
             self.has_scratch |= bool(row["scratch"])
-            agents.add(row["agent"])
+            used.add((row["agent"] or "").strip())
             if row["dispatch"] is not None:
                 self._dispatches.append(row["dispatch"])
-            if counts:
-                self._numbers[self._key(row)] = self.count
             self.count += 1
-        self.duration_ns = round(last - first) if last >= first else None
-        for file in self.counts:
-            for _, row in read_rows(file, _LAUNCH):
-                self._counters_of[self._numbers.get(self._key(row))] += 1
+        agents.add_used(used)
+        self._counters_of = Tally(number for number, _ in self._read_counts())
+        """Launch -> number of its counters; None for rows of no launch."""
 
-    def _key(self, row: dict[str, Any]) -> tuple[object, object]:
-        return row["dispatch"], row["name" if self.trace else "process"]
+    def _key(self, row: dict[str, Any]) -> object:
+        return row["dispatch"], row["name" if self._trace else "process"]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per launch."""
-        seen: set[object] = set()
-        for file in self.trace or self.counts:
-            for _, row in read_rows(file, _LAUNCH):
-                if self.trace:
-                    yield row
-                elif (key := self._key(row)) not in seen:
-                    seen.add(key)
+        launch = 0
+        for file in self._trace or self._counts:
+            for _, row in read_rows(file, _COUNTED):
+                number = launch
+                if self._counts:
+                    number = self._numbers.setdefault(self._key(row), launch)
+                if self._trace or number == launch:
+                    launch += 1
                     yield row
 
-    def kernels(self) -> Iterator[Kernel]:
+    def read_kernels(self) -> Iterator[Kernel]:
         for launch, row in enumerate(self._rows()):
-            yield make_kernel(launch, row["name"], self.agents.ordinal(row["agent"]), row)
+            yield make_kernel(launch, self._agents.find(row["agent"]), row)
 
-    def counters(self) -> Iterator[Counter]:
+    def _read_counts(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        """Yield the launch of each row of counters; None if the trace does not have it."""
+        for file in self._counts:
+            for _, row in read_rows(file, _COUNTED):
+                yield self._numbers.get(self._key(row)), row
+
+    def read_counters(self) -> Iterator[Counter]:
         for launch, row in enumerate(self._rows()) if self.has_scratch else ():
-            yield from make_scratch(launch, row["scratch"])
-        for file in self.counts:
-            for _, row in read_rows(file, _LAUNCH):
-                if (number := self._numbers.get(self._key(row))) is not None:
-                    yield make_counter(number, row["counter"], row["value"])
+            yield from make_scratch(launch, row)
+        for number, row in self._read_counts():
+            if number is not None:
+                yield make_counter(number, row["counter"], row["value"])
 
-    def gaps(self) -> Iterator[Gap]:
-        if self.has_lds:
+    def find_gaps(self) -> Iterator[Gap]:
+        if self._has_lds:
             reason = "the file gives static and dynamic LDS as one sum, kept as the static one"
             yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
-        if self.count and not self.trace:
+        if self.count and not self._trace:
             reason = (
                 "the file gives only the product of a grid's three sizes: grid_x is the number of "
                 "work-groups in all, block_x that of work-items in one"
@@ -317,20 +285,12 @@ class _Launches:
         if unmatched := self._counters_of[None]:
             reason = f"{unmatched} rows of counters are of launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
-        if self.count and not self.agents.devices:
-            reason = (
-                "no agent_info.csv is here, so agents are counted from 0; name the GPU with "
-                "perfctl ingest --device-name"
-            )
-            yield Gap("device.name", "not_available", reason)
 
-    def diagnostics(self) -> Iterator[Diagnostic]:
+    def find_doubts(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
-        if self.counts:
-            yield SERIAL
         why = "left out by a filter of the profiler, or lost"
         yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
-        if self._counters_of and not self.trace:
+        if self._counters_of and not self._trace:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
             fewer = [launch for launch, count in self._counters_of.items() if count < usual]
             if fewer:
@@ -345,100 +305,65 @@ def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
     files = _group(_find_siblings(path) if leader(path) == path else [path])
-    names = [file.stem for group in files.values() for file in group]
+    prefix = _read_prefix(path) or ""
+    names = [file.stem.removeprefix(prefix) for group in files.values() for file in group]
     if not names:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
-    agents = _Agents(files["agent_info"])
+    recording = Recording(path, f"rocprofv3 CSV: {', '.join(names)}")
+    agents = _Agents(files["agent_info"], recording)
     launches = _Launches(files["kernel_trace"], files["counter_collection"], agents)
-    operations, ranges = _read_calls(files["api_trace"])
-    figures: list[Summary] = []
-    if not launches.count and not operations:
-        operations, figures = _read_sums(files["stats"])
-    copies = [
-        make_copy(row["kind"], agents.ordinal(row["target"]), agents.ordinal(row["source"]), row)
+    recording.kernels = Rows(launches.read_kernels, has_some=launches.count > 0)
+    recording.counters = Rows(launches.read_counters, has_some=launches.has_scratch)
+    recording.has_counters = bool(files["counter_collection"])
+    recording.times.append((launches.start, launches.end))
+    recording.copies = [
+        make_copy(row, agents.find)
         for file in files["memory_copy_trace"]
-        for _, row in read_rows(file, _COPY)
+        for _, row in read_rows(file, COPY)
     ]
-    prefix = _read_prefix(path) or ""
-    return Report(
-        tool=ROCPROFV3,
-        path=path,
-        form=f"rocprofv3 CSV: {', '.join(name.removeprefix(prefix) for name in names)}",
-        devices=agents.order(),
-        kernels=Rows(launches.kernels),
-        counters=Rows(launches.counters),
-        copies=copies,
-        ranges=ranges,
-        operations=operations,
-        summaries=tuple(figures),
-        gaps=(
-            *launches.gaps(),
-            *find_missing(
-                has_kernels=launches.count > 0,
-                has_ranges=bool(ranges),
-                has_copies=bool(copies),
-                has_counters=bool(launches.counts),
-            ),
-            *_find_left_out(files, copies),
-        ),
-        diagnostics=tuple(launches.diagnostics()),
-        duration_ns=launches.duration_ns,
-    )
-
-
-def _read_calls(files: Iterable[Path]) -> tuple[list[Operation], list[Range]]:
-    """Return the sums of API calls, and the ROCTx ranges."""
-    calls, ranges = Calls(), list[Range]()
-    for file in files:
-        for line, row in read_rows(file, _CALL):
-            start, duration = read_span(row)
-            name, domain = row["name"], row["domain"]
-            if start is None or duration is None:
-                reason = f"line {line}: a call of {name[:60]} has no times"
-                raise ReportError(file, ROCPROFV3, reason, AGAIN)
-            length, thread = round(duration), row["thread"]
-            if "MARKER" in domain:
-                ranges.append(Range(len(ranges), name, "roctx", start, length, thread, None, None))
+    for file in files["api_trace"]:
+        for _, row in read_rows(file, _CALL):
+            if "MARKER" in row["domain"]:
+                recording.add_range(row["name"], row, row["thread"])
             else:
-                calls.add(domain, name, length)
-    return calls.operations(), ranges
+                recording.add_calls(row["domain"], row["name"], read_span(row)[1])
+    for file in files["stats"] if not launches.count and not recording.calls else ():
+        # sums of whole domains count only if there is nothing else
+        if not file.name.endswith("domain_stats.csv") or len(files["stats"]) == 1:
+            _read_sums(file, recording)
+    recording.gaps += launches.find_gaps()
+    recording.gaps += _find_left_out(files, recording)
+    recording.diagnostics += launches.find_doubts()
+    return recording.make_report()
 
 
-def _read_sums(files: list[Path]) -> tuple[list[Operation], list[Summary]]:
-    """Return the rows of the files of sums; those of whole domains only if there is nothing
-    else."""
-    operations, figures = list[Operation](), list[Summary]()
-    for file in files:
-        if file.name.endswith("domain_stats.csv") and len(files) > 1:
-            continue
-        rows = list(read_rows(file, _SUM))
-        kind = _find_stats_kind(file, [row["name"] for _, row in rows])
-        for line, row in rows:
-            name, calls, total = clean_name(row["name"]), row["calls"], row["total"]
-            if calls is None or total is None:
-                reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
-                raise ReportError(file, ROCPROFV3, reason, AGAIN)
-            host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
-            operations.append(Operation(name, kind, calls, host, None, on_gpu, None, None))
-            for label in ("Min", "Max", "StdDev"):
-                if (value := row[label]) is not None:
-                    figures.append(Summary(f"{kind}:{name}:{label}", float(value), "ns"))
-    return operations, figures
+def _read_sums(file: Path, recording: Recording) -> None:
+    """Add the rows of a file of sums."""
+    match = _STATS_KIND.search(file.name)
+    kind = match[1] if match else "kernel"
+    for line, row in read_rows(file, _SUM):
+        name, calls, total = clean_name(row["name"]), row["calls"], row["total"]
+        if calls is None or total is None:
+            reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
+            raise ReportError(file, ROCPROFV3, reason, AGAIN)
+        host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
+        operation = Operation(name, kind, calls, host, None, on_gpu, None, None)
+        recording.operations.append(operation)
+        recording.summaries += [
+            Summary(f"{kind}:{name}:{label}", float(row[label]), "ns")
+            for label in ("Min", "Max", "StdDev")
+            if row[label] is not None
+        ]
 
 
-def _find_stats_kind(path: Path, names: list[str]) -> str:
-    """Return "hip_api", "copy" or "kernel" of a table of sums."""
-    stem = path.name.lower().removesuffix(".csv").replace(".", "_")
-    if match := _STATS_API.search(stem):
-        return f"{match[1]}_api"
-    for kind in ("copy", "domain", "allocation"):
-        if stem.endswith(f"{kind}_stats"):
-            return kind
-    return "hip_api" if names and all(map(_API_NAME.match, names)) else "kernel"
-
-
-def _find_left_out(files: dict[str, list[Path]], copies: list[Copy]) -> Iterator[Gap]:
-    if copies and all(copy.bytes is None for copy in copies):
+def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterator[Gap]:
+    if recording.kernels and not files["agent_info"]:
+        reason = (
+            "no agent_info.csv is here, so agents are counted from 0; name the GPU with perfctl "
+            "ingest --device-name"
+        )
+        yield Gap("device.name", "not_available", reason)
+    if recording.copies and all(copy.bytes is None for copy in recording.copies):
         reason = "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
         yield Gap("copy.bytes", "not_available", reason)
     for kind, what in _NOT_READ.items():

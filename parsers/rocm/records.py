@@ -1,28 +1,44 @@
-"""What the reports of rocprofv3 share: records from fields, agents as devices, units of counters,
-sums of API calls. Its CSV, JSON and database declare which column is which field.
+"""Records of rocprofv3's reports: which column of its CSV, JSON and database fills which field,
+and what is made of these fields.
 
 HIP and HSA state a grid in work-items, not in work-groups (CUDA's blocks): each size is divided by
 that of the work-group and rounded up, since a grid need not be a multiple of it. Registers are
 vector registers of a work-item (VGPRs) with the accumulation registers (AccVGPRs), which share one
 file since CDNA 2. Devices have compute units (CUs) where NVIDIA's have SMs, and their gfx name
-("gfx942") stands where NVIDIA's compute capability does.
+("gfx942") is kept as the compute capability.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import words
 from perfctl.parsers.common.numbers import read_exact, read_integer, read_real
-from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation
+from perfctl.parsers.common.tables import Column, read_text
+from perfctl.records.report import (
+    Copy,
+    Counter,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    Operation,
+    Range,
+    Report,
+    Summary,
+)
 
 ROCPROFV3 = "rocprofv3"
 """Name of the tool, which ROCm 6.2 and later have."""
 AGAIN = "Copy it again, or let the profiler write it again"
+NAMELESS = "(no name in the report)"
+API_DOMAINS = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}\Z")
 _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
 """Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024
@@ -35,12 +51,11 @@ _PERCENT = words(
 )
 _ENDING = re.compile(r"(?: \[clone )?[ (]?\.kd[\])]?\Z")
 """The mark of a kernel descriptor: "mul(...) [clone .kd]", "mul(...) (.kd)", "fill.kd"."""
-_COPY = re.compile(
+_DIRECTION = re.compile(
     "(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|"
     "DEVICE|Host|Device)"
 )
-API_DOMAINS = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")
-SERIAL = Diagnostic(
+_SERIAL = Diagnostic(
     "info",
     "perfctl",
     "times may be of passes that collect counters, in which kernels run one by one: a run without "
@@ -48,16 +63,84 @@ SERIAL = Diagnostic(
 )
 
 
-@lru_cache(maxsize=4096)
-def clean_name(text: str) -> str:
-    """Return a kernel's name without the mark of a kernel descriptor."""
-    return _ENDING.sub("", text).strip()
-
-
-def read_stamp(value: object) -> int | Decimal | None:
+def _read_time(value: object) -> int | Decimal | None:
     """Return a time in ns; some versions write a fraction, which a float would lose."""
     whole = read_integer(value)
     return read_exact(value) if whole is None else whole
+
+
+def _keep(value: Any) -> Any:
+    """Return an agent as the form names it: "Agent 3", a handle, or the number of a row."""
+    return value
+
+
+TIMES = (
+    Column("Start_Timestamp", "ns", "start", _read_time, also=("start_timestamp", "start")),
+    Column("End_Timestamp", "ns", "end", _read_time, also=("end_timestamp", "end")),
+)
+LAUNCH = (
+    *TIMES,
+    Column("Dispatch_Id", field="dispatch", also=("dispatch_info.dispatch_id",)),
+    Column(
+        "Kernel_Name",
+        field="name",
+        read=read_text,
+        also=(
+            "symbol.formatted_kernel_name",
+            "symbol.demangled_kernel_name",
+            "symbol.kernel_name",
+            "kernel_name",
+        ),
+    ),
+    Column("Agent_Id", "", "agent", _keep, also=("dispatch_info.agent_id.handle", "agent_id")),
+    Column(
+        "Stream_Id",
+        field="stream",
+        also=("Queue_Id", "stream_id.handle", "dispatch_info.queue_id.handle", "stream_id"),
+    ),
+    *(
+        Column(
+            f"{name}_Size_{axis.upper()}",
+            field=f"{size}_{axis}",
+            also=(f"dispatch_info.{name.lower()}_size.{axis}", f"{name.lower()}_size_{axis}"),
+        )
+        for name, size in (("Grid", "items"), ("Workgroup", "block"))
+        for axis in "xyz"
+    ),
+    Column("VGPR_Count", field="vgprs", also=("symbol.arch_vgpr_count", "arch_vgpr_count")),
+    Column(
+        "Accum_VGPR_Count",
+        field="accvgprs",
+        also=("symbol.accum_vgpr_count", "accum_vgpr_count"),
+    ),
+    Column(
+        "LDS_Block_Size",
+        "byte",
+        "lds",
+        also=("Group_Segment_Size", "dispatch_info.group_segment_size", "group_segment_size"),
+    ),
+    Column(
+        "Scratch_Size",
+        "byte",
+        "scratch",
+        also=("Private_Segment_Size", "dispatch_info.private_segment_size"),
+    ),
+)
+LAUNCH_OF_SYMBOL = (
+    *LAUNCH,
+    Column("symbol.group_segment_size", "byte", "static_lds"),
+)
+"""Columns of a launch in forms that state the static LDS of its kernel (CSV does not)."""
+COPY = (
+    *TIMES,
+    Column("Direction", "", "kind", read_text),
+    Column("Source_Agent_Id", "", "source", _keep, also=("src_agent_id.handle", "src_agent_id")),
+    Column(
+        "Destination_Agent_Id", "", "target", _keep, also=("dst_agent_id.handle", "dst_agent_id")
+    ),
+    Column("Stream_Id", field="stream", also=("stream_id",)),
+    Column("Size", "byte", "bytes", also=("Bytes", "bytes", "size")),
+)
 
 
 def read_span(row: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
@@ -68,9 +151,14 @@ def read_span(row: Mapping[str, Any]) -> tuple[int | None, int | float | None]:
     return round(start), None if end is None or end < start else read_real(str(end - start))
 
 
-def make_kernel(launch: int, name: str, device: int | None, row: Mapping[str, Any]) -> Kernel:
-    """Return the launch that these fields describe: items_x..z (of the grid), block_x..z, vgprs,
-    accvgprs, lds, stream, start, end; static_lds if the report tells it from the dynamic one."""
+@lru_cache(maxsize=4096)
+def clean_name(text: str) -> str:
+    """Return a kernel's name without the mark of a kernel descriptor."""
+    return _ENDING.sub("", text).strip()
+
+
+def make_kernel(launch: int, device: int | None, row: Mapping[str, Any]) -> Kernel:
+    """Return the launch that the fields of LAUNCH or LAUNCH_OF_SYMBOL describe."""
     blocks = [row[f"block_{axis}"] for axis in "xyz"]
     items = [row[f"items_{axis}"] for axis in "xyz"]
     grid = [
@@ -86,7 +174,7 @@ def make_kernel(launch: int, name: str, device: int | None, row: Mapping[str, An
     start, duration = read_span(row)
     return Kernel(
         launch,
-        clean_name(name),
+        clean_name(row["name"] or NAMELESS),
         None,
         device_index=device,
         stream=row["stream"],
@@ -104,11 +192,13 @@ def make_kernel(launch: int, name: str, device: int | None, row: Mapping[str, An
     )
 
 
-def make_copy(kind: str, target: int | None, source: int | None, row: Mapping[str, Any]) -> Copy:
-    """Return the copy between two devices (None: the host) that these fields describe: bytes,
-    stream, start, end. Its kind is HtoD, DtoH, DtoD or HtoH, or the tool's own word."""
-    match = _COPY.search(kind)
+def make_copy(row: Mapping[str, Any], find_gpu: Callable[[Any], int | None]) -> Copy:
+    """Return the copy that the fields of COPY describe. Its kind is HtoD, DtoH, DtoD or HtoH, or
+    the tool's own word. ``find_gpu`` returns the ordinal of an agent; None for the host."""
+    kind = row["kind"] or NAMELESS
+    match = _DIRECTION.search(kind)
     start, duration = read_span(row)
+    source, target = find_gpu(row["source"]), find_gpu(row["target"])
     return Copy(
         f"{match['source'][0]}to{match['target'][0]}" if match else kind,
         row["bytes"],
@@ -121,7 +211,7 @@ def make_copy(kind: str, target: int | None, source: int | None, row: Mapping[st
 
 def make_counter(launch: int, name: str, value: object) -> Counter:
     """Return a counter in its base unit; its text if it is no number."""
-    number, (unit, scale) = read_exact(value), counter_unit(name)
+    number, (unit, scale) = read_exact(value), _find_unit(name)
     if number is None:
         text = "" if value is None else str(value).strip()
         return Counter(launch, name, None, unit, text=text or None)
@@ -129,113 +219,158 @@ def make_counter(launch: int, name: str, value: object) -> Counter:
 
 
 @lru_cache(maxsize=8192)
-def counter_unit(name: str) -> tuple[str | None, int]:
+def _find_unit(counter: str) -> tuple[str | None, int]:
     """Return the base unit of a counter by AMD's definitions, since the files state none, and its
     scale. The unit of a count or ratio is None."""
-    if name.removesuffix("_sum") in _IN_KIB:
+    if counter.removesuffix("_sum") in _IN_KIB:
         return "byte", 1024
-    if name in _PERCENT:
+    if counter in _PERCENT:
         return "%", 1
-    return "inst" if name.startswith("SQ_INSTS_") and "_MOPS_" not in name else None, 1
+    return "inst" if counter.startswith("SQ_INSTS_") and "_MOPS_" not in counter else None, 1
 
 
-def make_scratch(launch: int, size: int | None) -> Iterator[Counter]:
+def make_scratch(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
     """Yield the scratch memory of a work-item, for which a kernel has no field; nothing if it is 0
     or unknown."""
-    if size:
-        yield Counter(launch, "Scratch_Size", size, "byte")
-
-
-def make_device(index: int, name: object, product: object, facts: Mapping[str, object]) -> Device:
-    """Return a GPU from an agent: ``name`` is its gfx name, ``facts`` are the agent's own (HSA's
-    and the KFD's)."""
-    memory = facts.get("mem_banks")
-    banks = [bank for bank in memory if isinstance(bank, dict)] if isinstance(memory, list) else []
-    # the KFD's heap types 1 and 2 are public and private memory of the device itself
-    sizes = [
-        read_integer(bank.get("size_in_bytes", bank.get("size"))) or 0
-        for bank in banks
-        if bank.get("heap_type") in (1, 2)
-    ]
-    mhz = read_integer(facts.get("max_engine_clk_fcompute"))
-    return Device(
-        name=str(product) if product else None,
-        kind="gpu",
-        index=index,
-        compute_capability=name if isinstance(name, str) and _GFX.match(name) else None,
-        sm_count=read_integer(facts.get("cu_count")) or None,
-        memory_bytes=sum(sizes) or None,
-        clock_hz=mhz * 10**6 if mhz else None,
-    )
-
-
-def order_devices(devices: Mapping[int, Device], used: set[int | None]) -> tuple[Device, ...]:
-    """Return the GPUs, those that ran kernels first."""
-    return tuple(sorted(devices.values(), key=lambda gpu: (gpu.index not in used, gpu.index)))
+    if row["scratch"]:
+        yield Counter(launch, "Scratch_Size", row["scratch"], "byte")
 
 
 class Rows:
     """Records that are read anew for each iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[Any]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Iterator[Any]], *, has_some: bool) -> None:
+        self._read, self._has_some = read, has_some
 
     def __iter__(self) -> Iterator[Any]:
         return self._read()
 
+    def __bool__(self) -> bool:
+        return self._has_some
 
-class Calls:
-    """Sums of API calls by domain and name, in order of appearance."""
 
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[int]] = {}
+@dataclass(slots=True)
+class Recording:
+    """What the files of one report hold, as its reader adds it."""
 
-    def add(self, category: str, name: str, duration_ns: int, calls: int = 1) -> None:
-        """Add calls of a category such as HIP_RUNTIME_API_EXT."""
-        lower = category.lower()
-        domain = next(
-            (domain for domain in API_DOMAINS if lower.startswith(domain.removesuffix("_api"))),
-            lower,
-        )
-        sums = self._sums.setdefault((domain, name), [0, 0])
-        sums[0] += calls
-        sums[1] += duration_ns
+    path: Path
+    form: str
+    kernels: Iterable[Kernel] = ()
+    counters: Iterable[Counter] = ()
+    copies: Iterable[Copy] = ()
+    ranges: list[Range] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    """Operations that are no sums of ``calls``."""
+    summaries: list[Summary] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    devices: dict[int, Device] = field(default_factory=dict)
+    used: set[int | None] = field(default_factory=set)
+    """Ordinals of the GPUs that ran kernels."""
+    has_counters: bool = False
+    times: list[tuple[object, object]] = field(default_factory=list)
+    """Start and end of each process in ns."""
+    calls: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """API and function -> number of calls, ns on the host; in order of appearance."""
+    unplaced: int = 0
+    """ROCTx ranges without a start."""
 
-    def operations(self) -> list[Operation]:
-        """Return one record for each function: calls and time on the host."""
-        return [
-            Operation(name, domain, calls, total, None, None, None, None)
-            for (domain, name), (calls, total) in self._sums.items()
+    def add_gpu(self, index: int, facts: Mapping[str, Any]) -> None:
+        """Add a GPU, unless a process before has added it. ``facts`` are those of its agent, by
+        HSA's and the KFD's names."""
+        memory, name = facts.get("mem_banks"), facts.get("name")
+        # the KFD's heap types 1 and 2 are public and private memory of the device itself
+        sizes = [
+            read_integer(bank.get("size_in_bytes", bank.get("size"))) or 0
+            for bank in (memory if isinstance(memory, list) else ())
+            if isinstance(bank, dict) and bank.get("heap_type") in (1, 2)
         ]
-
-
-def measure_span(times: Iterable[tuple[object, object]]) -> int | None:
-    """Return the ns from the first process's start to the last one's end."""
-    spans = [
-        (start, end)
-        for start, end in times
-        if isinstance(start, int) and isinstance(end, int) and 0 < start < end
-    ]
-    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
-
-
-def find_missing(
-    *, has_kernels: bool, has_ranges: bool, has_copies: bool, has_counters: bool
-) -> Iterator[Gap]:
-    """Yield what was not recorded, with the option of rocprofv3 that records it."""
-    if not has_kernels:
-        yield Gap("kernel", "not_collected", "no launch was recorded (rocprofv3 --kernel-trace)")
-    elif has_ranges:
-        reason = "kernels are not assigned to the ROCTx ranges of this format"
-        yield Gap("kernel.layer", "not_available", reason)
-    else:
-        reason = (
-            "no ROCTx range was recorded, so no kernel can be assigned to a layer (rocprofv3 "
-            "--marker-trace)"
+        mhz = read_integer(facts.get("max_engine_clk_fcompute"))
+        gpu = Device(
+            name=str(facts.get("product_name") or "") or None,
+            kind="gpu",
+            index=index,
+            compute_capability=name if isinstance(name, str) and _GFX.match(name) else None,
+            sm_count=read_integer(facts.get("cu_count")) or None,
+            memory_bytes=sum(sizes) or None,
+            clock_hz=mhz * 10**6 if mhz else None,
         )
-        yield Gap("kernel.layer", "not_available", reason)
-    if has_kernels and not has_counters:
-        yield Gap("counter", "not_collected", "no counter was recorded (rocprofv3 --pmc)")
-    if not has_copies:
-        reason = "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"
-        yield Gap("copy", "not_collected", reason)
+        self.devices.setdefault(index, gpu)
+
+    def add_calls(
+        self, category: str, name: str, duration_ns: float | None, calls: int = 1
+    ) -> None:
+        """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
+        lower = category.lower()
+        known = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
+        sums = self.calls.setdefault((next(known, lower), name), [0, 0])
+        sums[0] += calls
+        sums[1] += round(duration_ns or 0)
+
+    def add_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
+        """Add a ROCTx range with the fields of TIMES."""
+        start, duration = read_span(row)
+        if start is None:
+            self.unplaced += 1
+        else:
+            number, length = len(self.ranges), None if duration is None else round(duration)
+            self.ranges.append(Range(number, name, "roctx", start, length, thread, None, None))
+
+    def make_report(self) -> Report:
+        """Return the report."""
+        if self.unplaced:
+            reason = f"{self.unplaced:,} ROCTx ranges have no start and were left out"
+            self.gaps.append(Gap("range", "unreadable", reason))
+        gpus = sorted(
+            self.devices.values(), key=lambda gpu: (gpu.index not in self.used, gpu.index)
+        )
+        spans = [
+            (start, end)
+            for start, end in self.times
+            if isinstance(start, int) and isinstance(end, int) and 0 < start < end
+        ]
+        return Report(
+            tool=ROCPROFV3,
+            path=self.path,
+            form=self.form,
+            devices=tuple(gpus),
+            environment=self.environment,
+            kernels=self.kernels,
+            counters=self.counters,
+            copies=self.copies,
+            ranges=self.ranges,
+            operations=[
+                *(
+                    Operation(name, api, calls, total, None, None, None, None)
+                    for (api, name), (calls, total) in self.calls.items()
+                ),
+                *self.operations,
+            ],
+            summaries=tuple(self.summaries),
+            gaps=(*self.gaps, *self._find_missing()),
+            diagnostics=(*((_SERIAL,) if self.has_counters else ()), *self.diagnostics),
+            duration_ns=max(end for _, end in spans) - min(start for start, _ in spans)
+            if spans
+            else None,
+        )
+
+    def _find_missing(self) -> Iterator[Gap]:
+        """Yield what was not recorded, with the option of rocprofv3 that records it."""
+        if not self.kernels:
+            reason = "no launch was recorded (rocprofv3 --kernel-trace)"
+            yield Gap("kernel", "not_collected", reason)
+        else:
+            reason = "kernels are not assigned to the ROCTx ranges of this format"
+            if not self.ranges:
+                reason = (
+                    "no ROCTx range was recorded, so no kernel can be assigned to a layer "
+                    "(rocprofv3 --marker-trace)"
+                )
+            yield Gap("kernel.layer", "not_available", reason)
+            if not self.has_counters:
+                reason = "no counter was recorded (rocprofv3 --pmc)"
+                yield Gap("counter", "not_collected", reason)
+        if not self.copies:
+            reason = "no copy was recorded: none ran, or rocprofv3 ran without --memory-copy-trace"
+            yield Gap("copy", "not_collected", reason)

@@ -9,13 +9,11 @@ trace). rocprof-compute, formerly Omniperf, writes a folder with ``pmc_perf.csv`
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
 from perfctl.parsers.common.json import peek
-from perfctl.parsers.common.sqlite import connect
+from perfctl.parsers.common.sqlite import has_tables
 from perfctl.parsers.common.tables import read_header
 from perfctl.parsers.rocm.csv import STATS
 from perfctl.records.errors import ReportError
@@ -54,41 +52,15 @@ def parse(path: Path) -> NoReturn:
 
 def _writer(path: Path, head: bytes) -> str | None:
     if is_sqlite(head):
-        return ROCPROF if _is_database(path, head) else None
+        return ROCPROF if has_tables(path, head, "OPS", "COPY", "HIP") else None
     text = peek(head).lstrip()
     if text.startswith("{"):
         return ROCPROF if '"traceEvents"' in text and '"BeginNs"' in text else None
     columns = read_header(head)
-    if columns == STATS:
-        return ROCPROF
     names = {name.strip() for name in columns}
-    if names >= {"gpu_model", "gpu_arch", "cu_per_gpu"} or names >= {
-        "Kernel_Name",
-        "Count",
-        "Sum(ns)",
-    }:
+    if names >= {"gpu_model", "gpu_arch"} or names >= {"Kernel_Name", "Count", "Sum(ns)"}:
         return COMPUTE
-    if (
-        names & {"Kernel_Name", "KernelName"}
-        and names & {"Grid_Size", "grd"}
-        and names & {"Workgroup_Size", "wgr"}
-    ):
-        return ROCPROF if "Index" in names else COMPUTE if "Dispatch_ID" in names else None
-    return None
-
-
-def _is_database(path: Path, head: bytes) -> bool:
-    try:
-        with closing(connect(path)) as connection:
-            names = {
-                name
-                for (name,) in connection.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table'"
-                )
-            }
-            if not names >= {"OPS", "COPY", "HIP"}:
-                return False
-            columns = {row[1] for row in connection.execute('PRAGMA table_info("OPS")')}
-            return {"BeginNs", "EndNs"} <= columns
-    except (sqlite3.Error, OSError, UnicodeError):
-        return b'"BeginNs" INTEGER' in head and b"CREATE TABLE" in head
+    has_sizes = names & {"Grid_Size", "grd"} and names & {"Workgroup_Size", "wgr"}
+    if columns == STATS or (has_sizes and "Index" in names):
+        return ROCPROF
+    return COMPUTE if has_sizes and names >= {"Kernel_Name", "Dispatch_ID"} else None

@@ -23,11 +23,14 @@ class ReportError(Exception):
 
 
 @contextmanager
-def readable(path: Path, tool: str) -> Iterator[None]:
-    """Turn an OSError while the file is read into a ReportError."""
+def readable(
+    path: Path,
+    tool: str,
+    remedy: str = "Check the path and its permissions",
+    reason: str = "it cannot be read",
+) -> Iterator[None]:
+    """Raise a ReportError about ``path`` for an OSError inside the block."""
     try:
         yield
     except OSError as error:
-        raise ReportError(
-            path, tool, f"it cannot be read ({error.strerror})", "Check its permissions"
-        ) from error
+        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error

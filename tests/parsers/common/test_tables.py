@@ -8,24 +8,22 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers.common.numbers import read_integer, read_real
+from perfctl.parsers.common.sqlite import Database, Tables
 from perfctl.parsers.common.tables import (
     Column,
     Table,
     ends_with_line,
     read_csv,
     read_object,
-    read_selected,
     read_text,
-    sql_columns,
 )
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Gap
 
 COLUMNS = (
     Column("Start", "ns", "start"),
     Column("Stream_Id", field="stream", also=("Queue_Id",)),
     Column("Name", field="name", read=read_text),
-    Column("Size", "byte", "bytes", gap="no version of the file states sizes"),
+    Column("Size", "byte", "bytes"),
 )
 
 
@@ -61,11 +59,9 @@ def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_cou
     assert both.read(["1", "2"])["stream"] == 2
 
 
-def test_a_missing_column_reads_as_none_and_may_declare_a_gap() -> None:
+def test_a_missing_column_reads_as_none() -> None:
     table = Table(COLUMNS, ["Start"])
     assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
-    assert table.gaps == [Gap("bytes", "not_available", "no version of the file states sizes")]
-    assert Table(COLUMNS, ["Size"]).gaps == []
 
 
 def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts() -> None:
@@ -79,16 +75,14 @@ def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts
 
 def test_a_column_that_a_database_lacks_is_null() -> None:
     with sqlite3.connect(":memory:") as connection:
-        connection.execute('CREATE TABLE t ("Start", "Name")')
-        connection.execute("INSERT INTO t VALUES (5, 'mul')")
-        selected = ", ".join(sql_columns(COLUMNS, "t", {"Start", "Name"}))
-        row = connection.execute(f"SELECT {selected} FROM t").fetchone()
-    assert read_selected(COLUMNS, row) == {
-        "start": 5,
-        "stream": None,
-        "name": "mul",
-        "bytes": None,
-    }
+        connection.execute('CREATE TABLE t_7 ("Start", "Name")')
+        connection.execute("INSERT INTO t_7 VALUES (5, 'mul')")
+        read = {"t": ["Start", "Name", "Size"], "u": ["Size"]}
+        tables = Tables(Database(connection), read, "_7")
+        assert list(tables.read_fields(COLUMNS, "SELECT * FROM {t}")) == [
+            {"start": 5, "stream": None, "name": "mul", "bytes": None}
+        ]
+        assert (tables.count("t"), tables.read("u")) == (1, [])
 
 
 @pytest.mark.parametrize(

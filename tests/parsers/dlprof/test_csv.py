@@ -14,7 +14,6 @@ import pytest
 
 from perfctl.parsers import ReportError, find, parse
 from perfctl.parsers.dlprof import csv as dlprof_csv
-from perfctl.parsers.dlprof import tables as dlprof_tables
 from perfctl.records.report import Report, Summary
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
@@ -186,7 +185,7 @@ def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None
 def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dlprof_tables, "ROWS", 1)
+    monkeypatch.setattr(dlprof_csv, "ROWS", 1)
     with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
         parse(FOLDER)
 

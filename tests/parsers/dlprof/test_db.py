@@ -149,7 +149,7 @@ def test_what_is_no_database_of_dlprof_is_refused(tmp_path: Path) -> None:
         (
             tmp_path / "absent.sqlite",
             "it cannot be read (No such file or directory)",
-            "Check its permissions",
+            "Check the path and its permissions",
         ),
     ):
         with pytest.raises(ReportError) as caught:

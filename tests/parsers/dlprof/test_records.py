@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from perfctl.parsers.common.numbers import read_integer
-from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import (
     describe_tables,
-    gaps_of,
-    layer_of,
+    figure,
+    find_gaps,
+    place_op,
 )
-from perfctl.parsers.dlprof.tables import figure
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic, Gap, Kernel, Summary
 
@@ -79,7 +78,7 @@ def test_a_figure_that_is_no_finite_number_stays_text() -> None:
 def test_an_op_s_name_gives_layer_direction_and_step(
     name: str, place: RangeName, source: str | None
 ) -> None:
-    assert layer_of(name) == (place, source)
+    assert place_op(name) == (place, source)
 
 
 def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
@@ -95,16 +94,18 @@ def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
         (("iteration",), ["operation", "summary", "copy", *never, "kernel.layer"]),
         (("iteration", "detail", "summary"), ["copy", *never, "kernel.layer", *ops]),
     ):
-        found = gaps_of(kinds, [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])
+        found = find_gaps(kinds, [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])
         assert [gap.quantity for gap in found] == quantities
-    first = gaps_of((), ())[0]
+    first, *_ = find_gaps((), ())
     reason = "no iteration report, so no single launches: add iteration to dlprof's --reports"
     assert first == Gap("kernel", "not_collected", reason)
-    layer = gaps_of(("iteration",), [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])[-1]
+    kernels = [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")]
+    *_, layer = find_gaps(("iteration",), kernels)
     assert layer == Gap(
         "kernel.layer", "not_collected", "2 of 3 launches have an op name outside every module"
     )
-    assert dlprof_records.layer_gap([Kernel(0, "k", layer="a")]) == []
+    placed = find_gaps(("iteration",), [Kernel(0, "k", layer="a")])
+    assert "kernel.layer" not in {gap.quantity for gap in placed}
 
 
 def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known() -> None:

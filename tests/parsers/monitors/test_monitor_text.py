@@ -1,5 +1,5 @@
-"""Lines and timestamps of monitor logs; a log that was joined to itself, or that does not fit into
-memory, is refused."""
+"""Logs of monitors as files: one that was joined to itself takes no longer, and one that does not
+fit into memory is refused."""
 
 from __future__ import annotations
 
@@ -19,31 +19,21 @@ QUERY = "".join(f"2024/03/05 10:00:0{second}.250, 0, 40 %\n" for second in range
 DMON = "#Date       Time        gpu   pwr\n#YYYYMMDD   HH:MM:SS    Idx     W\n"
 DCGM = "GPUId,TimeStampUs,Field,Values\n"
 LOGS = {
-    "query": (HEADER + QUERY, 1),
-    "dmon": (
-        DMON + "".join(f" 20240305   10:00:0{second}      0    70\n" for second in range(5)),
-        1,
-    ),
-    "DCGM": (
-        DCGM + "".join(f"0,170963280{second}000000,power_usage,70.5\n" for second in range(5)),
-        1,
-    ),
-    "of a job": ("job 7 on node 3\n\n" + HEADER + QUERY, 1),
+    "dmon": DMON + "".join(f" 20240305   10:00:0{second}      0    70\n" for second in range(5)),
+    "DCGM": DCGM + "".join(f"0,170963280{second}000000,power_usage,70.5\n" for second in range(5)),
 }
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_log_that_stands_in_a_file_twice_is_refused_with_the_line_where_it_begins_again(
+def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(
     tmp_path: Path, name: str
 ) -> None:
-    text, first = LOGS[name]
-    (tmp_path / "once.csv").write_text(text)
-    (tmp_path / "twice.csv").write_text(text * 2)
-    assert len(list(parse(tmp_path / "once.csv").samples)) == 5
-    with pytest.raises(
-        ReportError, match=rf"twice \(again at line {text.count(chr(10)) + first}\b"
-    ):
-        parse(tmp_path / "twice.csv")
+    path = tmp_path / "log.csv"
+    path.write_text(LOGS[name])
+    once = parse(path)
+    assert len(list(once.samples)) == 5
+    path.write_text(LOGS[name] * 2)
+    assert parse(path).duration_ns == once.duration_ns
 
 
 def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
@@ -55,52 +45,6 @@ def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
         parse(tmp_path / "smi.csv")
     (tmp_path / "smi.csv").write_text(HEADER + "".join(QUERY.splitlines(keepends=True)[:3]))
     assert len(list(parse(tmp_path / "smi.csv").samples)) == 3
-
-
-def begins_again(tmp_path: Path, lines: list[str]) -> int | None:
-    """The line from which the log is said to stand in the file twice."""
-    path = tmp_path / "log.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    try:
-        list(MonitorText(path, "nvidia-smi"))
-    except ReportError as error:
-        return int(error.reason.partition("at line ")[2].partition(")")[0])
-    return None
-
-
-A, B, C, D = (f"10:00:0{second} 1 %" for second in range(4))
-
-
-@pytest.mark.parametrize(
-    ("lines", "line"),
-    [
-        (["head", A, B, C, "head", A, B], 5),
-        (["head", A, B, C, "", "head", "", A, B], 6),  # blank lines are none, but count
-        (["head", A, B, C, "head", "head", A, B], 6),  # the first of these two began nothing
-        (["head", A, B, C, "head", A, C, D, "head", A, B, C], 9),
-        (["head", A, B, C, "head", A, C, D], None),
-        (["head", A, B, C, "head", A], None),
-        (["head", A, B, A, "head", A, B], None),  # no other time came between
-        # a clock that was set back shows another time too
-        (["head", C, "x", A, "head", C, "x"], 5),
-        (["head", "more", A, B, "head", "more", A], 5),
-        ([A, B, C, D, A, B, C], 5),
-        (["1709632800000000 1", "x", "y", "1709632800000001 1", "1709632800000000 1", "x", "y"], 5),
-        # 15 digits
-        (["170963280000000 1", "x", "y", "170963280000001 1", "170963280000000 1", "x", "y"], None),
-        (["10:00:00.250 1", "x", "y", "10:00:00.750 1", "10:00:00.250 1", "x", "y"], 5),
-        ([*map(str, range(11)), A, B, *map(str, range(11)), A], 14),
-        # no time among the first twelve
-        ([*map(str, range(12)), A, B, *map(str, range(12)), A, B], None),
-        (["h" * 152 + A[:8], B, C, D, "h" * 152 + A[:8], B, C], 5),
-        # a time beyond 160 characters is none
-        (["h" * 153 + A[:8], "x", "y", D, "h" * 153 + A[:8], "x", "y"], None),
-    ],
-)
-def test_a_log_begins_again_where_its_first_lines_come_after_another_time(
-    tmp_path: Path, lines: list[str], line: int | None
-) -> None:
-    assert begins_again(tmp_path, lines) == line
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from perfctl.parsers.common.json import typed
+from perfctl.parsers.own.json import typed
 from perfctl.records.report import Step
 
 
