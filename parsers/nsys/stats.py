@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from perfctl.parsers.common.numbers import (
     read_value,
     scaled,
 )
+from perfctl.parsers.common.tables import Column as TableColumn
+from perfctl.parsers.common.tables import Table
 from perfctl.parsers.nsys.stats_tables import (
     API_TRACE,
     COUNTS,
@@ -35,7 +38,6 @@ from perfctl.parsers.nsys.stats_tables import (
     PROJECTED_TRACE,
     RANGE_TRACE,
     REPORTS,
-    TEXTS,
     TRACES,
     UNKNOWN,
     Column,
@@ -100,19 +102,6 @@ _FEWEST_DIGITS = 3
 """A size that was rounded to fewer digits than this is not passed on."""
 _HOST_CATEGORY = "CUDA_API"
 _SHOWN = {"GridXYZ": "grid", "BlockXYZ": "block"}
-
-_KERNEL = {
-    "stream": ("Strm",),
-    "registers": ("Reg/Trd",),
-    "start_ns": ("Kernel Start", "Start"),
-    "duration_ns": ("Kernel Dur", "Duration"),
-}
-"""Field of Kernel -> columns of cuda_kern_exec_trace and cuda_gpu_trace."""
-_DIMENSIONS = (
-    ("grid", "GridXYZ", "GrdX", "GrdY", "GrdZ"),
-    ("block", "BlockXYZ", "BlkX", "BlkY", "BlkZ"),
-)
-_SHARED = {"static_shared_bytes": "StcSMem", "dynamic_shared_bytes": "DymSMem"}
 
 
 @dataclass(slots=True)
@@ -209,25 +198,26 @@ def parse(path: Path) -> Report:
 
     def read_trace(
         record: type[Any],
-        make: Callable[[Iterator[Row]], Iterator[Any]],
+        make: Callable[[Iterator[dict[str, Any]]], Iterator[Any]],
+        fields: Sequence[Field],
         *reports: str,
     ) -> Columns[Any] | tuple[()]:
         report = next((report for report in reports if report in survey.reports), None)
         if report is None:
             return ()
-        return Columns(record, lambda: _chunk(make(_read_rows(path, report, style))))
+        return Columns(record, lambda: _chunk(make(_read_rows(path, report, fields, style))))
 
     if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
-        operations += read_calls(_read_rows(path, API_TRACE, style))
+        operations += read_calls(_read_rows(path, API_TRACE, CALL, style))
     return Report(
         tool=TOOL,
         path=path,
         form=f"nsys stats, {' and '.join(sorted(survey.forms)) or 'no tables'}",
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
-        kernels=read_trace(Kernel, read_kernels, GPU_TRACE, KERNEL_TRACE),
-        copies=read_trace(Copy, read_copies, GPU_TRACE),
-        ranges=read_trace(Range, read_ranges, RANGE_TRACE, PROJECTED_TRACE),
+        kernels=read_trace(Kernel, read_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
+        copies=read_trace(Copy, read_copies, COPY, GPU_TRACE),
+        ranges=read_trace(Range, read_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
         operations=operations,
         summaries=tuple(summaries),
         gaps=tuple(_find_gaps(survey, summaries)),
@@ -284,25 +274,32 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
             # tables of calls all have the same columns: their names tell
             of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_names())
             section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
-        for row in make_rows(section.columns, section.rows, survey.style):
-            if min(row.integer(*COUNTS) or 0, row.integer("Total Time") or 0) < 0:
+        report, columns, style = str(section.report), section.columns, survey.style
+        table = bind_fields(SUM, columns, style)
+        for cells in section.rows:
+            row = table.read(cells)
+            if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
                 survey.trouble.rows += 1
                 continue
-            if operation := read_operation(str(section.report), row):
+            if operation := read_operation(report, row):
                 operations.append(operation)
-            summaries.extend(read_summaries(str(section.report), row))
+            summaries.extend(read_summaries(report, columns, cells, style))
     return merge_operations(operations), summaries
 
 
-def _read_rows(path: Path, report: str, style: DecimalStyle) -> Iterator[Row]:
+def _read_rows(
+    path: Path, report: str, fields: Sequence[Field], style: DecimalStyle
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of one trace."""
-    columns: list[Column] = []
+    table: Table | None = None
     with readable(path, TOOL, reason="it can no longer be read"):
         for event in read_events(path, Trouble()):
             if isinstance(event, Start):
-                columns = event.columns if event.report == report else []
-            elif columns and isinstance(event, list):
-                yield from make_rows(columns, [event], style)
+                has_names = any(column.label in NAMES for column in event.columns)
+                is_it = event.report == report and has_names
+                table = bind_fields(fields, event.columns, style) if is_it else None
+            elif table and isinstance(event, list):
+                yield table.read(event)
 
 
 def _chunk(records: Iterator[Any]) -> Iterator[Sequence[Sequence[Any]]]:
@@ -390,8 +387,8 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         few = f"sizes with fewer than three digits were left out; {reason}"
         yield Gap("copy.bytes", "not_available", few)
-        for name in _SHARED:
-            yield Gap(f"kernel.{name}", "not_available", reason)
+        yield Gap("kernel.static_shared_bytes", "not_available", reason)
+        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
     texts = [summary.text for summary in summaries if summary.value is None and summary.text]
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
@@ -435,74 +432,137 @@ def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
     yield from newer("nsys", survey.version, NEWEST)
 
 
-class Row(NamedTuple):
-    """One row of a table by the labels of its columns."""
-
-    cells: dict[str, str]
-    """"" where nsys prints None."""
-    units: dict[str, Unit]
-    style: DecimalStyle
-
-    def text(self, *labels: str) -> str:
-        """Return the cell of the first of these columns that there is; "" for none."""
-        return next((self.cells[label] for label in labels if label in self.cells), "")
-
-    def integer(self, *labels: str) -> int | None:
-        """Return that cell in base units, rounded; None where it is empty, no number, ambiguous,
-        rounded away to 0, or beyond 64 bits, which no report has."""
-        label = next((label for label in labels if label in self.cells), None)
-        if label is None:
-            return None
-        return round_figure(read_figure(self.cells[label], self.units[label], self.style))
-
-    def triple(self, label: str, *parts: str) -> tuple[int | None, ...]:
-        """Return three dimensions from one cell "1024    1    1", else from three columns."""
-        cells = self.text(label).split()
-        if len(cells) == 3 and all(cell.isdecimal() and len(cell) < 12 for cell in cells):
-            return tuple(map(int, cells))
-        return tuple(self.integer(part) for part in parts)
-
-    def is_scaled(self, label: str) -> bool:
-        """Return whether the column is in a larger unit than its base unit."""
-        return label in self.units and self.units[label].scale != 1
-
-
-def make_rows(
-    columns: Sequence[Column], rows: Iterable[list[str]], style: DecimalStyle
-) -> Iterator[Row]:
-    """Yield the rows of a table."""
-    labels = [column.label for column in columns]
-    units = {column.label: column.unit for column in columns}
-    for row in rows:
-        cells = ("" if cell == "None" else cell for cell in row)
-        yield Row(dict(zip(labels, cells, strict=True)), units, style)
-
-
 def round_figure(value: float | None) -> int | None:
     """Return a figure as an integer of at most 64 bits; None where it is none."""
     return None if value is None or not -_LARGEST < value < _LARGEST else round(value)
 
 
-def read_figure(text: str, unit: Unit, style: DecimalStyle) -> int | float | None:
-    """Return a printed figure in its base unit; None as for ``Row.integer``."""
+class Printed(NamedTuple):
+    """How the figures of a column are printed."""
+
+    unit: Unit
+    style: DecimalStyle
+
+
+def read_figure(printed: Printed, text: str) -> int | float | None:
+    """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
+    away to 0."""
     try:
-        value = read_value(text, style)
+        value = read_value(text, printed.style)
     except AmbiguousNumber:
         return None
-    if value == 0 and unit.scale != 1 and text.strip("0"):
+    if value == 0 and printed.unit.scale != 1 and text.strip("0"):
         return None
-    return scaled(text, value, style, unit.scale)
+    return scaled(text, value, printed.style, printed.unit.scale)
 
 
-def read_operation(report: str, row: Row) -> Operation | None:
+def read_whole(printed: Printed, text: str) -> int | None:
+    """Return a figure rounded; None as for ``read_figure``, and beyond 64 bits, which no report
+    has."""
+    return round_figure(read_figure(printed, text))
+
+
+def read_axis(at: int, printed: Printed, text: str) -> int | None:
+    """Return a dimension from its own cell, or from the three in "1024    1    1"."""
+    cells = text.split()
+    return read_whole(printed, cells[at] if len(cells) == 3 else text)
+
+
+def read_exact(printed: Printed, text: str) -> int | None:
+    """Return a size; None where it is rounded to a larger unit."""
+    return read_whole(printed, text) if printed.unit.scale == 1 else None
+
+
+def read_size(printed: Printed, text: str) -> int | None:
+    """Return a size; None where too few of its digits are printed."""
+    digits = len(re.sub(r"[^0-9]", "", text).lstrip("0"))
+    is_rounded = printed.unit.scale != 1 and digits < _FEWEST_DIGITS
+    return None if is_rounded else read_whole(printed, text)
+
+
+def read_device(printed: Printed, text: str) -> int | None:
+    """Return the ordinal, from "Tesla T4 (0)" or its own column."""
+    match = _DEVICE.fullmatch(text)
+    return int(match[2]) if match else read_whole(printed, text)
+
+
+def read_text(printed: Printed, text: str) -> str:
+    """Return a text; "" where nsys prints None."""
+    return "" if text == "None" else text
+
+
+class Field(NamedTuple):
+    """A field of a record, and how it is read from a table."""
+
+    name: str
+    labels: tuple[str, ...]
+    """Columns that have it; the first that there is counts."""
+    read: Callable[[Printed, str], Any] = read_whole
+
+
+_NAME = Field("name", NAMES, read_text)
+_EVENT = (
+    _NAME,
+    Field("start_ns", ("Kernel Start", "Start")),
+    Field("duration_ns", ("Kernel Dur", "Duration")),
+    Field("device_index", ("Device", "DevId"), read_device),
+    Field("stream", ("Strm",)),
+)
+KERNEL = (
+    *_EVENT,
+    Field("registers", ("Reg/Trd",)),
+    Field("static_shared_bytes", ("StcSMem",), read_exact),
+    Field("dynamic_shared_bytes", ("DymSMem",), read_exact),
+    *(
+        Field(
+            f"{part}_{axis}",
+            (f"{label}{axis.upper()}", f"{part.title()}XYZ"),
+            partial(read_axis, at),
+        )
+        for part, label in (("grid", "Grd"), ("block", "Blk"))
+        for at, axis in enumerate("xyz")
+    ),
+)
+"""Of cuda_kern_exec_trace and cuda_gpu_trace."""
+COPY = (*_EVENT, Field("bytes", ("Bytes",), read_size))
+RANGE = (
+    _NAME,
+    Field("start_ns", ("Orig Start", "Start")),
+    Field("duration_ns", ("Orig Duration", "Duration")),
+    Field("thread", ("TID",)),
+    Field("depth", ("Lvl",)),
+    Field("kind", ("Style",), read_text),
+    Field("id", ("RangeId",), read_text),
+    Field("parent", ("ParentId",), read_text),
+)
+CALL = (_NAME, Field("cpu_ns", ("Duration",)))
+SUM = (
+    _NAME,
+    Field("calls", COUNTS),
+    Field("time_ns", ("Total Time",)),
+    Field("category", ("Category",), read_text),
+)
+
+
+def bind_fields(fields: Iterable[Field], columns: Sequence[Column], style: DecimalStyle) -> Table:
+    """Return what reads these fields from the rows of a table, in the units of its header."""
+    units = {column.label: column.unit for column in columns}
+    bound = []
+    for name, labels, read in fields:
+        unit = next((units[label] for label in labels if label in units), Unit(None, 1))
+        bound_read = partial(read, Printed(unit, style))
+        bound.append(TableColumn(labels[0], field=name, read=bound_read, also=labels[1:]))
+    return Table(bound, [column.label for column in columns])
+
+
+def read_operation(report: str, row: dict[str, Any]) -> Operation | None:
     """Return the row of a sum; None for a report whose side is not known, and where the count
     cannot be read."""
-    calls, total = row.integer(*COUNTS), row.integer("Total Time")
-    if calls is None or not (report == MIXED_SUM or report in DEVICE_SUMS | HOST_SUMS):
+    if row["calls"] is None or not (report == MIXED_SUM or report in DEVICE_SUMS | HOST_SUMS):
         return None
-    on_host = report in HOST_SUMS or row.text("Category") == _HOST_CATEGORY
-    host, device = (total, None) if on_host else (None, total)
-    return Operation(row.text(*NAMES), report, calls, host, None, device, None, None)
+    on_host = report in HOST_SUMS or row["category"] == _HOST_CATEGORY
+    host, device = (row["time_ns"], None) if on_host else (None, row["time_ns"])
+    return Operation(row["name"] or "", report, row["calls"], host, None, device, None, None)
 
 
 def merge_operations(operations: Iterable[Operation]) -> list[Operation]:
@@ -526,89 +586,56 @@ def _add(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else round_figure(first + second)
 
 
-def read_summaries(report: str, row: Row) -> Iterator[Summary]:
+def read_summaries(
+    report: str, columns: Sequence[Column], row: Sequence[str], style: DecimalStyle
+) -> Iterator[Summary]:
     """Yield every figure of the row but its share."""
-    about = row.text(*NAMES)
-    for label, text in row.cells.items():
-        if label in TEXTS and label not in NAMES and text:
-            about += f" ({_SHOWN.get(label, label)} {' '.join(text.split())})"
-    for label, text in row.cells.items():
-        if text and label not in TEXTS and label != "Time":
-            value = read_figure(text, row.units[label], row.style)
+    name, about = "", ""
+    for column, text in zip(columns, row, strict=True):
+        if column.label in NAMES:
+            name = name or text
+        elif not column.is_figure and text not in ("", "None"):
+            about += f" ({_SHOWN.get(column.label, column.label)} {' '.join(text.split())})"
+    for column, text in zip(columns, row, strict=True):
+        if column.is_figure and column.label != "Time" and text not in ("", "None"):
+            value = read_figure(Printed(column.unit, style), text)
             shown = text if value is None else None
-            yield Summary(f"{report}:{about}:{label}", value, row.units[label].name, shown)
+            yield Summary(f"{report}:{name}{about}:{column.label}", value, column.unit.name, shown)
 
 
-def read_calls(rows: Iterator[Row]) -> list[Operation]:
+def read_calls(rows: Iterator[dict[str, Any]]) -> list[Operation]:
     """Return the calls of an API trace, added up by name."""
     return merge_operations(
-        Operation(row.text("Name"), API_TRACE, 1, row.integer("Duration"), None, None, None, None)
-        for row in rows
+        Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None) for row in rows
     )
 
 
-def read_kernels(rows: Iterator[Row]) -> Iterator[Kernel]:
+def read_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
     """Yield the launches in cuda_gpu_trace or cuda_kern_exec_trace, without its copies."""
     launch = 0
     for row in rows:
-        fields = {name: row.integer(*labels) for name, labels in _KERNEL.items()}
-        for kind, *labels in _DIMENSIONS:
-            for axis, size in zip("xyz", row.triple(*labels), strict=True):
-                fields[f"{kind}_{axis}"] = size
-        if fields["grid_x"] is None and _OPERATION.match(row.text(*NAMES)):
-            continue
-        for name, label in _SHARED.items():
-            fields[name] = None if row.is_scaled(label) else row.integer(label)
-        fields["device_index"], _ = read_device(row)
-        yield Kernel(launch, row.text("Kernel Name", "Name"), **fields)  # type: ignore[arg-type]
-        launch += 1
+        if row["grid_x"] is not None or not _OPERATION.match(row["name"]):
+            yield Kernel(launch, **row)
+            launch += 1
 
 
-def read_copies(rows: Iterator[Row]) -> Iterator[Copy]:
-    """Yield the copies and memory settings in cuda_gpu_trace, without the size of those of which
-    too few digits are printed."""
+def read_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
+    """Yield the copies and memory settings in cuda_gpu_trace."""
     for row in rows:
-        if match := _OPERATION.fullmatch(row.text("Name")):
+        if match := _OPERATION.fullmatch(row.pop("name")):
             label = match[2] or ""
             kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
-            digits = len(re.sub(r"[^0-9]", "", row.text("Bytes")).lstrip("0"))
-            is_rounded = row.is_scaled("Bytes") and digits < _FEWEST_DIGITS
-            size = None if is_rounded else row.integer("Bytes")
-            device, _ = read_device(row)
-            times = row.integer("Start"), row.integer("Duration")
-            yield Copy(kind, size, *times, None, device, row.integer("Strm"))
+            yield Copy(kind, **row)
 
 
-def read_device(row: Row) -> tuple[int | None, str | None]:
-    """Return ordinal and name, from "Tesla T4 (0)" or the column DevId."""
-    match = _DEVICE.fullmatch(row.text("Device"))
-    return (int(match[2]), match[1]) if match else (row.integer("DevId"), None)
-
-
-def read_ranges(rows: Iterator[Row]) -> Iterator[Range]:
+def read_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
     """Yield the ranges in nvtx_pushpop_trace or nvtx_gpu_proj_trace."""
     numbers: dict[str, int] = {}  # RangeId -> number of the range
-    for row in rows:
-        start = row.integer("Orig Start", "Start")
-        if start is None:
-            continue
-        number = len(numbers)
-        numbers[row.text("RangeId")] = number
-        name = row.text("Name")
-        label = read_range_name(name)
-        is_nested = row.text("Style") != "StartEnd"
-        yield Range(
-            number,
-            name,
-            None,
-            start,
-            row.integer("Orig Duration", "Duration"),
-            row.integer("TID"),
-            row.integer("Lvl") if is_nested else None,
-            numbers.get(row.text("ParentId")),
-            "push_pop" if is_nested else "start_end",
-            label.layer,
-            label.direction,
-            label.step,
-            label.phase,
-        )
+    for number, row in enumerate(row for row in rows if row["start_ns"] is not None):
+        numbers[row.pop("id")] = number
+        row["parent"] = numbers.get(row["parent"])
+        row["kind"] = "start_end" if row["kind"] == "StartEnd" else "push_pop"
+        if row["kind"] == "start_end":
+            row["depth"] = None
+        label = read_range_name(row["name"])._asdict()
+        yield Range(number, domain=None, **row, **label)

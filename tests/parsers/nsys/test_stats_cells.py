@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -31,15 +33,16 @@ PLAIN, NS, MS, MB = Unit(None, 1), Unit("ns", 1), Unit("ns", 10**6), Unit("byte"
 LARGEST = 2**63 - 1
 
 
-def row(style: DecimalStyle = POINT, **cells: str) -> stats.Row:
-    """A row whose columns have these labels; "__" is a blank, and a unit may follow
-    after "_in_"."""
+def header(labels: Iterable[str]) -> list[Column]:
+    """Columns of these labels; "__" is a blank, and a unit may follow after "_in_"."""
     units = {"ms": MS, "ns": NS, "MB": MB, "byte": Unit("byte", 1)}
-    columns = []
-    for name in cells:
-        label, _, unit = name.partition("_in_")
-        columns.append(Column(label.replace("__", " "), units.get(unit, PLAIN)))
-    return next(stats.make_rows(columns, [list(cells.values())], style))
+    parts = (name.replace("__", " ").partition("_in_") for name in labels)
+    return [Column(label, units.get(unit, PLAIN)) for label, _, unit in parts]
+
+
+def row(fields: Sequence[stats.Field], cells: dict[str, str]) -> dict[str, Any]:
+    """The fields of a row whose columns have these labels."""
+    return stats.bind_fields(fields, header(cells), POINT).read(list(cells.values()))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_a_row_of_a_box_stands_between_its_bars() -> None:
 def test_a_figure_is_brought_to_base_units_or_not_known(
     text: str, unit: Unit, style: DecimalStyle, expected: float | None
 ) -> None:
-    assert stats.read_figure(text, unit, style) == expected
+    assert stats.read_figure(stats.Printed(unit, style), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -204,29 +207,33 @@ def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
         "0.001": None,
     }
 
-    def size(**cells: str) -> int | None:
-        (moved,) = stats.read_copies(iter([row(Name="[CUDA memset]", **cells)]))
+    def size(label: str, text: str) -> int | None:
+        cells = {"Name": "[CUDA memset]", label: text}
+        (moved,) = stats.read_copies(iter([row(stats.COPY, cells)]))
         return moved.bytes
 
-    assert {text: size(Bytes_in_MB=text) for text in sizes} == sizes
-    assert size(Bytes_in_byte="4") == 4
+    assert {text: size("Bytes_in_MB", text) for text in sizes} == sizes
+    assert size("Bytes_in_byte", "4") == 4
 
 
-def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
-    assert row(GridXYZ="1024    2    1").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (1024, 2, 1)
-    assert row(GridXYZ=f"1 2 {'9' * 11}").triple("GridXYZ") == (1, 2, 10**11 - 1)
-    columns = ("GrdX", "GrdY", "GrdZ")
-    assert row(GridXYZ=f"1 2 {'9' * 12}").triple("GridXYZ", *columns) == (None, None, None)
-    assert row(GridXYZ="1 2").triple("GridXYZ", *columns) == (None, None, None)
-    assert row(GrdX="4", GrdY="3", GrdZ="").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (
-        4,
-        3,
-        None,
-    )
+@pytest.mark.parametrize(
+    ("cells", "sizes"),
+    [
+        ({"GridXYZ": "1024    2    1"}, [1024, 2, 1]),
+        ({"GridXYZ": "1 2"}, [None] * 3),
+        ({"GridXYZ": f"1 2 {'9' * 20}"}, [1, 2, None]),
+        ({"GrdX": "4", "GrdY": "3", "GrdZ": ""}, [4, 3, None]),
+    ],
+)
+def test_three_dimensions_stand_in_one_cell_or_in_three_columns(
+    cells: dict[str, str], sizes: list[int | None]
+) -> None:
+    found = row(stats.KERNEL, cells)
+    assert [found[f"grid_{axis}"] for axis in "xyz"] == sizes
 
 
 def test_a_sum_is_spent_where_its_report_says() -> None:
-    cells = row(Total__Time_in_ms="1.5", Instances="3", Name="k")
+    cells = row(stats.SUM, {"Total__Time_in_ms": "1.5", "Instances": "3", "Name": "k"})
     assert stats.read_operation("cuda_gpu_kern_sum", cells) == Operation(
         "k", "cuda_gpu_kern_sum", 3, None, None, 1_500_000, None, None
     )
@@ -234,12 +241,11 @@ def test_a_sum_is_spent_where_its_report_says() -> None:
         "k", "osrt_sum", 3, 1_500_000, None, None, None, None
     )
     assert stats.read_operation("cuda_kern_exec_sum", cells) is None
-    assert stats.read_operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
+    uncounted = row(stats.SUM, {"Total__Time_in_ns": "1", "Name": "k"})
+    assert stats.read_operation("osrt_sum", uncounted) is None
     for category, times in (("CUDA_API", (5, None)), ("CUDA_KERNEL", (None, 5))):
-        found = stats.read_operation(
-            "cuda_api_gpu_sum",
-            row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x"),
-        )
+        mixed = {"Total__Time_in_ns": "5", "Instances": "1", "Category": category, "Operation": "x"}
+        found = stats.read_operation("cuda_api_gpu_sum", row(stats.SUM, mixed))
         assert found is not None
         assert (found.name, found.cpu_ns, found.device_ns) == ("x", *times)
 
@@ -270,19 +276,18 @@ def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
 
 
 def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
-    cells = row(
-        Time="50.0",
-        Total__Time_in_ms="0.000",
-        Instances="3",
-        Name="k",
-        GridXYZ="2  1  1",
-        Style="PushPop",
-        Med_in_ns="",
-    )
+    cells = {
+        "Time": "50.0",
+        "Total__Time_in_ms": "0.000",
+        "Instances": "3",
+        "Name": "k",
+        "GridXYZ": "2  1  1",
+        "Style": "PushPop",
+        "Med_in_ns": "",
+    }
     about = "r:k (grid 2 1 1) (Style PushPop)"
-    assert [
-        (one.name, one.value, one.unit, one.text) for one in stats.read_summaries("r", cells)
-    ] == [
+    read = stats.read_summaries("r", header(cells), list(cells.values()), POINT)
+    assert [(one.name, one.value, one.unit, one.text) for one in read] == [
         (f"{about}:Total Time", None, "ns", "0.000"),
         (f"{about}:Instances", 3, None, None),
     ]
@@ -300,11 +305,12 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
         "Reg/Trd": "40",
     }
     shared = {"StcSMem_in_MB": "0.123", "DymSMem_in_byte": "16"}
-    launched = row(Name="gemm", **place, **grid, **shared)
-    assert list(stats.read_kernels(iter([launched, launched])))[1] == Kernel(
+    launched = {"Name": "gemm", **place, **grid, **shared}
+    kernels = [row(stats.KERNEL, launched) for _ in range(2)]
+    assert list(stats.read_kernels(iter(kernels)))[1] == Kernel(
         1, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
     )
-    assert list(stats.read_copies(iter([launched]))) == []
+    assert list(stats.read_copies(iter([row(stats.COPY, launched)]))) == []
     kinds = {
         "memcpy HtoD": "HtoD",
         "memcpy Device-to-Host": "DtoH",
@@ -312,27 +318,30 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
         "memcpy": "memcpy",
     }
     for name, kind in kinds.items():
-        moved = row(Name=f"[CUDA {name}]", Bytes_in_MB="1.25", GrdX="", **place)
-        assert list(stats.read_kernels(iter([moved]))) == []
-        assert list(stats.read_copies(iter([moved]))) == [Copy(kind, 1_250_000, 7, 5, None, 1, 14)]
+        moved = {"Name": f"[CUDA {name}]", "Bytes_in_MB": "1.25", "GrdX": "", **place}
+        assert list(stats.read_kernels(iter([row(stats.KERNEL, moved)]))) == []
+        assert list(stats.read_copies(iter([row(stats.COPY, moved)]))) == [
+            Copy(kind, 1_250_000, 7, 5, None, 1, 14)
+        ]
 
 
-def test_a_device_is_read_from_its_text_or_its_number() -> None:
-    read = stats.read_device
-    assert read(row(Device="Tesla T4 (3)")) == (3, "Tesla T4")
-    assert read(row(Device="x", DevId="2")) == (2, None)
-    assert read(row(Device=f"T4 ({'1' * 8})")) == (11_111_111, "T4")
-    assert read(row(Device=f"T4 ({'1' * 9})")) == (None, None)
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [("Tesla T4 (3)", 3), ("2", 2), (f"T4 ({'1' * 8})", 11_111_111), (f"T4 ({'1' * 9})", None)],
+)
+def test_a_device_is_read_from_its_text_or_its_number(text: str, index: int | None) -> None:
+    assert stats.read_device(stats.Printed(PLAIN, POINT), text) == index
 
 
 def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
     common = {"TID": "7", "Lvl": "0"}
+    nested = {"Start_in_ns": "6", "Name": "x", "RangeId": "12", "ParentId": "11"}
     rows = [
-        row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common),
-        row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common),
-        row(Start_in_ns="", Name="x"),
+        {"Start_in_ns": "5", "Duration_in_ns": "9", "Name": "fc:forward", "RangeId": "11"} | common,
+        nested | {"Style": "StartEnd"} | common,
+        {"Start_in_ns": "", "Name": "x"},
     ]
-    assert list(stats.read_ranges(iter(rows))) == [
+    assert list(stats.read_ranges(row(stats.RANGE, cells) for cells in rows)) == [
         Range(0, "fc:forward", None, 5, 9, 7, 0, None, "push_pop", "fc", "forward", None, None),
         Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None),
     ]

@@ -135,7 +135,7 @@ def test_an_array_that_breaks_off_keeps_its_whole_objects_and_says_so(tmp_path: 
     assert any(gap.state == "unreadable" for gap in report.gaps)
 
 
-def found(lines: list[str]) -> tuple[list[dict[str, str]], int]:
+def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
     """The objects of an array, and whether it is broken."""
     source, trouble = Source(iter(lines), Log()), Trouble()
     source.read()
@@ -172,4 +172,4 @@ def test_any_array_of_objects_comes_back_whole(
     wanted = [
         {key: "" if value is None else str(value) for key, value in one.items()} for one in objects
     ]
-    assert found(text.splitlines(keepends=True)) == (wanted, 0)
+    assert read_array(text.splitlines(keepends=True)) == (wanted, 0)
