@@ -25,6 +25,7 @@ from perfctl.parsers.monitors.readings import (
     Cells,
     MonitorText,
     Readings,
+    Rounds,
     half,
     report,
 )
@@ -68,13 +69,11 @@ def parse(path: Path) -> Report:
             if not text.ends_whole and cells[-1][1][-1].isdigit():
                 gaps.append(half(cells.pop()[0].name))
             moments.setdefault((when, device), []).extend(cells)
-    readings = Readings()
-    clock = readings.clock
-    clock.interval_ns = text.interval_ns
+    readings = Readings(text.interval_ns)
     for (when, device), cells in moments.items():
         if cells:
-            at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
-            readings.add(at_ns, device, cells)
+            stamp = Stamp(when, zoned=True) if is_csv else None
+            readings.add(stamp, when, device, cells)
     if not readings.samples and not readings.figure_names:
         reason = "the DCGM header has no complete reading below it"
         raise ReportError(path, TOOL, reason, "Let it run longer")
@@ -106,9 +105,9 @@ def _read_csv(text: MonitorText) -> Iterator[Reading]:
 
 
 def _read_text(text: MonitorText) -> Iterator[Reading]:
-    """Yield each row. A GPU that the current round already has begins the next round."""
+    """Yield each row."""
     columns: list[Column] = []
-    number, seen = 0, set[int]()
+    rounds = Rounds()
     for line in text:
         row = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
         cells = row[2].split() if row else []
@@ -117,10 +116,7 @@ def _read_text(text: MonitorText) -> Iterator[Reading]:
             columns = [_make_column(_KNOWN["short_names"].get(name, name)) for name in names]
         elif row and len(cells) == len(columns):
             device = int(row[1])
-            if device in seen:
-                number, seen = number + 1, set()
-            seen.add(device)
-            yield number, device, list(zip(columns, cells, strict=True))
+            yield rounds.count(device), device, list(zip(columns, cells, strict=True))
         elif line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
             text.stray(line)
 

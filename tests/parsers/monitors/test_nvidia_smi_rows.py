@@ -36,7 +36,7 @@ def said(report: Report, severity: str) -> list[str]:
 def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands() -> None:
     layout = read_header("\ufeff" + FULL + "\n")
     assert layout is not None
-    assert (layout.timestamp, layout.ordinals, layout.bus) == (0, {"index": 1}, 3)
+    assert [layout.places[name] for name in ("timestamp", "index", "uuid")] == [0, 1, 3]
     assert layout.measured[0] == (layout.columns[4], 4), "the cells before it measure nothing"
     assert layout.measured == [
         (Column("utilization.gpu", "%", "gpu_utilisation"), 4),
@@ -95,7 +95,7 @@ def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line: str) -> None
 def test_of_a_column_that_stands_twice_the_first_counts_as_the_index() -> None:
     layout = read_header("index, pstate, index")
     assert layout is not None
-    assert layout.ordinals == {"index": 0}
+    assert layout.places["index"] == 0
 
 
 def test_units_in_no_list_are_named_with_their_columns() -> None:
