@@ -40,7 +40,7 @@ from perfctl.parsers.monitors.readings import (
     report,
 )
 from perfctl.records.errors import ReportError, readable
-from perfctl.records.report import Device, Diagnostic, Gap, Report
+from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _TITLE = re.compile(
@@ -75,14 +75,10 @@ _HEADER_WORDS = words(
     "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf "
     "Pwr:Usage/Cap Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI "
     "CI ID Usage No running processes found Not Supported devices: devices Dev Shared Vol SM Unc "
-    "CE ENC DEC OFA JPG BAR1-Usage Memory"
+    "CE ENC DEC OFA JPG BAR1-Usage Memory N/A Enabled Enabled* Disabled Disabled* ERR!"
 )
 _ROW = re.compile(r"\d+\s")
 """Begins a row of a process that has no figure."""
-_MIG_LINES = [
-    ("", "", state) for state in ("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!")
-]
-"""Third lines of a GPU, with MIG's state."""
 _MOST_STRANGE = 100
 _ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 _TABLE_LINE_LIMIT = 300
@@ -133,8 +129,6 @@ _LINE_LIMIT = 4096
 _ROUNDS = 8
 """dmon prints its header again after more rounds than this: a header below fewer, and below another
 program's output, begins another log."""
-_INTERRUPT = re.compile(r"\s*(?:(?:\^C|\x03)\s*)+")
-"""What a terminal shows of Ctrl-C; a last row may follow in the same line."""
 
 
 def recognise_table(found: list[str]) -> bool:
@@ -154,8 +148,8 @@ class Tables:
     """Of the last table, from 0."""
     begun: int = 0
     """Count of first lines of GPUs; some may have no second line that can be read."""
-    unknown_words: dict[str, None] = field(default_factory=dict)
-    """Of headers and lines of the table."""
+    unknown: dict[str, None] = field(default_factory=dict)
+    """Words of headings and of third lines of GPUs."""
 
 
 def parse_table(path: Path) -> Report:
@@ -182,16 +176,16 @@ def parse_table(path: Path) -> Report:
         readings,
         gaps=gaps,
         notes=[Diagnostic("info", "perfctl", rounded)],
-        unknown=not_understood({"parts": tables.unknown_words}),
+        unknown=not_understood({"parts": tables.unknown}),
     )
-    driver, sizes = versions.get("driver"), readings.sizes()
+    driver = versions.get("driver", "")
+    facts: dict[int | None, dict[str, str]] = {
+        index: {"name": name, "driver_version": driver} for index, name in tables.names.items()
+    }
     return replace(
         monitored,
         tool_version=versions.get("smi"),
-        devices=tuple(
-            Device(name, "gpu", index, memory_bytes=sizes.get(index), driver_version=driver)
-            for index, name in sorted(tables.names.items())
-        ),
+        devices=readings.describe_devices(facts),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
         duration_ns=monitored.duration_ns if tables.number > 0 else None,
     )
@@ -203,13 +197,12 @@ def read_tables(text: MonitorText) -> Tables:
     tables = Tables()
     stamp: Stamp | None = None
     pending: tuple[int, str, str] | None = None  # index, name, ECC cell
-    is_below = False  # a row of a GPU followed the title
     for line in text:
         line = line.strip() if len(line) < _TABLE_LINE_LIMIT else ""
         is_row = line[:1] == "|" == line[-1:]
         cells = [cell.strip() for cell in line.split("|")[1:-1]] if is_row else []
         if title := _TITLE.match(line):
-            pending, is_below = None, False
+            pending = None
             tables.number += 1
             versions = {key: value for key, value in title.groupdict().items() if value}
             tables.versions = versions | tables.versions
@@ -219,7 +212,7 @@ def read_tables(text: MonitorText) -> Tables:
             elif line and line[0] not in "+|":
                 text.stray(line)
         elif len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
-            pending, is_below = (int(name["index"]), name["name"], cells[2]), True
+            pending = int(name["index"]), name["name"], cells[2]
             tables.begun += 1
         elif pending and (values := _read_second_line(cells)):
             index, printed, ecc = pending
@@ -232,9 +225,9 @@ def read_tables(text: MonitorText) -> Tables:
             column = Column(f"process {process['name']}: memory")
             memory = [(column, process["memory"])]
             tables.readings.add(stamp, tables.number, int(process["index"]), memory)
-        elif len(tables.unknown_words) < _MOST_STRANGE:
-            strange = _find_strange(cells, is_below, is_second=pending is not None)
-            tables.unknown_words |= dict.fromkeys(strange)
+        elif not pending and not _ROW.match(cells[0]) and len(tables.unknown) < _MOST_STRANGE:
+            parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
+            tables.unknown |= dict.fromkeys(others(parts, _HEADER_WORDS))
     return tables
 
 
@@ -246,15 +239,6 @@ def _read_second_line(cells: list[str]) -> dict[str, str]:
         return {}
     memory = _MEMORY.match(cells[1])
     return state.groupdict() | work.groupdict() | (memory.groupdict() if memory else {})
-
-
-def _find_strange(cells: list[str], is_below: bool, is_second: bool) -> list[str]:
-    """Return the words of a heading, or the third line of a GPU, if they are not known."""
-    if len(cells) == 1 or not is_below:
-        parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
-        return [] if _ROW.match(cells[0]) else others(parts, _HEADER_WORDS)
-    is_third = len(cells) == 3 and not is_second
-    return [" | ".join(cells)] if is_third and tuple(cells) not in _MIG_LINES else []
 
 
 def recognise_lists(lines: list[str]) -> bool:
@@ -325,8 +309,6 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
     names: list[str] = []
     by_comma = False
     for line in text:
-        if interrupt := _INTERRUPT.match(line):
-            line = line[interrupt.end() :]
         if header := _read_list_header(line):
             gpus = Tally(row["gpu"] for row in rows[first_row:])
             if other_line and gpus and max(gpus.values()) < _ROUNDS:
@@ -339,8 +321,7 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
         cells = _split(line, by_comma) if len(line) <= _LINE_LIMIT else []
         if "command" in names[-1:] and len(cells) > len(names):
             cells[len(names) - 1 :] = [" ".join(cells[len(names) - 1 :])]
-        # of columns of one name the first counts
-        row = {name: cells[names.index(name)] for name in names} if len(cells) == len(names) else {}
+        row = dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
         # the file ends within this number
         if row and not text.ends_whole and cells[-1][-1].isdigit():
             row[names[-1]] = "-"

@@ -27,7 +27,7 @@ from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds, half, ordinal, report
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Device, Diagnostic, Gap, Report
+from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
@@ -41,8 +41,6 @@ _QUANTITY = {
 _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 """Columns of power, of which the first that a header has is the sample's; power.draw is what older
 drivers have alone."""
-_BARE = re.compile(r"temperature\.(?:gpu|memory|gpu\.tlimit)")
-"""Columns that nvidia-smi prints without a unit."""
 _DEFAULT_UNITS = (
     ("memory.", "MiB"),
     ("utilization.", "%"),
@@ -116,7 +114,8 @@ class Layout(NamedTuple):
     measured: list[tuple[Column, int]]
     """The columns that say something of a moment, and their places."""
     bare: list[str]
-    """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default."""
+    """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default;
+    temperatures never have one."""
 
 
 _NO_LAYOUT = Layout((), {}, [], [])
@@ -172,11 +171,7 @@ def read_header(line: str) -> Layout | None:
         columns,
         {name: place for place, name in reversed(list(enumerate(names)))},
         [(column, at) for at, column in enumerate(columns) if column.name not in _IDENTITY],
-        [
-            name
-            for name, unit in cells
-            if not unit and not _BARE.fullmatch(name) and _default_unit(name)
-        ],
+        [name for name, unit in cells if not unit and _default_unit(name) not in ("", "C")],
     )
 
 
@@ -259,7 +254,7 @@ def parse(path: Path) -> Report:
             notes=(*notes, *describe_way(rows, way)),
             unknown=unknown_units(layout),
         ),
-        devices=devices_of(facts, readings.sizes()),
+        devices=readings.describe_devices(facts),
         environment=environment_of(facts),
     )
 
@@ -418,22 +413,6 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
     if name == "timestamp":
         rows.pop()
     return [half(name)]
-
-
-def devices_of(
-    facts: Mapping[int | None, dict[str, str]], sizes: Mapping[int | None, int]
-) -> tuple[Device, ...]:
-    """Return the devices by what the rows say of each: name, driver version; and by their memory
-    in bytes."""
-    devices = []
-    for index in sorted(facts, key=lambda index: -1 if index is None else index):
-        known, size = facts[index], sizes.get(index)
-        name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
-        if name or driver or size:
-            devices.append(
-                Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
-            )
-    return tuple(devices)
 
 
 def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:

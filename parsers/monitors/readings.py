@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from perfctl.parsers.common.doubts import SOURCE
 from perfctl.parsers.common.lines import ToolText
 from perfctl.parsers.common.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
 from perfctl.parsers.common.tables import Column
-from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = (
     "gpu_utilisation",
@@ -42,6 +43,7 @@ _CODES = ("reason", "uuid", "serial", "version", "pid")
 _FEWEST_READINGS, _REGULAR_SHARE, _NEAR = 8, 0.8, 0.25
 """Readings from which on a log has a rhythm, the share of its intervals that must be near the usual
 one, and how near."""
+_ORDINAL = re.compile(r"[0-9]{1,5}")
 _INTERVAL = re.compile(
     r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
     r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
@@ -55,8 +57,8 @@ Cells = list[tuple[Column, str]]
 class _Figures:
     count: int = 0
     total: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
+    low: float = inf
+    high: float = -inf
     unit: str | None = None
     texts: Tally[str] = field(default_factory=Tally)
 
@@ -117,17 +119,13 @@ class Readings:
     def _add_figure(self, device: int | None, column: Column, text: str) -> None:
         figures = self._figures.setdefault((device, column.name), _Figures())
         number, unit = read_quantity(text, column.unit)
-        if number is None or any(part in column.name for part in _CODES):
+        is_code = any(part in column.name for part in _CODES)
+        if number is None or is_code or (figures.count and unit != figures.unit):
             text = "not available" if is_nothing(text) else text.strip()
             is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
             figures.texts[text if is_kept else "(others)"] += 1
             return
-        if not figures.count:
-            figures.low = figures.high = number
-            figures.unit = unit
-        if unit != figures.unit:
-            figures.texts[text.strip()] += 1
-            return
+        figures.unit = unit
         figures.count += 1
         figures.total += number
         figures.low, figures.high = min(figures.low, number), max(figures.high, number)
@@ -137,13 +135,22 @@ class Readings:
         """The columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
-    def sizes(self) -> dict[int | None, int]:
-        """Return device -> its memory in bytes, if all samples agree on it."""
-        sizes: dict[int | None, set[int]] = {}
+    def describe_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
+        """Return the devices by what the file says of each (name or gpu_name, driver_version) and
+        by their memory, if all samples agree on it."""
+        sizes: dict[int | None, set[int | None]] = {}
         for sample in self.samples:
-            if sample.memory_total_bytes is not None:
-                sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
-        return {device: some.pop() for device, some in sizes.items() if len(some) == 1}
+            sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
+        devices = []
+        for index in sorted(facts, key=lambda index: -1 if index is None else index):
+            known, totals = facts[index], sizes.get(index, set()) - {None}
+            size = totals.pop() if len(totals) == 1 else None
+            name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
+            if name or driver or size:
+                devices.append(
+                    Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+                )
+        return tuple(devices)
 
     def summaries(self) -> list[Summary]:
         """Return mean, least and largest of the other columns by device; how often each text
@@ -267,9 +274,9 @@ def describe_pauses(times: list[int]) -> str:
     )
 
 
-def ordinal(text: str, digits: int = 5) -> int | None:
-    """Return a number of a few digits; None for any other text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+def ordinal(text: str) -> int | None:
+    """Return a number of at most five digits; None for any other text."""
+    return int(text) if _ORDINAL.fullmatch(text) else None
 
 
 def half(name: str) -> Gap:

@@ -11,7 +11,6 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import (
-    devices_of,
     environment_of,
     read_header,
     unknown_units,
@@ -302,7 +301,7 @@ def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
     ]
     readings = Readings()
     readings.samples += samples
-    assert devices_of(facts, readings.sizes()) == (
+    assert readings.describe_devices(facts) == (
         Device("C", "gpu", 0),
         Device("A", "gpu", 0, memory_bytes=5),
         Device("B", "gpu", 2, driver_version="9"),
