@@ -198,24 +198,8 @@ def recognise(found: list[str]) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
     text = MonitorText(path, TOOL)
-    rows = list(read_rows(text))
-    if not rows:
-        reason = "the header has no complete row below it"
-        raise ReportError(path, TOOL, reason, "Let nvidia-smi run longer")
-    if starts := find_logs(rows):
-        raise several(path, TOOL, starts)
-    form = "nvidia-smi CSV"
-    notes: list[Diagnostic] = []
-    # the first header is also that of rows above it
-    layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
-    if not layout.columns:
-        layout, warning = layout_of([row.cells for row in rows], path)
-        form, notes = "nvidia-smi CSV, no header", [warning]
-    rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
-    for row in rows:
-        if len(row.cells) != len(row.layout.columns):
-            text.stray(", ".join(row.cells))
-    rows = [row for row in rows if len(row.cells) == len(row.layout.columns)]
+    rows, form, notes = collect_rows(text)
+    first = rows[0].layout if rows else _NO_LAYOUT
     way, repeated = find_way(rows)
     gaps = leave_out_half_cell(rows, way)
     if not rows:
@@ -232,7 +216,7 @@ def parse(path: Path) -> Report:
     facts: dict[int | None, dict[str, str]] = {}
     for row in rows:
         device = find_device(row, way, buses)
-        number = rounds.count(device, begins=row.round != last_round or device is None)
+        begins = row.round != last_round or device is None
         last_round = row.round
         known = facts.setdefault(device, {})
         for name in _FACTS & row.layout.places.keys():
@@ -243,7 +227,7 @@ def parse(path: Path) -> Report:
             if column.name not in repeated
         ]
         stamp = read_stamp(row.stamp, day_first=bool(day_first))
-        readings.add(stamp, number, device, cells)
+        readings.add(stamp, rounds.count(device, begins=begins), device, cells)
     return replace(
         report(
             TOOL,
@@ -252,11 +236,33 @@ def parse(path: Path) -> Report:
             readings,
             gaps=gaps,
             notes=(*notes, *describe_way(rows, way)),
-            unknown=unknown_units(layout),
+            unknown=unknown_units(first),
         ),
         devices=readings.describe_devices(facts),
         environment=environment_of(facts),
     )
+
+
+def collect_rows(text: MonitorText) -> tuple[list[Row], str, list[Diagnostic]]:
+    """Return the rows with their layouts, their form, and warnings. The first header is also that
+    of rows above it. Raises ReportError for rows of several logs, and without a layout."""
+    rows = list(read_rows(text))
+    if not rows:
+        reason = "the header has no complete row below it"
+        raise ReportError(text.path, TOOL, reason, "Let nvidia-smi run longer")
+    if starts := find_logs(rows):
+        raise several(text.path, TOOL, starts)
+    form = "nvidia-smi CSV"
+    notes: list[Diagnostic] = []
+    layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
+    if not layout.columns:
+        layout, warning = layout_of([row.cells for row in rows], text.path)
+        form, notes = "nvidia-smi CSV, no header", [warning]
+    rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
+    for row in rows:
+        if len(row.cells) != len(row.layout.columns):
+            text.stray(", ".join(row.cells))
+    return [row for row in rows if len(row.cells) == len(row.layout.columns)], form, notes
 
 
 def read_rows(text: MonitorText) -> Iterator[Row]:
@@ -393,31 +399,29 @@ def describe_way(rows: list[Row], way: str | None) -> Iterator[Diagnostic]:
 
 
 def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
-    """Return the gap for the last cell of a file that ends without a line end, if it may be
-    incomplete, and leave the cell out: a name of a device that no row before has and that is not
-    whole, or a number without its unit. Without its device or time, the row goes too."""
+    """Leave out the last cell of a file that ends without a line end, if it may be incomplete: a
+    number without its unit; a time or the name of a new device, without which the row goes too.
+    Return its gap."""
     if not rows or not rows[-1].is_cut:
         return []
-    row = rows[-1]
+    *others, row = rows
     name, cell = row.layout.columns[-1].name, row.cells[-1]
-    if way == _BUS and name in _BUS_COLUMN:
-        if _WHOLE.match(cell) or any(cell == other.cell(name) for other in rows[:-1]):
-            return []
+    is_bus = way == _BUS and name in _BUS_COLUMN
+    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in others)):
+        return []
+    if is_bus or name == "timestamp":
         rows.pop()
-        reason = "the file ends inside this cell, which names the device; its row was left out"
+        reason = "the file ends inside this cell; its row was left out"
         return [Gap(f"sample:{name}", "unreadable", reason)]
-    is_number = name == "timestamp" or read_quantity(cell, "")[0] is not None
-    if not cell[-1:].isdigit() or not is_number:
+    if not cell[-1:].isdigit() or read_quantity(cell, "")[0] is None:
         return []
     row.cells[-1] = ""
-    if name == "timestamp":
-        rows.pop()
     return [half(name)]
 
 
 def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:
     """Return the driver, where all devices have the same."""
-    drivers = {known["driver_version"] for known in facts.values() if known.get("driver_version")}
+    drivers = {known.get("driver_version", "") for known in facts.values()} - {""}
     return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
 
 

@@ -245,7 +245,7 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     report = read(tmp_path, f"{head}2 %, {last}")
     found = [(sample.gpu_utilisation, sample.device_index) for sample in report.samples]
     assert found == [(0.01, 0), (0.02, int(last != "GPU-a"))][: 1 + is_kept]
-    reason = "the file ends inside this cell, which names the device; its row was left out"
+    reason = "the file ends inside this cell; its row was left out"
     gap = Gap("sample:uuid", "unreadable", reason)
     assert (gap in report.gaps) is not is_kept
     assert len(list(read(tmp_path, f"{head}2 %, {last}\n").samples)) == 2, (
