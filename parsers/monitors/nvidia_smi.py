@@ -119,10 +119,6 @@ _CODES = frozenset(
     ("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci")
 )
 """Columns without a unit."""
-_HEADER = re.compile(
-    r"\s*#\s*(?:date|time|gpu)\b.*\b(?:sm|mem|pid|pwr|gtemp|temp|mclk|fb|pviol|rxpci|sbecc)\b",
-    re.IGNORECASE,
-)
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
@@ -248,15 +244,20 @@ def recognise_lists(lines: list[str]) -> bool:
 
 def _read_list_header(line: str) -> list[str]:
     """Return the names of the columns in lower case, "gpu" among them; [] for any other line."""
-    if len(line) > _LINE_LIMIT or _HEADER.match(line) is None:
+    text = line.lstrip()
+    if len(line) > _LINE_LIMIT or not text.startswith("#"):
         return []
-    names = [name.lower() for name in _split(line.lstrip(" #"), "," in line)]
+    names = [name.lower() for name in _split(text.lstrip(" #"), "," in text)]
     is_known = any(name in _UNITS or name in ("pid", "type", "command") for name in names)
-    return names if "gpu" in names and is_known else []
+    begins = names[:1] in (["date"], ["time"], ["gpu"])
+    return names if begins and "gpu" in names and is_known else []
 
 
-def _split(line: str, by_comma: bool) -> list[str]:
-    return [cell.strip() for cell in line.split(",")] if by_comma else line.split()
+def _split(line: str, by_comma: bool, most: int = -1) -> list[str]:
+    """Return the cells of a line. ``most``: parts at blanks, the last of which may hold some."""
+    return (
+        [cell.strip() for cell in line.split(",")] if by_comma else line.strip().split(None, most)
+    )
 
 
 def parse_lists(path: Path) -> Report:
@@ -318,12 +319,11 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
             continue
         if line.lstrip().startswith("#"):
             continue
-        cells = _split(line, by_comma) if len(line) <= _LINE_LIMIT else []
-        if "command" in names[-1:] and len(cells) > len(names):
-            cells[len(names) - 1 :] = [" ".join(cells[len(names) - 1 :])]
+        most = len(names) - 1 if names[-1:] == ["command"] else -1
+        cells = _split(line, by_comma, most) if len(line) <= _LINE_LIMIT else []
         row = dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
         # the file ends within this number
-        if row and not text.ends_whole and cells[-1][-1].isdigit():
+        if row and not text.ends_whole and cells[-1][-1:].isdigit():
             row[names[-1]] = "-"
         if row and ordinal(row["gpu"]) is not None:
             rows.append(row)

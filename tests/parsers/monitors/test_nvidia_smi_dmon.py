@@ -212,3 +212,8 @@ def test_a_line_without_a_process_among_those_of_a_gpu_hides_none(tmp_path: Path
     text = "# gpu pid type sm command\n0 1 C 10 a\n0 - - - -\n0 2 C 20 b\n"
     report = read(tmp_path, text)
     assert [(sample.at_ns, sample.gpu_utilisation) for sample in report.samples] == [(0, 0.3)]
+
+
+def test_a_file_that_ends_behind_a_comma_has_an_empty_last_cell(tmp_path: Path) -> None:
+    report = read(tmp_path, "# gpu, sm, fb\n0, 5, 100\n0, 6,")
+    assert [sample.memory_used_bytes for sample in report.samples] == [100 * MIB, None]
