@@ -106,17 +106,6 @@ class Table(NamedTuple):
         return [cell.strip() for cell in cells] if len(cells) == width else []
 
 
-class Row(NamedTuple):
-    """One row of one table."""
-
-    kind: str
-    group: str
-    """"GPU activities", "API calls", or the kernel of a metric."""
-    name: str
-    cells: dict[str, str]
-    """By column, each number with its unit ("10.000MB")."""
-
-
 def read_table_header(line: str, number: int = 0) -> Table | None:
     """Return the table of which the line is the header; None for other lines."""
     quote = "" if line[:1] == " " or "," not in line else '"' if line[0] == '"' else ","
@@ -127,18 +116,24 @@ def read_table_header(line: str, number: int = 0) -> Table | None:
 
 
 class Output:
-    """The rows of a file, and what nvprof printed around them."""
+    """The records of a file, and what nvprof printed around them."""
 
     def __init__(self, path: Path) -> None:
-        self.rows: list[Row] = []
+        self.kernels: list[Kernel] = []
+        self.counters: list[Counter] = []
+        self.copies: list[Copy] = []
+        self.summaries: list[Summary] = []
+        self.devices: dict[str, int | None] = {}
         self.tables: list[Table] = []
-        self.unread = 0
-        self.has_unified_memory = False
+        self.messages: dict[tuple[str, str], None] = {}
         self.starts: list[int] = []  # lines at which nvprof began again after its tables
         self.again = 0  # line of the first table that repeats another one
         self.processes: dict[str, int] = {}  # the line of its first table
         self.unknown: list[str] = []  # headers below an announced table
-        self.messages: dict[tuple[str, str], None] = {}
+        self.ambiguous: Tally[str] = Tally()  # quantity -> values that depend on what a KB is
+        self.others = 0  # rows of a trace that are neither kernel nor copy
+        self.unread = 0
+        self.has_unified_memory = False
         self.text = ToolText(path, TOOL)
         self._table: Table | None = None
         self._units: dict[str, str] = {}
@@ -146,16 +141,14 @@ class Output:
         self._is_announced = False
         self._waiting: set[str] = set()  # processes that nvprof has printed nothing of
         self._first: dict[tuple[str, ...], int] = {}
-        line, count = "", 0
+        self._row_count = count = 0
         for line in self.text:
-            count = len(self.rows)
+            count = self._row_count
             self._read_line(line)
-        is_cut = len(self.rows) == count or not line.endswith((")", "]", '"'))
-        if is_cut and not self.text.ends_whole:
-            del self.rows[count:]  # the name at the end of the last row may be cut off
-            self.unread += 1
+        self.unread += not self.text.ends_whole and self._row_count == count
 
     def _read_line(self, line: str) -> None:
+        is_cut = not self.text.ends_whole and not line.endswith((")", "]", '"'))
         if match := _TOOL_LINE.search(line):
             self._process = match["process"] or ""
             self._read_tool_line(match["text"])
@@ -168,7 +161,8 @@ class Output:
             if table.kind == TRACE:
                 self._check_repeated(table)
         elif self._table:
-            self._read_row(line.strip(), self._table)
+            if not is_cut:  # the name at the end of the row
+                self._read_row(line.strip(), self._table)
         elif self._is_announced and line.strip():
             self._is_announced = False
             if '","' in line or len(_BLANKS.split(line.strip())) > 2:
@@ -214,79 +208,67 @@ class Output:
                 for column, cell in zip(table.names, cells, strict=True)
             }
             self._group = named.pop("Type", "") or self._group
-            group = named.get("Kernel" if is_metrics else "Device") or self._group
             name = next((named[column] for column in _NAMES if named.get(column)), "")
-            self.rows.append(Row(table.kind, group or "GPU activities", name, named))
-            if table.kind != TRACE:
-                self._check_repeated(table, group, named.get("Device", ""), name)
-
-
-class Records:
-    """The records of the rows, in order."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.kernels: list[Kernel] = []
-        self.counters: list[Counter] = []
-        self.copies: list[Copy] = []
-        self.summaries: list[Summary] = []
-        self.devices: dict[str, int | None] = {}
-        self.others = 0  # rows of a trace that are neither kernel nor copy
-        self.ambiguous: Tally[str] = Tally()  # quantity -> values that depend on what a KB is
-        # a column of CUDA 8 and later, to which a KB is 1024 bytes
-        self._is_recent = any("SrcMemType" in row.cells for row in rows)
-        for row in rows:
-            if row.kind == TRACE:
-                self._add_event(row)
+            self._row_count += 1
+            if table.kind == TRACE:
+                self._add_event(table, name, named)
             else:
-                self._add_figures(row)
+                group = named.get("Kernel" if is_metrics else "Device") or self._group
+                self._check_repeated(table, group, named.get("Device", ""), name)
+                self._add_figures(table, f"{group or 'GPU activities'}: {name}", named)
 
-    def _add_event(self, row: Row) -> None:
+    def _add_event(self, table: Table, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
-        cells = dict(row.cells)
         for part in ("Grid", "Block"):  # "(39063 1 1)" in text, three columns in CSV
-            sizes = cells.get(f"{part} Size", "").strip("()").split()
+            sizes = cells.pop(f"{part} Size", "").strip("()").split()
             cells |= {f"{part} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
         event, launch = read_object(_EVENT, cells), read_object(_LAUNCH, cells)
         if match := _DEVICE.match(cells.get("Device", "").strip("- ")):
             event["device_index"] = int(match["index"]) if match["index"] else None
             self.devices[match["name"]] = event["device_index"]
-        if operation := _OPERATION.fullmatch(row.name):
-            size = self._read_size("copy.bytes", cells, "Size", "Unified Memory")
+        if operation := _OPERATION.fullmatch(name):
+            size = self._read_size(table, "copy.bytes", cells, "Size", "Unified Memory")
             self.copies.append(Copy(operation["kind"] or "memset", size, **event))
-        elif launch["grid_x"] is not None and not row.name.startswith("["):
+        elif launch["grid_x"] is not None and not name.startswith("["):
             for field, columns in _SHARED_MEMORY.items():
-                launch[field] = self._read_size(f"kernel.{field}", cells, *columns)
+                launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
             number = len(self.kernels)
             for metric in filter(str.islower, cells):  # "flop_count_sp"; others begin large
-                value, unit = self._read("counter", cells[metric])
+                value, unit = self._read(table, "counter", cells[metric])
                 text = None if value is not None else cells[metric] or None
                 self.counters.append(Counter(number, metric, value, unit, text=text))
-            self.kernels.append(Kernel(number, _CORRELATION.sub("", row.name), **event, **launch))
+            self.kernels.append(Kernel(number, _CORRELATION.sub("", name), **event, **launch))
         else:
             self.others += 1
 
-    def _add_figures(self, row: Row) -> None:
+    def _add_figures(self, table: Table, label: str, cells: dict[str, str]) -> None:
         """Add the figures of a sum by name: "GPU activities: name: Time"."""
         for key, stated in _FIGURES.items():
-            if key in row.cells:
-                number, unit = self._read("summary", row.cells[key])
-                if row.kind != METRICS and unit != stated:
+            if key in cells:
+                number, unit = self._read(table, "summary", cells[key])
+                if table.kind != METRICS and unit != stated:
                     number, unit = None, stated
-                text = row.cells[key] if number is None else None
+                text = cells[key] if number is None else None
                 value = None if number is None else float(number)
-                self.summaries.append(Summary(f"{row.group}: {row.name}: {key}", value, unit, text))
+                self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
 
-    def _read(self, quantity: str, cell: str) -> tuple[int | float | None, str | None]:
+    def _read(
+        self, table: Table, quantity: str, cell: str
+    ) -> tuple[int | float | None, str | None]:
         """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
         number, unit = read_quantity(_PREFIX.sub(r"\1iB", cell), "")
-        if number and not self._is_recent and _PREFIX.search(cell):
+        # a column of CUDA 8 and later, to which a KB is 1024 bytes
+        if number and "SrcMemType" not in table.names and _PREFIX.search(cell):
             self.ambiguous[quantity] += 1
             number = None
         return number, unit
 
-    def _read_size(self, quantity: str, cells: dict[str, str], *columns: str) -> int | None:
+    def _read_size(
+        self, table: Table, quantity: str, cells: dict[str, str], *columns: str
+    ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
-        number, unit = self._read(quantity, next(filter(None, map(cells.get, columns)), ""))
+        cell = next(filter(None, map(cells.get, columns)), "")
+        number, unit = self._read(table, quantity, cell)
         return round(number) if unit == "byte" and number is not None else None
 
 
@@ -308,7 +290,6 @@ def parse(path: Path) -> Report:
         raise several(path, TOOL, output.starts)
     if output.again:
         raise repeated(path, TOOL, "a table of one process", output.again)
-    records = Records(output.rows)
     forms = (f"{table.kind}, {_FORMS[table.quote]}" for table in output.tables)
     notes = [Diagnostic(severity, TOOL, text) for severity, text in output.messages]
     if any(table.quote != '"' for table in output.tables):
@@ -318,12 +299,12 @@ def parse(path: Path) -> Report:
         tool=TOOL,
         path=path,
         form=f"nvprof {' and '.join(dict.fromkeys(forms))}",
-        devices=tuple(Device(name, "gpu", index or 0) for name, index in records.devices.items()),
-        kernels=records.kernels,
-        counters=records.counters,
-        copies=records.copies,
-        summaries=tuple(records.summaries),
-        gaps=tuple(_find_gaps(output, records)),
+        devices=tuple(Device(name, "gpu", index or 0) for name, index in output.devices.items()),
+        kernels=output.kernels,
+        counters=output.counters,
+        copies=output.copies,
+        summaries=tuple(output.summaries),
+        gaps=tuple(_find_gaps(output)),
         diagnostics=(
             *notes,
             *output.text.diagnostics(),
@@ -333,8 +314,8 @@ def parse(path: Path) -> Report:
     )
 
 
-def _find_gaps(output: Output, records: Records) -> Iterator[Gap]:
-    if records.kernels:
+def _find_gaps(output: Output) -> Iterator[Gap]:
+    if output.kernels:
         reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
         yield Gap("kernel.layer", "not_available", reason)
     else:
@@ -344,18 +325,18 @@ def _find_gaps(output: Output, records: Records) -> Iterator[Gap]:
             yield Gap("copy", "not_collected", reason)
     if output.has_unified_memory:
         yield Gap("summary", "not_available", "sums of unified memory are not read")
-    if records.others:
-        reason = f"calls and page faults in a trace are not read: {records.others:,} rows"
+    if output.others:
+        reason = f"calls and page faults in a trace are not read: {output.others:,} rows"
         yield Gap("api_call", "not_available", reason)
     if output.unread:
         reason = f"{output.unread} lines inside tables could not be read, or are cut off"
         yield Gap("nvprof row", "unreadable", reason)
-    for quantity, count in records.ambiguous.items():
+    for quantity, count in output.ambiguous.items():
         reason = (
             "a KB of nvprof is 1000 bytes up to CUDA 7 and 1024 from CUDA 8 on, and nothing in the "
             f"file shows which: {count:,} values are left out"
         )
         yield Gap(quantity, "ambiguous", reason)
-    if None in records.devices.values():
+    if None in output.devices.values():
         reason = "the trace names the GPU without its number, in 15 characters at most"
         yield Gap("kernel.device_index", "not_available", reason)
