@@ -12,6 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from sys import intern
 from typing import NamedTuple
 
 from perfctl.parsers.common.doubts import not_understood, several
@@ -205,8 +206,9 @@ def parse(path: Path) -> Report:
     if not rows:
         reason = "no complete row fits the header"
         raise ReportError(path, TOOL, reason, "Let nvidia-smi run longer")
-    dates = (row.stamp for row in rows if not {"-", "/"}.isdisjoint(row.stamp[1:3]))
-    day_first = day_is_first(dates)
+    stamps = [row.stamp for row in rows]
+    # a date that does not begin with the year
+    day_first = day_is_first(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
     if day_first is None:
         gaps.append(_MONTH_FIRST)
     if way is None:
@@ -214,7 +216,7 @@ def parse(path: Path) -> Report:
     readings, rounds, last_round = Readings(text.interval_ns), Rounds(), -1
     buses: dict[str, int] = {}
     facts: dict[int | None, dict[str, str]] = {}
-    for row in rows:
+    for row, printed in zip(rows, stamps, strict=True):
         device = find_device(row, way, buses)
         begins = row.round != last_round or device is None
         last_round = row.round
@@ -226,7 +228,7 @@ def parse(path: Path) -> Report:
             for column, at in row.layout.measured
             if column.name not in repeated
         ]
-        stamp = read_stamp(row.stamp, day_first=bool(day_first))
+        stamp = read_stamp(printed, day_first=bool(day_first))
         readings.add(stamp, rounds.count(device, begins=begins), device, cells)
     return replace(
         report(
@@ -280,7 +282,8 @@ def read_rows(text: MonitorText) -> Iterator[Row]:
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
-            cells = [cell.strip() for cell in line.split(",")]
+            # most cells repeat: kept once, they take half the memory
+            cells = [intern(cell.strip()) for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
                 yield Row(layout, cells, date, number, place, begun, not text.ends_whole)
                 width, place, other_line, begun = len(cells), place + 1, 0, 0
@@ -302,9 +305,9 @@ def find_logs(rows: list[Row]) -> list[int]:
                 starts.append(row.begun)
             rolls = False
             seen.clear()
-        if row.layout.columns:
+        if row.layout.columns and not rolls:
             gpu = (row.round, *map(row.cell, _ORDINALS), row.cell(*_BUS_COLUMN))
-            rolls = rolls or gpu in seen
+            rolls = gpu in seen
             seen.add(gpu)
     return starts
 
@@ -340,7 +343,9 @@ def find_way(rows: list[Row]) -> tuple[str | None, set[str]]:
     The column is index, unless that is the same in all rows and another one counts GPUs.
     """
     counts = {
-        name: Tally(ordinal(cell) for row in rows if (cell := row.cell(name)) is not None)
+        name: Tally(
+            ordinal(row.cells[row.layout.places[name]]) for row in rows if name in row.layout.places
+        )
         for name in _ORDINALS
     }
     counts = {name: tally for name, tally in counts.items() if tally}

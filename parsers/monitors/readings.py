@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -77,8 +78,8 @@ class Readings:
         self._span: tuple[int, int] | None = None
         """Times of the first and the last reading."""
         self._seen: set[str] = set()
-        self._missing: dict[str, Tally[str]] = {}
-        self._figures: dict[tuple[int | None, str], _Figures] = {}
+        self._missing: defaultdict[str, Tally[str]] = defaultdict(Tally)
+        self._figures: defaultdict[tuple[int | None, str], _Figures] = defaultdict(_Figures)
 
     def add(self, stamp: Stamp | None, number: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample.
@@ -110,14 +111,14 @@ class Readings:
         high = 100 if quantity == UTILISATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
             shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
-            self._missing.setdefault(quantity, Tally())[shown[:60]] += 1
+            self._missing[quantity][shown[:60]] += 1
             return None
         if quantity == UTILISATION:
             return number / 100
         return number if quantity in (POWER, TEMPERATURE) else round(number)
 
     def _add_figure(self, device: int | None, column: Column, text: str) -> None:
-        figures = self._figures.setdefault((device, column.name), _Figures())
+        figures = self._figures[device, column.name]
         number, unit = read_quantity(text, column.unit)
         is_code = any(part in column.name for part in _CODES)
         if number is None or is_code or (figures.count and unit != figures.unit):
