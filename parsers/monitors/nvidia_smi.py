@@ -221,9 +221,10 @@ def read_tables(text: MonitorText) -> Tables:
             column = Column(f"process {process['name']}: memory")
             memory = [(column, process["memory"])]
             tables.readings.add(stamp, tables.number, int(process["index"]), memory)
-        elif not pending and not _ROW.match(cells[0]) and len(tables.unknown) < _MOST_STRANGE:
+        elif not pending and len(tables.unknown) < _MOST_STRANGE:
             parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
-            tables.unknown |= dict.fromkeys(others(parts, _HEADER_WORDS))
+            if len(cells) > 1 or not _ROW.match(cells[0]):
+                tables.unknown |= dict.fromkeys(others(parts, _HEADER_WORDS))
     return tables
 
 
